@@ -1,0 +1,34 @@
+# make install | lint | test | demo | bench: each does all its own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install lint test demo bench lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml tools/install.sh
+	@tools/install.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: install lint
+	$(BIN)/pytest
+
+demo: install
+	$(BIN)/python -m demo
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+lock: install
+	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra dev --generate-hashes --no-header -o requirements.lock
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache
