@@ -1,0 +1,118 @@
+"""Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
+
+structlog takes long to import and a service that is well says nothing, so it is imported with the first event
+that is let through.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_threshold = 30
+_common: dict[str, Any] = {}
+_structlog: Any = None
+
+
+class Log:
+    """A logger with bound ids. `log.warning("router lost", router=id)`: an event, then what it is about."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: dict[str, Any]) -> None:
+        self._ids = ids
+
+    def bind(self, **ids: Any) -> Log:
+        """The same logger with more ids in every event."""
+        return Log({**self._ids, **ids})
+
+    def debug(self, event: str, **facts: Any) -> None:
+        if _threshold <= 10:
+            _emit("debug", event, self._ids, facts)
+
+    def info(self, event: str, **facts: Any) -> None:
+        if _threshold <= 20:
+            _emit("info", event, self._ids, facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        if _threshold <= 30:
+            _emit("warning", event, self._ids, facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        _emit("error", event, self._ids, facts)
+
+    def exception(self, event: str, **facts: Any) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        _emit("error", event, self._ids, {"exc_info": True, **facts})
+
+
+def get(**ids: Any) -> Log:
+    """A logger; `ids` go into each of its events."""
+    return Log(ids)
+
+
+def setup(level: str = "warning", **ids: Any) -> None:
+    """Sets the level and the ids (`service=…`) of all events of this process; takes in the standard library's logging."""
+    global _threshold
+    _threshold = _LEVELS[level]
+    _common.clear()
+    _common.update(ids)
+    root = logging.getLogger()
+    root.handlers[:] = [_FromLogging()]
+    root.setLevel(_threshold)
+
+
+def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) -> None:
+    getattr(_logger(), level)(event, **{**_common, **ids, **facts})
+
+
+def _logger() -> Any:
+    global _structlog
+    if _structlog is None:
+        structlog = _import_structlog()
+        _structlog = structlog.wrap_logger(
+            _Stderr(),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+            wrapper_class=structlog.BoundLogger,
+        )
+    return _structlog
+
+
+def _import_structlog() -> Any:
+    # structlog imports rich for coloured tracebacks, which is two thirds of its start-up time and of no use here.
+    hidden = [name for name in ("rich", "better_exceptions") if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        import structlog
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    return structlog
+
+
+class _Stderr:
+    def msg(self, line: str) -> None:
+        try:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads: a log that cannot be written must not end the service
+
+    debug = info = warning = error = msg
+
+
+class _FromLogging(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "error" if record.levelno >= 40 else "warning" if record.levelno >= 30 else "info"
+        facts: dict[str, Any] = {"logger": record.name}
+        if record.exc_info:
+            facts["exc_info"] = record.exc_info
+        _emit(level, record.getMessage(), {}, facts)

@@ -1,0 +1,128 @@
+"""What makes a Python program one of the suite's processes: settings, logs, signals, and an end with its parent.
+
+    if __name__ == "__main__":
+        process.start(Settings, serve)          # async def serve(settings: Settings, stop: asyncio.Event) -> None
+
+`serve` returns soon after `stop` is set; what it raises ends the process with status 1 (`Fatal`: with one line).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
+
+from enmasse import log, settings
+
+_PR_SET_PDEATHSIG = 1
+GRACE = 10.0
+"""Seconds a service may take from the signal to its end; then it is cancelled."""
+
+
+class Fatal(Exception):
+    """Ends the process with one line: what is wrong, where, and what to do."""
+
+
+S = TypeVar("S", bound=settings.Settings)
+
+
+def start(kind: type[S], run: Callable[[S, asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False) -> NoReturn:
+    """`python -m services.<name> --config FILE`: loads the settings, sets the logs up and runs until told to stop."""
+    die_with_parent()
+    config = settings.load(_config_argument(sys.argv[1:]), kind)
+    log.setup(config.log_level, service=config.name)
+    main(lambda stop: run(config, stop), use_uvloop=use_uvloop)
+
+
+def main(run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False) -> NoReturn:
+    """Runs `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception."""
+    die_with_parent()
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if use_uvloop:
+        try:
+            import uvloop
+
+            factory = uvloop.new_event_loop
+        except ImportError:
+            pass
+    status = 0
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_until_stopped(run))
+    except Fatal as error:
+        sys.stderr.write(f"{error}\n")
+        status = 1
+    except asyncio.CancelledError:
+        log.get().warning("did not stop in time and was cancelled", seconds=GRACE)
+    except Exception:
+        log.get().exception("failed")
+        status = 1
+    sys.stdout.flush()
+    raise SystemExit(status)
+
+
+async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    me = asyncio.current_task()
+    assert me is not None
+
+    def asked_to_stop() -> None:
+        if not stop.is_set():
+            stop.set()
+            loop.call_later(GRACE, me.cancel)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    await run(stop)
+
+
+def die_with_parent() -> None:
+    """With ENMASSE_PARENT=<pid> in the environment: this process is killed when that parent dies, however it dies."""
+    wanted = os.environ.get("ENMASSE_PARENT")
+    if not wanted:
+        return
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent may have died before the call above: then we have another one by now.
+    if str(os.getppid()) != wanted:
+        settings.end(f"the parent process {wanted} is gone (ENMASSE_PARENT)")
+
+
+def cannot_listen(address: str, error: OSError, setting: str) -> Fatal:
+    """The one line for a port that cannot be had; `setting` says where the port is configured."""
+    reason = (
+        "the port is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+    )
+    return Fatal(f"cannot listen on {address}: {reason}; choose another one in the setting {setting!r}")
+
+
+_background: set[asyncio.Task[Any]] = set()
+
+
+def spawn(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    """A task that is not lost to the garbage collector and whose failure is logged."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _background.add(task)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _background.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.get().error("task failed", task=task.get_name(), exc_info=error)
+
+
+def _config_argument(arguments: list[str]) -> str:
+    if len(arguments) == 1 and arguments[0].startswith("--config="):
+        return arguments[0].removeprefix("--config=")
+    if len(arguments) == 2 and arguments[0] == "--config":
+        return arguments[1]
+    settings.end(f"usage: {os.path.basename(os.path.dirname(sys.argv[0])) or sys.argv[0]} --config FILE.json")

@@ -1,0 +1,72 @@
+"""A service's settings: one JSON object, read once at the start into a frozen msgspec struct."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, TypeVar
+
+import msgspec
+
+HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
+"""`host:port`, an IPv6 host in brackets."""
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every service is told (docs/contracts.md, "A service as a process"). Services inherit from it."""
+
+    name: str
+    health: HostPort
+    log_level: LogLevel = "warning"
+
+
+class SettingsError(ValueError):
+    """What is wrong with a settings file, in one line: file, field, reason."""
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read(path: str | Path, kind: type[T]) -> T:
+    """The settings in the file `path`. Raises SettingsError."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        found = _AT.match(str(error))
+        assert found is not None
+        field = (found["field"] or "$").removeprefix("$").removeprefix(".")
+        reason = found["reason"][:1].lower() + found["reason"][1:]
+        if "matching regex" in reason:  # only HostPort has one
+            reason = "expected host:port"
+        raise SettingsError(f"{path}: {f'field {field}: ' if field else ''}{reason}") from None
+
+
+def load(path: str | Path, kind: type[T]) -> T:
+    """As `read`, but a bad file ends the process: one line on stderr, status 2."""
+    try:
+        return read(path, kind)
+    except SettingsError as error:
+        end(str(error))
+
+
+def end(reason: str) -> NoReturn:
+    """Ends the process with status 2 and one line for the person who called it."""
+    sys.stderr.write(f"{reason}\n")
+    raise SystemExit(2)
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """`"127.0.0.1:5672"` → `("127.0.0.1", 5672)`; `"[::1]:5672"` → `("::1", 5672)`. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
