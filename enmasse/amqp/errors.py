@@ -1,0 +1,68 @@
+"""What goes wrong in AMQP: one exception, and the error conditions of the specification (2.8.15 to 2.8.18, 4.5.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from enmasse.amqp.types import Symbol
+
+
+class AmqpError(Exception):
+    """An AMQP error: `condition` (a symbol), `description` (for people), `info` (a map, empty when there is none).
+
+    Raised by the codec and the engine, and raised by handlers that want the peer to be told just this.
+    """
+
+    def __init__(self, condition: str, description: str = "", info: Mapping[str, Any] | None = None) -> None:
+        super().__init__(condition, description)
+        self.condition = condition if type(condition) is Symbol else Symbol(condition)
+        self.description = description
+        self.info: dict[str, Any] = dict(info) if info else {}
+
+    def __str__(self) -> str:
+        return f"{self.condition}: {self.description}" if self.description else str(self.condition)
+
+
+# amqp-error (2.8.15)
+INTERNAL_ERROR = Symbol("amqp:internal-error")
+NOT_FOUND = Symbol("amqp:not-found")
+UNAUTHORIZED_ACCESS = Symbol("amqp:unauthorized-access")
+DECODE_ERROR = Symbol("amqp:decode-error")
+RESOURCE_LIMIT_EXCEEDED = Symbol("amqp:resource-limit-exceeded")
+NOT_ALLOWED = Symbol("amqp:not-allowed")
+INVALID_FIELD = Symbol("amqp:invalid-field")
+NOT_IMPLEMENTED = Symbol("amqp:not-implemented")
+RESOURCE_LOCKED = Symbol("amqp:resource-locked")
+PRECONDITION_FAILED = Symbol("amqp:precondition-failed")
+RESOURCE_DELETED = Symbol("amqp:resource-deleted")
+ILLEGAL_STATE = Symbol("amqp:illegal-state")
+FRAME_SIZE_TOO_SMALL = Symbol("amqp:frame-size-too-small")
+
+# connection-error (2.8.16)
+CONNECTION_FORCED = Symbol("amqp:connection:forced")
+FRAMING_ERROR = Symbol("amqp:connection:framing-error")
+CONNECTION_REDIRECT = Symbol("amqp:connection:redirect")
+
+# session-error (2.8.17)
+WINDOW_VIOLATION = Symbol("amqp:session:window-violation")
+ERRANT_LINK = Symbol("amqp:session:errant-link")
+HANDLE_IN_USE = Symbol("amqp:session:handle-in-use")
+UNATTACHED_HANDLE = Symbol("amqp:session:unattached-handle")
+
+# link-error (2.8.18)
+DETACH_FORCED = Symbol("amqp:link:detach-forced")
+TRANSFER_LIMIT_EXCEEDED = Symbol("amqp:link:transfer-limit-exceeded")
+MESSAGE_SIZE_EXCEEDED = Symbol("amqp:link:message-size-exceeded")
+LINK_REDIRECT = Symbol("amqp:link:redirect")
+STOLEN = Symbol("amqp:link:stolen")
+
+# transaction-error (4.5.8)
+TRANSACTION_UNKNOWN_ID = Symbol("amqp:transaction:unknown-id")
+TRANSACTION_ROLLBACK = Symbol("amqp:transaction:rollback")
+TRANSACTION_TIMEOUT = Symbol("amqp:transaction:timeout")
+
+
+def malformed(description: str) -> AmqpError:
+    """The error for bytes that are not AMQP: raise what this returns."""
+    return AmqpError(DECODE_ERROR, description)
