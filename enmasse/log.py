@@ -54,7 +54,7 @@ def get(**ids: Any) -> Log:
 
 
 def setup(level: str = "warning", **ids: Any) -> None:
-    """Sets the level and the ids (`service=…`) of all events of this process; takes in the standard library's logging."""
+    """Sets the level, and the ids (`service=…`) of all events of this process; the library's logging joins in."""
     global _threshold
     _threshold = _LEVELS[level]
     _common.clear()

@@ -1,0 +1,177 @@
+"""Connecting, staying connected, and listening."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from enmasse import log, process
+from enmasse.control.connection import MAX_FRAME, Connection
+from enmasse.control.errors import AmqpError, ConnectionLost
+
+BACKOFF_MIN = 0.05
+BACKOFF_MAX = 2.0
+MAX_CONNECTIONS = 1024
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    container: str,
+    prepare: Callable[[Connection], None] | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout: float = 5.0,
+    **options: Any,
+) -> Connection:
+    """An open connection. `prepare` sets its callbacks first. Further options are Connection's.
+
+    Raises ConnectionLost where nobody listens, the peer refuses, or it takes longer than `timeout` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    connection: Connection | None = None
+
+    def make() -> Connection:
+        nonlocal connection
+        connection = Connection(container=container, server=False, hostname=host, **options)
+        if prepare is not None:
+            prepare(connection)
+        return connection
+
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.create_connection(make, host, port, ssl=tls)
+            assert connection is not None
+            await connection.opened()
+    except TimeoutError:
+        if connection is not None:
+            connection.abort()
+        raise ConnectionLost("timeout", f"{host}:{port} did not answer within {timeout} seconds") from None
+    except OSError as error:
+        raise ConnectionLost("connection refused", f"{host}:{port}: {error}") from None
+    except asyncio.CancelledError:
+        if connection is not None:
+            connection.abort()
+        raise
+    return connection
+
+
+async def keep_connected(
+    host: str,
+    port: int,
+    session: Callable[[Connection], Awaitable[None]],
+    *,
+    container: str,
+    prepare: Callable[[Connection], None] | None = None,
+    **options: Any,
+) -> None:
+    """Connects, runs `session(connection)` while the connection lives, and again, with a back-off up to two seconds.
+
+    `session` is cancelled when the connection is lost; when it returns the connection is closed and made anew. Runs
+    until cancelled.
+    """
+    delay = BACKOFF_MIN
+    logger = log.get(peer=f"{host}:{port}")
+    while True:
+        try:
+            connection = await connect(host, port, container=container, prepare=prepare, **options)
+        except ConnectionLost as error:
+            logger.info("cannot connect", reason=str(error))
+        else:
+            delay = BACKOFF_MIN
+            await _run_session(connection, session, logger)
+        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+        delay = min(delay * 2, BACKOFF_MAX)
+
+
+async def _run_session(
+    connection: Connection, session: Callable[[Connection], Awaitable[None]], logger: log.Log
+) -> None:
+    work = asyncio.ensure_future(session(connection))
+    gone = asyncio.ensure_future(connection.wait_closed())
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            logger.info("connection lost", reason=str(connection.error))
+            work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+    except AmqpError as error:
+        logger.info("conversation ended", reason=str(error))
+    except Exception:
+        logger.exception("a session failed")
+    finally:
+        work.cancel()
+        connection.close()
+        gone.cancel()
+
+
+class Listener:
+    """A listening socket and the connections it accepted."""
+
+    def __init__(self, server: asyncio.Server, connections: set[Connection]) -> None:
+        self._server = server
+        self.connections = connections
+        self.host, self.port = server.sockets[0].getsockname()[:2]
+
+    async def close(self) -> None:
+        """Stops listening and closes every connection, politely first."""
+        self._server.close()
+        waiting = [connection.wait_closed() for connection in self.connections]
+        for connection in list(self.connections):
+            connection.close("amqp:connection:forced", "shutting down")
+        if waiting:
+            await asyncio.gather(*waiting)
+
+
+async def listen(
+    host: str,
+    port: int,
+    accepted: Callable[[Connection], None],
+    *,
+    container: str,
+    tls: ssl.SSLContext | None = None,
+    setting: str = "listen",
+    max_connections: int = MAX_CONNECTIONS,
+    **options: Any,
+) -> Listener:
+    """Listens; `accepted(connection)` sets the callbacks of each new connection. Further options are Connection's.
+
+    Raises process.Fatal when the port cannot be had (`setting` says where it is configured).
+    """
+    connections: set[Connection] = set()
+
+    def make() -> asyncio.Protocol:
+        if len(connections) >= max_connections:
+            return _TooMany()
+        connection = Connection(container=container, server=True, **options)
+        connections.add(connection)
+        accepted(connection)
+        then = connection.on_closed
+
+        def closed(error: ConnectionLost) -> None:
+            connections.discard(connection)
+            if then is not None:
+                then(error)
+
+        connection.on_closed = closed
+        return connection
+
+    try:
+        server = await asyncio.get_running_loop().create_server(make, host, port, ssl=tls, backlog=256)
+    except OSError as error:
+        raise process.cannot_listen(f"{host}:{port}", error, setting) from None
+    return Listener(server, connections)
+
+
+class _TooMany(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+__all__ = ["MAX_FRAME", "Listener", "connect", "keep_connected", "listen"]

@@ -1,0 +1,246 @@
+"""Request and reply with a management node: Dispatch's `$management` and Artemis' `activemq.management`.
+
+Each request has a correlation-id and a timeout; at most a bounded number is outstanding, the others wait in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import proton
+
+from enmasse.control.connection import Connection
+from enmasse.control.errors import DECODE_ERROR, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
+from enmasse.control.link import Delivery, Receiver, Sender
+
+OUTSTANDING = 250
+TIMEOUT = 10.0
+REPLY_WINDOW = 500
+
+
+class Reply:
+    """A management node's answer: application properties and body, decoded."""
+
+    __slots__ = ("body", "properties")
+
+    def __init__(self, properties: Mapping[str, Any], body: Any) -> None:
+        self.properties = properties
+        self.body = body
+
+
+class ManagementError(AmqpError):
+    """The node answered with a failure. `status` is Dispatch's statusCode (400, 404 …), 0 from Artemis."""
+
+    def __init__(self, status: int, description: str) -> None:
+        super().__init__(str(status) if status else "failed", description)
+        self.status = status
+
+
+class Management:
+    """A requester on one connection. Dead with the connection: make a new one with the next.
+
+    `node` is the target of the requests. Replies come to an address the peer makes for us (dynamic source).
+    """
+
+    def __init__(
+        self, connection: Connection, node: str, *, outstanding: int = OUTSTANDING, timeout: float = TIMEOUT
+    ) -> None:
+        self.connection = connection
+        self.node = node
+        self.outstanding = outstanding
+        self.timeout = timeout
+        self._loop = connection.loop
+        self._numbers = itertools.count(1)
+        self._queue: deque[tuple[asyncio.Future[Reply], Mapping[str, Any], Any, float]] = deque()
+        self._sent: dict[str, tuple[asyncio.Future[Reply], float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._request = proton.Message()
+        self._reply = proton.Message()
+        self._receiver: Receiver = connection.receiver(None, dynamic=True, window=REPLY_WINDOW)
+        self._receiver.on_message = self._on_reply
+        self._receiver.on_closed = self._on_closed
+        self._sender: Sender = connection.sender(node)
+        self._sender.on_credit = self._send_queued
+        self._sender.on_closed = self._on_closed
+        self._error: AmqpError | None = None
+
+    async def opened(self) -> Management:
+        """Waits until both links are granted. Raises LinkClosed."""
+        await self._receiver.opened()
+        await self._sender.opened()
+        address = self._receiver.remote_source
+        if not address:
+            raise LinkClosed("amqp:not-implemented", "the peer gave no address for replies")
+        self._request.reply_to = address
+        self._request.address = self.node
+        return self
+
+    def request(self, properties: Mapping[str, Any], body: Any, timeout: float | None = None) -> asyncio.Future[Reply]:
+        """Sends a request as soon as its turn comes; the future has the reply.
+
+        Raises (in the future) RequestTimeout, LinkClosed or ConnectionLost: what the request did is then unknown.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if self._error is not None:
+            future.set_exception(self._error)
+            return future
+        self._queue.append((future, properties, body, timeout or self.timeout))
+        self._send_queued()
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """Requests not answered yet, sent or not."""
+        return len(self._queue) + len(self._sent)
+
+    def close(self) -> None:
+        self._sender.close()
+        self._receiver.close()
+
+    def _send_queued(self) -> None:
+        message, sender = self._request, self._sender
+        if message.reply_to is None:
+            return
+        credit = min(sender.credit, self.outstanding - len(self._sent))
+        while credit > 0 and self._queue:
+            future, properties, body, timeout = self._queue.popleft()
+            if future.done():
+                continue  # cancelled while it waited
+            number = str(next(self._numbers))
+            message.correlation_id = number
+            message.properties = properties
+            message.body = body
+            try:
+                data = bytes(message.encode())
+            except (proton.ProtonException, ValueError, TypeError) as error:
+                future.set_exception(AmqpError("amqp:invalid-field", f"cannot be encoded: {error}"))
+                continue
+            self._sent[number] = (future, self._loop.time() + timeout)
+            sender.send(data, settled=True)
+            credit -= 1
+        if self._timer is None and self._sent:
+            self._watch()
+
+    def _on_reply(self, delivery: Delivery) -> None:
+        delivery.accept()
+        message = self._reply
+        try:
+            message.decode(delivery.data)
+            body, properties = message.body, message.properties or {}
+        except (proton.ProtonException, ValueError, RecursionError) as error:
+            found = self._sent.pop(str(message.correlation_id), None)
+            if found is not None and not found[0].done():
+                found[0].set_exception(AmqpError(DECODE_ERROR, f"the reply cannot be decoded: {error}"))
+            return
+        found = self._sent.pop(str(message.correlation_id), None)
+        if found is not None:  # else: a reply that came too late
+            if not found[0].done():
+                found[0].set_result(Reply(properties, bytes(body) if isinstance(body, memoryview) else body))
+            if self._queue:
+                self._send_queued()
+
+    def _watch(self) -> None:
+        """Times requests out: their outcome is unknown from now on."""
+        now = self._loop.time()
+        late = [number for number, (_, deadline) in self._sent.items() if deadline <= now]
+        for number in late:
+            future, _ = self._sent.pop(number)
+            if not future.done():
+                future.set_exception(RequestTimeout("timeout", f"no reply from {self.node} of {self.connection.peer}"))
+        self._timer = None
+        if self._sent:
+            soonest = min(deadline for _, deadline in self._sent.values())
+            self._timer = self._loop.call_at(soonest, self._watch)
+        if late:
+            self._send_queued()
+
+    def _on_closed(self, error: LinkClosed) -> None:
+        if self._error is not None:
+            return
+        self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+        sent, self._sent = self._sent, {}
+        queued, self._queue = self._queue, deque()
+        for future in [entry[0] for entry in sent.values()] + [entry[0] for entry in queued]:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+
+
+class Dispatch(Management):
+    """Management of a router (AMQP management as Qpid Dispatch does it). Entities are dicts of attributes."""
+
+    def __init__(self, connection: Connection, node: str = "$management", **options: Any) -> None:
+        super().__init__(connection, node, **options)
+
+    async def query(self, kind: str, attributes: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """All entities of a type, with the attributes named (none: all)."""
+        reply = await self.operation({"operation": "QUERY", "entityType": kind}, {"attributeNames": list(attributes)})
+        body = reply.body
+        if not isinstance(body, dict) or "results" not in body:
+            raise AmqpError(DECODE_ERROR, f"QUERY of {kind}: the reply has no results")
+        names = body.get("attributeNames") or []
+        return [dict(zip(names, row, strict=False)) for row in body["results"]]
+
+    async def create(self, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._entity("CREATE", kind, name, attributes)
+
+    async def read(self, kind: str, name: str) -> dict[str, Any]:
+        return await self._entity("READ", kind, name, {})
+
+    async def update(self, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._entity("UPDATE", kind, name, attributes)
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Deletes the entity; raises ManagementError with status 404 where there is none."""
+        await self._entity("DELETE", kind, name, {})
+
+    async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        reply = await self.operation({"operation": operation, "type": kind, "name": name}, attributes)
+        return dict(reply.body) if isinstance(reply.body, dict) else {}
+
+    async def operation(self, properties: Mapping[str, Any], body: Any) -> Reply:
+        """Any operation. Raises ManagementError unless the status is 2xx."""
+        reply = await self.request(properties, body)
+        status = reply.properties.get("statusCode")
+        if not isinstance(status, int) or not 200 <= status < 300:
+            description = str(reply.properties.get("statusDescription") or "no description")
+            raise ManagementError(status if isinstance(status, int) else 500, description)
+        return reply
+
+
+class Artemis(Management):
+    """Management of a broker (as Apache ActiveMQ Artemis does it over AMQP)."""
+
+    def __init__(self, connection: Connection, node: str = "activemq.management", **options: Any) -> None:
+        super().__init__(connection, node, **options)
+
+    async def invoke(self, resource: str, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
+        """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises ManagementError."""
+        properties = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}
+        return self._result(await self.request(properties, json.dumps(arguments), timeout))
+
+    async def attribute(self, resource: str, name: str) -> Any:
+        """An attribute's value (`attribute("queue.q", "messageCount")`). Raises ManagementError."""
+        return self._result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
+
+    @staticmethod
+    def _result(reply: Reply) -> Any:
+        text = reply.body
+        try:
+            found = json.loads(text) if text else []
+        except (ValueError, TypeError):
+            found = [text]
+        result = found[0] if isinstance(found, list) and found else None
+        if reply.properties.get("_AMQ_OperationSucceeded") is not True:
+            raise ManagementError(0, str(result))
+        return result
+
+
+__all__ = ["Artemis", "ConnectionLost", "Dispatch", "Management", "ManagementError", "Reply"]
