@@ -1,0 +1,57 @@
+"""The running suite over HTTP: small blocking requests to loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+from enmasse.cli.common import HTTP_PORT, NOT_RUNNING, end
+
+
+class NotRunning(Exception):
+    """No suite answers at this port offset; the text says what was met instead."""
+
+
+def request(offset: int, method: str, path: str, body: Any = None, timeout: float = 10.0) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON). Raises NotRunning."""
+    port = HTTP_PORT + offset
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    except ConnectionRefusedError:
+        raise NotRunning(f"EnMasse is not running: nothing listens on 127.0.0.1:{port}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no sensible answer ({error})") from None
+    finally:
+        connection.close()
+
+
+def get_status(offset: int, timeout: float = 10.0) -> dict[str, Any]:
+    """The status JSON. Raises NotRunning."""
+    _, status = request(offset, "GET", "/api/status", timeout=timeout)
+    if not isinstance(status, dict) or status.get("schema") != 1:
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
+    return status
+
+
+def suite_info(offset: int) -> dict[str, Any]:
+    """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
+    _, info = request(offset, "GET", "/api/suite")
+    if not isinstance(info, dict) or "config_dir" not in info:
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
+    return info
+
+
+def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
+    """POST an order: (accepted, message). Ends the command with status 2 where nothing runs."""
+    try:
+        _, answer = request(offset, "POST", path, body)
+    except NotRunning as error:
+        end(str(error), NOT_RUNNING)
+    if not isinstance(answer, dict):
+        end(f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", NOT_RUNNING)
+    return bool(answer.get("accepted")), str(answer.get("message", ""))

@@ -1,0 +1,97 @@
+"""`enmasse status`: is the running suite ready?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from enmasse.cli.common import FAILED, NOT_RUNNING, OK, port_offset
+
+POLL_SECONDS = 0.1
+FILES = ("addresses.json", "flavors.json", "brokers.json")
+EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
+
+
+@click.command(name="status", short_help="Show whether the running suite is ready.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also when nothing runs.")
+@click.option("--wait", "wait", type=click.FloatRange(0), metavar="SECONDS",
+              help="Wait until the files as they are now are applied and all is ready, at most so long.")  # fmt: skip
+@port_offset
+def command(as_json: bool, wait: float | None, offset: int) -> None:
+    """Show whether the running suite is ready.
+
+    Status 0 when it is, 1 when not, 2 when it is not running.
+    """
+    status, problem = _fetch(offset, wait)
+    if as_json:
+        click.echo(json.dumps(status if status is not None else EMPTY))
+    elif status is not None:
+        from enmasse.cli.tables import print_status
+
+        print_status(status)
+    if problem:
+        click.echo(problem, err=True)
+    if status is None:
+        sys.exit(NOT_RUNNING)
+    sys.exit(OK if status["ready"] and not problem else FAILED)
+
+
+def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]:
+    """(status or None, what is to be said on stderr)."""
+    from enmasse.cli.http import NotRunning, get_status, suite_info
+
+    deadline = time.monotonic() + (wait or 0)
+    hashes: dict[str, str] | None = None
+    status: dict[str, Any] | None = None
+    problem = ""
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            if wait is not None and hashes is None:
+                hashes = file_hashes(Path(suite_info(offset)["config_dir"]))
+            status = get_status(offset, timeout=10.0 if wait is None else max(1.0, left))
+            missing = missing_files(hashes or {}, status)
+            problem = f"not applied yet: {', '.join(missing)}" if missing else ""
+            if wait is None or (status["ready"] and not problem):
+                return status, problem
+        except NotRunning as error:
+            status, problem = None, str(error)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            if wait and status is not None:
+                problem = "\n".join([f"not ready after {wait:g} s", *([problem] if problem else []), *_reasons(status)])
+            return status, problem
+        time.sleep(min(POLL_SECONDS, left))
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Name → sha256 in hex of each configuration file there is."""
+    hashes = {}
+    for name in FILES:
+        try:
+            hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        except OSError:
+            continue
+    return hashes
+
+
+def missing_files(wanted: dict[str, str], status: dict[str, Any]) -> list[str]:
+    """Names of files whose wanted content is not what is applied."""
+    return [name for name, digest in wanted.items() if status["config"].get(name) != digest]
+
+
+def _reasons(status: dict[str, Any], most: int = 20) -> list[str]:
+    from enmasse.supervisor.lines import error_lines
+
+    lines = [f"{c['name']}: {c['detail'] or 'not ready'}" for c in status["components"] if not c["ready"]]
+    lines += [
+        f"address {a['name']}: {a['phase']}: {a.get('message') or ''}" for a in status["addresses"] if not a["ready"]
+    ]
+    lines += error_lines(status["errors"])
+    return [*lines[:most], f"… and {len(lines) - most} more"] if len(lines) > most else lines

@@ -1,0 +1,213 @@
+"""One child process: started, watched, started again when it dies, stopped in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from enmasse.supervisor import logfile
+from enmasse.supervisor.files import write_json
+from enmasse.supervisor.plan import Spec
+from enmasse.supervisor.ports import LOOPBACK
+from enmasse.supervisor.probe import Health, probe
+
+BACK_OFF = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+"""Seconds before the first, second … restart in a row; the last one for all further."""
+STABLE = 10.0
+"""Seconds a process must have run for its next death to count as the first again."""
+POLL_STARTING, POLL_READY = 0.05, 0.5
+"""Seconds between two health checks."""
+LOG_CHECK = 5.0
+
+Command = Callable[[str, Path], list[str]]
+"""(kind, settings file) → what to execute."""
+
+
+def now() -> str:
+    """The time as in the status JSON: UTC, RFC 3339, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Child:
+    """A process of the suite. `changed` is called after every change of pid or readiness; `say` gets a line for
+    people.
+    """
+
+    def __init__(
+        self, spec: Spec, command: Command, run_dir: Path, log_dir: Path, changed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.spec = spec
+        self.pid: int | None = None
+        self.ready = False
+        self.restarts = 0
+        self.since = now()
+        self.endpoints: dict[str, str] = {}
+        self.detail = "not started"
+        self.was_ready = False
+        self._command = command
+        self._file = run_dir / f"{spec.name}.json"
+        self._log = log_dir / f"{spec.name}.log"
+        self._changed = changed
+        self._say = say
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to run it; returns at once."""
+        self._task = asyncio.create_task(self._run(), name=f"child {self.spec.name}")
+
+    async def stop(self, patience: float) -> None:
+        """SIGTERM, and SIGKILL after `patience` seconds. Returns when the process is gone."""
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=patience)
+        if not done:
+            self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
+            self._signal(signal.SIGKILL)
+            await asyncio.wait([self._task])
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def kill(self) -> None:
+        """SIGKILL, now. While not stopping it is started again."""
+        self._signal(signal.SIGKILL)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs at this very moment, before its end has been noticed by the event loop."""
+        if self.pid is None or self._process is None or self._process.returncode is not None:
+            return False
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
+
+    def component(self) -> dict[str, Any]:
+        """This process as an entry of `components` in the status JSON."""
+        ready = self.ready and self.is_alive()
+        return {
+            "name": self.spec.name,
+            "kind": self.spec.kind,
+            "engine": "embedded",
+            "pid": self.pid,
+            "ready": ready,
+            "restarts": self.restarts,
+            "since": self.since,
+            "endpoints": dict(self.endpoints) if ready else {},
+            "detail": "the process has died" if self.ready and not ready else self.detail,
+        }
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        deaths_in_a_row = 0
+        while not self._stopping.is_set():
+            started = loop.time()
+            end = await self._run_once()
+            if self._stopping.is_set():
+                break
+            if loop.time() - started >= STABLE:
+                deaths_in_a_row = 0
+            delay = BACK_OFF[min(deaths_in_a_row, len(BACK_OFF) - 1)]
+            deaths_in_a_row += 1
+            self.restarts += 1
+            again = f"starting again in {delay:g} s" if delay else "starting again"
+            self._set(False, f"{end}; {again}")
+            self._say(f"{self.spec.name}: {end}; {again}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+        self._set(False, "stopped")
+
+    async def _run_once(self) -> str:
+        """From start to end of one process; says how it ended."""
+        try:
+            write_json(self._file, self.spec.settings)
+            log = logfile.open_log(self._log)
+        except OSError as error:
+            return f"cannot be started: {error.filename}: {error.strerror}"
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(self.spec.kind, self._file),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
+                process_group=0,  # Ctrl-C is for the supervisor, which ends its children in order
+            )
+        except OSError as error:
+            return f"cannot be started: {error.strerror}"
+        finally:
+            os.close(log)
+        self.pid = self._process.pid
+        if self._stopping.is_set():  # stop() came while it was being made
+            self._signal(signal.SIGTERM)
+        self._set(False, "starting")
+        watch = asyncio.create_task(self._watch(), name=f"health {self.spec.name}")
+        try:
+            code = await self._process.wait()
+        except asyncio.CancelledError:
+            self._signal(signal.SIGKILL)
+            raise
+        finally:
+            watch.cancel()
+            self.pid = None
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+        return self._how_it_ended(code)
+
+    async def _watch(self) -> None:
+        """Follows the health of the running process, and bounds its log."""
+        loop = asyncio.get_running_loop()
+        next_log_check = loop.time() + LOG_CHECK
+        while True:
+            health = await probe(LOOPBACK, self.spec.health_port)
+            ready, detail = self._judge(health)
+            self.endpoints = health.endpoints
+            self._set(ready, detail)
+            if loop.time() >= next_log_check:
+                logfile.bound_log(self._log)
+                next_log_check = loop.time() + LOG_CHECK
+            await asyncio.sleep(POLL_READY if ready else POLL_STARTING)
+
+    def _judge(self, health: Health) -> tuple[bool, str]:
+        missing = self.spec.wanted_endpoints.difference(health.endpoints.values())
+        if health.ready and missing:
+            return False, f"does not listen yet on {', '.join(sorted(missing))}"
+        return health.ready, health.detail
+
+    def _set(self, ready: bool, detail: str) -> None:
+        if ready and not self.is_alive():  # the answer of a process that is gone by now
+            return
+        if ready != self.ready:
+            self.since = now()
+        told = (self.ready, self.detail)
+        self.ready, self.detail = ready, detail
+        if ready and not self.was_ready:
+            self.was_ready = True
+        if told != (ready, detail):
+            self._changed()
+
+    def _how_it_ended(self, code: int) -> str:
+        if code < 0:
+            try:
+                how = f"killed by {signal.Signals(-code).name}"
+            except ValueError:
+                how = f"killed by signal {-code}"
+        else:
+            how = f"ended with status {code}"
+        if code > 0 and (last := logfile.last_line(self._log)):
+            how += f" ({last}; see {self._log})"
+        return how
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)

@@ -1,0 +1,129 @@
+"""The data directory of one suite: made, locked, checked for its format version and for room on its disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.files import read_json, write_json
+
+FORMAT = 1
+"""Version of what lies in the data directory. A suite reads its own and older ones."""
+
+MIN_FREE_BYTES = 64 << 20
+"""Below this nothing is started: journals are written ahead in pieces of several MiB."""
+
+
+class DataDir:
+    """An opened (locked) data directory. The lock lasts until `close` or the end of the process."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.run = path / "run"
+        self.logs = path / "logs"
+        self.desired = path / "desired"
+        self._lock = lock
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def open_data_dir(path: Path) -> DataDir:
+    """Make `path` where it is missing, lock and check it. Raises StartError."""
+    path = path.absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(
+            f"data directory {path}: {error.strerror}. Choose a directory this user may write to with --data."
+        ) from None
+    data = DataDir(path, lock)
+    try:
+        _take_lock(path, lock)
+        _check_format(path)
+        _check_space(path)
+        for folder in (data.run, data.logs, data.desired):
+            folder.mkdir(exist_ok=True)
+    except OSError as error:
+        data.close()
+        raise StartError(f"data directory {path}: {error.strerror or error}") from None
+    except BaseException:
+        data.close()
+        raise
+    return data
+
+
+def _take_lock(path: Path, lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        who = f"process {holder} (enmasse up)" if holder.isdigit() else "another process"
+        raise StartError(
+            f"data directory {path} is in use by {who}. Stop it, or give this suite its own directory with --data."
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+
+
+def _check_format(path: Path) -> None:
+    marker = path / "format.json"
+    if not marker.exists():
+        write_json(marker, {"format": FORMAT}, durable=True)
+        return
+    content = read_json(marker)
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise StartError(
+            f'{marker}: expected {{"format": {FORMAT}}}. This is not a data directory of EnMasse, or it is damaged: '
+            "choose another one with --data, or put the file right."
+        )
+    if version > FORMAT:
+        raise StartError(
+            f"data directory {path} has format {version}, written by a newer EnMasse; this one reads up to {FORMAT}. "
+            "Use the newer version, or another directory with --data."
+        )
+
+
+def _check_space(path: Path) -> None:
+    free = shutil.disk_usage(path).free
+    if free < MIN_FREE_BYTES:
+        raise StartError(
+            f"no disk space: data directory {path} has {free >> 20} MiB free, at least {MIN_FREE_BYTES >> 20} MiB are "
+            "needed. Make room, or choose another disk with --data."
+        )
+
+
+def end_orphans(data: DataDir, deadline: float = 5.0) -> None:
+    """Kill children that a killed supervisor of this data directory left behind (normally they die with it).
+
+    Waits at most `deadline` seconds until they are gone. We hold the lock, so nobody else owns them.
+    """
+    pids = read_json(data.run / "children.json")
+    left = [pid for pid in pids if isinstance(pid, int) and _is_ours(pid, data)] if isinstance(pids, list) else []
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + deadline
+    while any(_is_ours(pid, data) for pid in left) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _is_ours(pid: int, data: DataDir) -> bool:
+    """Whether `pid` runs with one of our configuration files: pids are used again by others."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    prefix = os.fsencode(data.run) + b"/"
+    return any(word.startswith(prefix) for word in words)

@@ -1,0 +1,45 @@
+"""Small files written so that a reader, or a crash, never meets half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = False) -> None:
+    """Replace `path` by atomic rename; with `durable`, on disk before this returns. Raises OSError, leaving the old
+    file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
+    """Replace `path` by `value` as JSON (see `write_text`)."""
+    write_text(path, json.dumps(value, indent=1) + "\n", durable=durable)
+
+
+def read_json(path: Path) -> Any:
+    """The value in `path`, or None where there is no file or it holds no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

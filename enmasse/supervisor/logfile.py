@@ -1,0 +1,43 @@
+"""One log file per child, appended to by the child itself and bounded by the supervisor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+LIMIT_BYTES = 8 << 20
+"""A file that is larger moves into `<name>.log.1`; so at most about twice this is kept."""
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to hand to a child as stderr; the caller closes it."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
+    """Where `path` is larger than `limit` bytes, keep its last `limit` bytes as `<path>.1` and empty it.
+
+    The child goes on writing to the same file (it appends). What it writes between copy and truncation is lost.
+    """
+    try:
+        size = path.stat().st_size
+        if size <= limit:
+            return
+        with path.open("r+b") as file, path.with_name(path.name + ".1").open("wb") as old:
+            file.seek(size - limit)
+            shutil.copyfileobj(file, old)
+            file.truncate(0)
+    except FileNotFoundError:
+        return
+
+
+def last_line(path: Path) -> str:
+    """The last line written, shortened to 300 characters; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,105 @@
+"""Which services every suite runs, and with which settings (docs/contracts.md, "A service as a process")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+
+AMQP, AMQPS, HTTP = 5672, 5671, 8080
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `enmasse up` was told. Paths are absolute."""
+
+    config: Path
+    data: Path
+    offset: int = 0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    def public_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback, in the order they are checked; without HTTP."""
+        ports = {"amqp": AMQP + self.offset}
+        if self.tls_cert is not None:
+            ports["amqps"] = AMQPS + self.offset
+        return ports
+
+    @property
+    def http_port(self) -> int:
+        return HTTP + self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One process to run: `name` unique in the suite, `kind` = folder of services/, `settings` = its --config file."""
+
+    name: str
+    kind: str
+    settings: dict[str, Any]
+    wanted_endpoints: frozenset[str] = field(default=frozenset())
+    """host:port that its health must show before it counts as ready: made by others after its start."""
+
+    @property
+    def health_port(self) -> int:
+        return int(self.settings["health"].rpartition(":")[2])
+
+
+def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
+    """The services that every suite has, in the order they are shown. Reserves their ports."""
+
+    def address(key: str) -> str:
+        return f"{LOOPBACK}:{ports.get(key)}"
+
+    def settings(name: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "health": address(f"{name}/health"), **more}
+
+    configserv, ragent = address("configserv/amqp"), address("ragent/amqp")
+    tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
+    listeners = [
+        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None}
+        for name, port in options.public_ports().items()
+    ]
+    return [
+        Spec(
+            "configserv",
+            "configserv",
+            settings(
+                "configserv",
+                listen=configserv,
+                config_dir=str(options.config),
+                data_dir=str(data.path / "configserv"),
+            ),
+        ),
+        Spec("ragent", "ragent", settings("ragent", listen=ragent, configserv=configserv, listeners=listeners)),
+        Spec(
+            "storage_controller",
+            "storage_controller",
+            settings(
+                "storage_controller",
+                configserv=configserv,
+                driver={"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json")},
+            ),
+        ),
+        # One router. A mesh of several comes later: then there are more of these, and inter-router listeners among
+        # them.
+        Spec(
+            "router-0",
+            "router",
+            settings("router-0", entities=_router_entities("router-0", ragent)),
+            frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
+        ),
+    ]
+
+
+def _router_entities(name: str, ragent: str) -> list[list[Any]]:
+    """A router starts with one connector, to its agent, which configures everything else (design §5.1)."""
+    host, _, port = ragent.rpartition(":")
+    return [
+        ["router", {"id": name, "mode": "standalone"}],
+        ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal"}],
+    ]

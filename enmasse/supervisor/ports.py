@@ -1,0 +1,130 @@
+"""Ports: the public ones must be free before anything starts, internal ones are found, kept and reserved."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import socket
+from collections.abc import Collection
+from pathlib import Path
+
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.files import read_json, write_json
+
+LOOPBACK = "127.0.0.1"
+INTERNAL = range(20000, 32768)
+"""Below Linux's range for outgoing connections, so that none of those ever sits on a port of ours."""
+
+
+def bind_public(port: int, what: str) -> socket.socket:
+    """A listening socket on loopback `port`. Raises StartError naming the port, who has it and what to do."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((LOOPBACK, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            owner = owner_of(port)
+            raise StartError(
+                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. "
+                "Stop what uses it, or choose other ports with --port-offset N."
+            ) from None
+        raise StartError(f"port {port} ({what}): {error.strerror}. Choose other ports with --port-offset N.") from None
+    return listening
+
+
+def check_public(port: int, what: str) -> None:
+    """Raise StartError unless loopback `port` can be listened on."""
+    bind_public(port, what).close()
+
+
+def owner_of(port: int) -> str | None:
+    """`name (pid N)` of the process that listens on `port`, as far as /proc shows it to this user."""
+    inodes = _listening_inodes(port)
+    if not inodes:
+        return None
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if os.readlink(descriptor) in wanted:
+                        name = (process / "comm").read_text().strip()
+                        return f"{name} (pid {process.name})"
+    return None
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # 0A: LISTEN
+                    found.add(fields[9])
+    return found
+
+
+class InternalPorts:
+    """One port per key such as `broker-1/amqp`, the same for as long as the suite runs and, where it is still free,
+    after.
+
+    Each port is held by a bound socket that does not listen: servers set SO_REUSEADDR and can listen there beside it,
+    while another suite that looks for free ports at this moment cannot get it.
+    """
+
+    def __init__(self, path: Path, avoid: Collection[int] = ()) -> None:
+        self._path = path
+        self._avoid = frozenset(avoid)
+        self._held: dict[str, socket.socket] = {}
+        known = read_json(path)
+        self._known: dict[str, int] = (
+            {k: v for k, v in known.items() if isinstance(v, int) and v in INTERNAL} if isinstance(known, dict) else {}
+        )
+
+    def get(self, key: str) -> int:
+        """The port of `key`, reserved. Raises StartError when no port is free."""
+        if (holder := self._held.get(key)) is None:
+            holder = self._reserve(self._known.get(key))
+            self._held[key] = holder
+            port = holder.getsockname()[1]
+            if self._known.get(key) != port:
+                self._known[key] = port
+                write_json(self._path, self._known)
+        return int(holder.getsockname()[1])
+
+    def release(self, key: str) -> None:
+        """Forget `key` and its port."""
+        if (holder := self._held.pop(key, None)) is not None:
+            holder.close()
+        if self._known.pop(key, None) is not None:
+            write_json(self._path, self._known)
+
+    def close(self) -> None:
+        """Give all ports back; they stay written down for the next start."""
+        for holder in self._held.values():
+            holder.close()
+        self._held.clear()
+
+    def _reserve(self, wished: int | None) -> socket.socket:
+        candidates = random.sample(INTERNAL, len(INTERNAL))
+        if wished is not None:
+            candidates.insert(0, wished)
+        for port in candidates:
+            if port in self._avoid:
+                continue
+            holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                holder.bind((LOOPBACK, port))  # without SO_REUSEADDR: fails where anybody else holds it
+            except OSError:
+                holder.close()
+                continue
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may join
+            return holder
+        raise StartError(f"no free port left between {INTERNAL.start} and {INTERNAL.stop - 1}: stop some processes.")

@@ -1,0 +1,96 @@
+"""From the options of `enmasse up` to a running suite: everything that can be wrong is found before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TextIO
+
+from enmasse.supervisor import datadir
+from enmasse.supervisor.child import Command
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import Options
+from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
+from enmasse.supervisor.suite import Feed, Suite
+
+
+def service_command(kind: str, settings: Path) -> list[str]:
+    """How a service is started. -P: the folder `enmasse up` was called in must not lend it modules."""
+    return [sys.executable, "-P", "-m", f"services.{kind}", "--config", str(settings)]
+
+
+async def _configserv_feed(address: str) -> Feed:
+    """configserv's status feed. Its library is imported in a thread: the children start meanwhile."""
+    module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.feed")
+    feed: Feed = module.StatusFeed(address)
+    return feed
+
+
+def run(
+    options: Options,
+    out: TextIO,
+    say: Callable[[str], None],
+    command: Command = service_command,
+    make_feed: Callable[[str], Awaitable[Feed]] = _configserv_feed,
+) -> None:
+    """Run the suite until it is told to stop. Raises StartError when it cannot start."""
+    check_tls(options)
+    data = datadir.open_data_dir(options.data)
+    try:
+        datadir.end_orphans(data)
+        check_config(options.config, first_start=not (data.path / "configserv").is_dir())
+        listening = bind_public(options.http_port, "HTTP")
+        for name, port in options.public_ports().items():
+            check_public(port, name.upper())
+        avoid = [*options.public_ports().values(), options.http_port]
+        ports = InternalPorts(data.run / "ports.json", avoid)
+        suite = Suite(options, data, ports, command, make_feed, out, say)
+        asyncio.run(suite.run(_http(listening)))
+    finally:
+        data.close()
+
+
+def _http(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
+    async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
+        web = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.web")
+        close: Callable[[], Awaitable[None]] = await web.server(listening)(suite)
+        return close
+
+    return serve
+
+
+def check_tls(options: Options) -> None:
+    """Raise StartError unless certificate and key are both absent, or both there and belong together."""
+    if options.tls_cert is None and options.tls_key is None:
+        return
+    if options.tls_cert is None or options.tls_key is None:
+        raise StartError("--tls-cert and --tls-key go together: give both, or neither.")
+    import ssl
+
+    for option, path in (("--tls-cert", options.tls_cert), ("--tls-key", options.tls_key)):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise StartError(f"{option} {path}: {error.strerror}.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key)
+    except ssl.SSLError as error:
+        raise StartError(
+            f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error.reason or error}. Both must be PEM "
+            "files, the key without a password, and belong together."
+        ) from None
+
+
+def check_config(folder: Path, *, first_start: bool) -> None:
+    """Raise StartError where the suite has nothing to run with.
+
+    At a later start configserv has the last good configuration, and a file that does not parse changes nothing.
+    """
+    if not first_start:
+        return
+    if not folder.is_dir():
+        raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")

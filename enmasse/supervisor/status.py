@@ -1,0 +1,60 @@
+"""What `enmasse status` shows: the processes as the supervisor sees them, merged with configserv's status feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Status = dict[str, Any]
+
+NOT_RUNNING: Status = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
+
+
+def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
+    """The status JSON. `feed`: the newest body of the status feed, None before the first.
+
+    ready = there is a feed, every component and every address is ready. What `errors` holds does not matter: a broken
+    edit leaves the last good version in force.
+    """
+    addresses = list(feed.get("addresses", ())) if feed else []
+    ready = feed is not None and all(c["ready"] for c in components) and all(a.get("ready") for a in addresses)
+    return {
+        "schema": 1,
+        "ready": ready,
+        "config": dict(feed.get("config", {})) if feed else {},
+        "components": components,
+        "addresses": addresses,
+        "errors": list(feed.get("errors", ())) if feed else [],
+    }
+
+
+def started(status: Status) -> bool:
+    """Whether start-up is over: all is ready but what cannot become so by waiting (and is told on stderr)."""
+    return (
+        bool(status["components"])
+        and all(c["ready"] for c in status["components"])
+        and all(a.get("ready") or a.get("phase") in ("Failed", "Terminating") for a in status["addresses"])
+    )
+
+
+def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[bool, str]:
+    """Whether `service` can have `count` processes now, and why not: (accepted, a sentence)."""
+    kinds: dict[str, int] = {}
+    for component in components:
+        kinds[component["kind"]] = kinds.get(component["kind"], 0) + 1
+    kinds.setdefault("broker", 0)
+    if service not in kinds:
+        return False, f"there is no service {service!r}; running are {', '.join(sorted(kinds))}"
+    current = kinds[service]
+    if count == current:
+        return True, f"{service} runs {current} process{'' if current == 1 else 'es'} already"
+    if service == "broker":
+        return False, (
+            "brokers are counted by their flavor: change BROKERS in the templateParameters of flavors.json "
+            f"(now {current} of all flavors together)"
+        )
+    if count == 0:
+        return False, f"the suite cannot run without {service}"
+    if service == "router":
+        return False, "one router is all there is yet: several need a mesh between them, which comes later"
+    return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

@@ -1,0 +1,275 @@
+"""The suite of one `enmasse up`: its children, its view of the status feed, its ready line, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TextIO
+
+from enmasse.supervisor import desired, status
+from enmasse.supervisor.child import Child, Command
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.files import write_json
+from enmasse.supervisor.lines import error_lines
+from enmasse.supervisor.plan import Options, Spec, fixed_services
+from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+
+POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
+"""Seconds between two looks at the folder of wishes."""
+STOP_WITHIN = 12.0
+"""Seconds for all children together, then they are killed."""
+STOP_ORDER = (("storage_controller", "ragent"), ("router",), ("broker",), ("configserv",))
+"""Who only watches goes first, so that nobody reacts to the end of the others; clients are closed before their
+brokers go.
+"""
+
+
+class Feed(Protocol):
+    """The status feed of configserv, and the way to force addresses."""
+
+    body: dict[str, Any] | None
+    """The newest snapshot; kept while the feed is lost."""
+    attached: bool
+    """Whether `body` is current: set with the first snapshot after an attach."""
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Follow the feed until cancelled, through any loss of it."""
+
+    async def force(self, names: list[str]) -> str | None:
+        """Let configserv discard what these addresses hold; the reason where it was not taken."""
+
+
+class Suite:
+    """Everything `enmasse up` runs. `out` gets the lines of the start-up, `say` what else people should know."""
+
+    def __init__(
+        self, options: Options, data: DataDir, ports: InternalPorts, command: Command,
+        make_feed: Callable[[str], Awaitable[Feed]], out: TextIO, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.options = options
+        self.data = data
+        self.is_ready = False
+        self._ports = ports
+        self._command = command
+        self._make_feed = make_feed
+        self._out = out
+        self._say = say
+        self._fixed: dict[str, Child] = {}
+        self._wished: dict[str, Child] = {}
+        self._wish_specs: dict[str, Spec] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._feed: Feed | None = None
+        self._seen: desired.Mark | None = None
+        self._news = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._told_ready: set[str] = set()
+        self._told_lines: set[str] = set()
+        self._told_pids: list[int] = []
+        self._told_actual: list[dict[str, Any]] | None = None
+
+    # What others ask
+
+    def components(self) -> list[dict[str, Any]]:
+        """`components` of the status JSON: the fixed services, then brokers by name."""
+        found = [child.component() for child in self._children()]
+        for entry in found:
+            if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
+                entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
+        return found
+
+    def status(self) -> status.Status:
+        """The status JSON of this moment."""
+        return status.merge(self.components(), self._feed.body if self._feed else None)
+
+    def scale(self, service: str, count: int) -> tuple[bool, str]:
+        """See `status.scale`."""
+        return status.scale(self.components(), service, count)
+
+    async def force(self, names: list[str]) -> str | None:
+        """Discard what these addresses hold; the reason where that was not taken."""
+        return (
+            await self._feed.force(names) if self._feed else "the configuration service is not reached yet; try again"
+        )
+
+    # Its life
+
+    async def run(self, serve_http: Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]) -> None:
+        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server and gives what closes it."""
+        self._catch_signals()
+        specs = fixed_services(self.options, self.data, self._ports)
+        for spec in specs:
+            self._fixed[spec.name] = self._child(spec)
+            self._fixed[spec.name].start()
+        tasks = [asyncio.create_task(self._follow_wishes()), asyncio.create_task(self._tell())]
+        close_http: Callable[[], Awaitable[None]] | None = None
+        try:
+            while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
+                await asyncio.sleep(0)  # all are being started before we spend time on importing libraries
+            close_http = await serve_http(self)
+            self._feed = await self._make_feed(specs[0].settings["listen"])
+            tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
+            await self._until_stopped(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._stop_children()
+            if close_http is not None:
+                await close_http()
+            self._ports.close()
+
+    async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
+        stopped = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for task in done - {stopped}:
+            await task  # none of them ends by itself: raises what broke it
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            if self._stop.is_set():  # asked twice: no patience any more
+                for child in self._children():
+                    child.kill()
+            self._stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, asked)
+
+    def _child(self, spec: Spec) -> Child:
+        return Child(spec, self._command, self.data.run, self.data.logs, self._news.set, self._say)
+
+    def _children(self) -> list[Child]:
+        return [*self._fixed.values(), *(self._wished[name] for name in sorted(self._wished))]
+
+    async def _stop_children(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_WITHIN
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+        for kinds in STOP_ORDER:
+            patience = max(0.5, deadline - loop.time())
+            await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
+        with contextlib.suppress(OSError):
+            (self.data.run / "children.json").unlink(missing_ok=True)
+
+    # The local driver
+
+    async def _follow_wishes(self) -> None:
+        """Keeps the processes wished for in the folder `desired` running, and no others of their kind."""
+        while True:
+            mark = desired.look(self.data.desired)
+            if mark != self._seen:
+                try:
+                    wishes, problems = desired.read_wishes(self.data.desired, self._fixed)
+                except OSError as error:
+                    self._say_once(f"{self.data.desired}: {error.strerror}; nothing changes until it can be read")
+                else:
+                    self._seen = mark
+                    for problem in problems.values():
+                        self._say_once(problem)
+                    self._apply(wishes, keep=problems.keys())
+            unsettled = not self.is_ready or not all(c.ready for c in self._wished.values()) or self._leaving
+            await asyncio.sleep(POLL_UNSETTLED if unsettled else POLL_SETTLED)
+
+    def _apply(self, wishes: dict[str, desired.Wish], keep: Iterable[str]) -> None:
+        specs = {name: self._broker_spec(wish) for name, wish in wishes.items() if name not in self._leaving}
+        for name in self._wished.keys() - set(keep):
+            if specs.get(name) != self._wish_specs[name]:
+                self._leave(name, forget_ports=name not in wishes)
+        for name, spec in specs.items():
+            if name not in self._wished and name not in self._leaving:
+                self._wish_specs[name] = spec
+                self._wished[name] = self._child(spec)
+                self._wished[name].start()
+        self._news.set()
+
+    def _leave(self, name: str, *, forget_ports: bool) -> None:
+        """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
+        child = self._wished.pop(name)
+        del self._wish_specs[name]
+
+        async def leave() -> None:
+            await child.stop(STOP_WITHIN)
+            if forget_ports:
+                self._ports.release(f"{name}/health")
+                self._ports.release(f"{name}/amqp")
+            del self._leaving[name]
+            self._seen = None  # look again: it may be wished for, with other settings
+
+        self._leaving[name] = asyncio.create_task(leave(), name=f"leave {name}")
+
+    def _broker_spec(self, wish: desired.Wish) -> Spec:
+        settings = {
+            **wish.settings,
+            "name": wish.name,
+            "health": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/health')}",
+            "listen": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/amqp')}",
+        }
+        for key in ("data_dir", "page_dir"):  # where not absolute: below the data directory of the suite
+            if isinstance(settings.get(key), str):
+                settings[key] = str(self.data.path / "brokers" / settings[key])
+        return Spec(wish.name, wish.kind, settings)
+
+    def _actual(self) -> list[dict[str, Any]]:
+        facts = []
+        for name in sorted(self._wished):
+            child = self._wished[name]
+            entry = child.component()
+            host, _, port = child.spec.settings["listen"].rpartition(":")
+            keep = ("name", "kind", "pid", "ready", "restarts", "detail")
+            facts.append({**{key: entry[key] for key in keep}, "host": host, "port": int(port)})
+        return facts
+
+    # What people and the storage controller are told
+
+    async def _tell(self) -> None:
+        """After every change: the file `actual`, the list of pids, lines on stdout and stderr."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                self._write_facts()
+            except OSError as error:
+                self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
+            current = self.status()
+            for component in current["components"]:
+                if component["ready"] and component["name"] not in self._told_ready:
+                    self._told_ready.add(component["name"])
+                    where = "".join(f" {name} {at}" for name, at in component["endpoints"].items())
+                    self._print(f"{component['name']} is ready (pid {component['pid']}){where}")
+            for line in error_lines(current["errors"]):
+                self._say_once(line)
+            if not self.is_ready and self._feed and self._feed.attached and status.started(current):
+                self.is_ready = True
+                for address in current["addresses"]:
+                    if not address.get("ready"):
+                        self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
+                self._print("EnMasse is ready")
+
+    def _write_facts(self) -> None:
+        pids = sorted(child.pid for child in self._children() if child.pid is not None)
+        if pids != self._told_pids:
+            self._told_pids = pids
+            write_json(self.data.run / "children.json", pids)
+        actual = self._actual()
+        if actual != self._told_actual:
+            desired.write_actual(self.data.run / "actual.json", actual)
+            self._told_actual = actual
+
+    def _print(self, line: str) -> None:
+        try:
+            self._out.write(line + "\n")
+            self._out.flush()
+        except (BrokenPipeError, ValueError):
+            self._out = open(os.devnull, "w")  # noqa: SIM115 - nobody reads any more: not a reason to stop
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._told_lines:
+            if len(self._told_lines) > 10_000:
+                self._told_lines.clear()
+            self._told_lines.add(line)
+            self._say(line)

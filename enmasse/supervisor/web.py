@@ -1,0 +1,127 @@
+"""HTTP of the suite, on loopback: health, status, metrics, and the two orders `scale` and `force`.
+
+A web page in a browser on this machine must be able neither to read nor to order anything here. So the Host header
+must name loopback (a page that has its own name resolve to 127.0.0.1 fails), an Origin must be loopback too, and
+orders must be declared as JSON, which a foreign page cannot do without asking first (CORS), and nobody answers that
+question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+import enmasse
+from enmasse.supervisor import metrics
+from enmasse.supervisor.suite import Suite
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+MAX_BODY = 1 << 20
+MAX_NAMES = 10_000
+
+
+def server(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
+    """What `Suite.run` starts: HTTP on a socket that already listens."""
+
+    async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
+        runner = web.AppRunner(make_app(suite), access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        await web.SockSite(runner, listening).start()
+        return runner.cleanup
+
+    return serve
+
+
+def make_app(suite: Suite) -> web.Application:
+    """The routes; see docs/contracts.md."""
+    app = web.Application(middlewares=[_only_local], client_max_size=MAX_BODY)
+
+    async def health(_: web.Request) -> web.Response:
+        ready = suite.status()["ready"]
+        detail = "" if ready else "not all components and addresses are ready: see /api/status"
+        return web.json_response({"ready": ready, "detail": detail}, status=200 if ready else 503)
+
+    async def status(_: web.Request) -> web.Response:
+        return web.json_response(suite.status())
+
+    async def about(_: web.Request) -> web.Response:
+        options = suite.options
+        return web.json_response(
+            {
+                "schema": 1,
+                "version": getattr(enmasse, "__version__", ""),
+                "pid": os.getpid(),
+                "config_dir": str(options.config),
+                "data_dir": str(options.data),
+                "ports": {**options.public_ports(), "http": options.http_port},
+            }
+        )
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(text=metrics.render(suite.status()), content_type="text/plain", charset="utf-8")
+
+    async def scale(request: web.Request) -> web.Response:
+        body = await _json(request)
+        service, count = body.get("service"), body.get("count")
+        if not isinstance(service, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            return _refused('expected {"service": NAME, "count": N}, N a whole number from 0', 400)
+        accepted, sentence = suite.scale(service, count)
+        return web.json_response({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
+
+    async def force(request: web.Request) -> web.Response:
+        names = (await _json(request)).get("addresses")
+        if not _are_names(names):
+            return _refused('expected {"addresses": [NAME, …]}', 400)
+        if reason := await suite.force(names):
+            return _refused(reason, 503)
+        return web.json_response({"accepted": True, "message": ""})
+
+    app.router.add_get("/healthz", health)
+    app.router.add_get("/api/status", status)
+    app.router.add_get("/api/suite", about)
+    app.router.add_get("/metrics", show_metrics)
+    app.router.add_post("/api/scale", scale)
+    app.router.add_post("/api/force", force)
+    return app
+
+
+@web.middleware
+async def _only_local(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    if not _is_loopback(f"//{request.headers.get('Host', '')}"):
+        return _refused("the Host header must name loopback: localhost, 127.0.0.1 or [::1]", 403)
+    if "Origin" in request.headers and not _is_loopback(request.headers["Origin"]):
+        return _refused("requests from other web sites are not answered", 403)
+    if request.method == "POST" and request.content_type != "application/json":
+        return _refused("the Content-Type must be application/json", 415)
+    return await handler(request)
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        return urlsplit(url).hostname in LOOPBACK_NAMES
+    except ValueError:
+        return False
+
+
+async def _json(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.read())
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {}
+
+
+def _are_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and 0 < len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
+
+
+def _refused(reason: str, code: int) -> web.Response:
+    return web.json_response({"accepted": False, "message": reason}, status=code)

@@ -1,0 +1,77 @@
+"""A stand-in for any service of the suite, so that the supervisor can be tested in the faults real ones do not have.
+
+It serves /healthz on the port its settings name and obeys a file `<name>.order` beside them:
+{"ready": bool, "deaf": bool, "die": status}.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+settings_file = Path(sys.argv[sys.argv.index("--config") + 1])
+settings = json.loads(settings_file.read_text())
+order_file = settings_file.with_suffix(".order")
+
+
+def order() -> dict[str, object]:
+    try:
+        found: dict[str, object] = json.loads(order_file.read_text())
+    except FileNotFoundError:
+        found = {}
+    return found
+
+
+def endpoints() -> dict[str, str]:
+    shown = {}
+    if "listen" in settings:
+        shown["amqp"] = settings["listen"]
+    if "entities" in settings:
+        ports = json.loads((settings_file.parent / "ragent.json").read_text())["listeners"]
+        shown |= {entry["name"]: f"{entry['host']}:{entry['port']}" for entry in ports}
+    return shown
+
+
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        ready = order().get("ready", True)
+        body = json.dumps({"ready": ready, "detail": "" if ready else "told to say so", "endpoints": endpoints()})
+        self.send_response(200 if ready else 503)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class Server(HTTPServer):
+    timeout = 0.02
+
+    def service_actions(self) -> None:
+        pass
+
+
+if sys.platform == "linux":
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if str(os.getppid()) != os.environ["ENMASSE_PARENT"]:
+    sys.exit(2)
+if "die" in order():
+    print("fake: told to die", file=sys.stderr, flush=True)
+    sys.exit(int(str(order()["die"])))
+if order().get("deaf"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+host, _, port = settings["health"].rpartition(":")
+server = Server((host, int(port)), Health)
+while True:
+    server.handle_request()
+    if "die" in order():
+        print("fake: told to die", file=sys.stderr, flush=True)
+        sys.exit(int(str(order()["die"])))
+    time.sleep(0.001)

@@ -1,0 +1,55 @@
+"""`enmasse up` with stand-ins for the services and a status feed that is read from DATA/feed.json."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from enmasse.supervisor import start
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import Options
+
+SERVICE = str(Path(__file__).with_name("service.py"))
+
+
+class FileFeed:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.body: dict[str, Any] | None = None
+        self.attached = False
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        while True:
+            if self.path.exists():
+                body = json.loads(self.path.read_text())
+                if body != self.body:
+                    self.body, self.attached = body, True
+                    changed()
+            await asyncio.sleep(0.02)
+
+    async def force(self, names: list[str]) -> str | None:
+        self.path.with_name("forced.json").write_text(json.dumps(names))
+        return None
+
+
+def command(kind: str, settings: Path) -> list[str]:
+    return [sys.executable, SERVICE, kind, "--config", str(settings)]
+
+
+def main() -> None:
+    config, data, offset, *tls = sys.argv[1:]
+    options = Options(Path(config), Path(data), int(offset), *(Path(path) for path in tls))
+
+    async def feed(_: str) -> FileFeed:
+        return FileFeed(options.data / "feed.json")
+
+    try:
+        start.run(options, sys.stdout, lambda line: print(line, file=sys.stderr, flush=True), command, feed)
+    except StartError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+main()
