@@ -1,0 +1,112 @@
+"""The telemetry pipeline: readings of devices in, windowed maximum, minimum and mean per device out.
+
+A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": number}`; a result is
+`{"device", "start", "end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its end.
+
+`python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results --work DIR`
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark import AmqpDataSource
+
+READING = "device string, time timestamp, temperature double"
+
+
+def session(app: str = "enmasse-telemetry") -> SparkSession:
+    """A Spark session on this machine (local[*] unless SPARK_MASTER says otherwise), with the amqp source registered."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+    spark = (
+        SparkSession.builder.appName(app)
+        .master(os.environ.get("SPARK_MASTER", "local[*]"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.dataSource.register(AmqpDataSource)
+    return spark
+
+
+def readings(messages: DataFrame) -> DataFrame:
+    """Readings from the text of messages; what is not a reading is left out."""
+    parsed = messages.select(f.from_json("text", READING).alias("r")).select("r.*")
+    return parsed.where("device is not null and time is not null and temperature is not null")
+
+
+def windows(data: DataFrame, window: str, watermark: str) -> DataFrame:
+    """Maximum, minimum and mean of each device in tumbling windows of event time."""
+    return (
+        data.withWatermark("time", watermark)
+        .groupBy(f.window("time", window).alias("w"), "device")
+        .agg(
+            f.max("temperature").alias("maximum"),
+            f.min("temperature").alias("minimum"),
+            f.avg("temperature").alias("mean"),
+            f.count("*").alias("readings"),
+        )
+        .select(
+            "device",
+            f.col("w.start").alias("start"),
+            f.col("w.end").alias("end"),
+            "maximum",
+            "minimum",
+            "mean",
+            "readings",
+        )
+    )
+
+
+def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
+    """Start the query: address → spool → windows → results address."""
+    work = Path(args.work).absolute()
+    source: Any = (
+        spark.readStream.format("amqp")
+        .option("url", args.url)
+        .option("address", args.address)
+        .option("subscription", args.subscription)
+        .option("spool", str(work / "spool"))
+    )
+    results = windows(readings(source.load()), args.window, args.watermark)
+    return (
+        results.writeStream.format("amqp")
+        .option("url", args.url)
+        .option("address", args.results)
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .outputMode("append")
+        .start()
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672")
+    parser.add_argument("--address", default="telemetry", help="where readings come from: a topic or a queue")
+    parser.add_argument("--subscription", default="", help="name of a durable subscription, for a topic")
+    parser.add_argument("--results", default="results", help="where results go")
+    parser.add_argument("--window", default="1 day")
+    parser.add_argument("--watermark", default="1 hour")
+    parser.add_argument("--work", required=True, help="folder for spool and checkpoint")
+    args = parser.parse_args()
+    query = start(session(), args)
+    print("pipeline running", flush=True)  # noqa: T201 - for whoever started us
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

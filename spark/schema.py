@@ -1,0 +1,101 @@
+"""The columns of a message, and messages as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from enmasse.amqp.message import Message
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.types import AmqpSequence, AmqpValue
+from spark.spool import Record
+
+DDL = (
+    "offset bigint, arrived timestamp, message_id string, correlation_id string, address string, subject string, "
+    "reply_to string, content_type string, creation_time timestamp, durable boolean, priority int, "
+    "delivery_count bigint, application_properties map<string,string>, body binary, text string, error string"
+)
+
+ARROW = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("arrived", pa.timestamp("us", tz="UTC")),
+        ("message_id", pa.string()),
+        ("correlation_id", pa.string()),
+        ("address", pa.string()),
+        ("subject", pa.string()),
+        ("reply_to", pa.string()),
+        ("content_type", pa.string()),
+        ("creation_time", pa.timestamp("us", tz="UTC")),
+        ("durable", pa.bool_()),
+        ("priority", pa.int32()),
+        ("delivery_count", pa.int64()),
+        ("application_properties", pa.map_(pa.string(), pa.string())),
+        ("body", pa.binary()),
+        ("text", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+BATCH_ROWS = 10_000
+
+
+def body_columns(body: Any) -> tuple[bytes | None, str | None]:
+    """(binary, text) of a body: data as it is, with its text where it is UTF-8; a value as its text."""
+    if isinstance(body, (AmqpValue, AmqpSequence)):
+        body = body.value
+    if body is None:
+        return None, None
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        data = bytes(body)
+        try:
+            return data, data.decode()
+        except UnicodeDecodeError:
+            return data, None
+    text = str(body)
+    return text.encode(), text
+
+
+def row(record: Record) -> tuple[Any, ...]:
+    """One record as the values of ARROW's columns. A message that does not decode is a row with `error`, not a failure."""
+    arrived = record.arrived_ms * 1000
+    try:
+        m = Message.decode(record.message)
+    except AmqpError as error:
+        return (record.offset, arrived, *[None] * 11, record.message, None, str(error))
+    body, text = body_columns(m.body)
+    return (
+        record.offset,
+        arrived,
+        None if m.message_id is None else str(m.message_id),
+        None if m.correlation_id is None else str(m.correlation_id),
+        m.to,
+        m.subject,
+        m.reply_to,
+        m.content_type,
+        None if m.creation_time is None else int(m.creation_time) * 1000,
+        bool(m.durable),
+        m.priority,
+        m.delivery_count,
+        [(str(key), str(value)) for key, value in (m.application_properties or {}).items()],
+        body,
+        text,
+        None,
+    )
+
+
+def batches(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+    rows: list[tuple[Any, ...]] = []
+    for record in records:
+        rows.append(row(record))
+        if len(rows) >= BATCH_ROWS:
+            yield batch(rows)
+            rows = []
+    if rows:
+        yield batch(rows)
+
+
+def batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], schema=ARROW)

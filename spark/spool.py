@@ -1,0 +1,256 @@
+"""The spool: what makes AMQP replayable for Spark.
+
+AMQP has no offsets; Spark must be able to read a range again. So what arrives is appended to segment files and only then
+accepted. Offsets number the records of the spool, from 0, without gaps, for as long as the folder lives.
+
+    spool/
+      00000000000000000000.seg     records from that number on
+      seen                         message-ids of records whose segments were deleted (JSON list, newest last)
+      head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
+      lock                         held by the one process that writes
+
+A record is `length u32 | crc32 u32 | arrival ms u64 | message`, the message being the AMQP bare bytes as received.
+A torn or damaged tail is cut off when the writer opens the spool: it was never accepted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+RECORD = struct.Struct(">IIQ")
+COUNT = struct.Struct(">Q")
+SEGMENT_BYTES = 8 << 20
+SEEN_IDS = 100_000
+MAX_RECORD = 1 << 30
+
+
+class SpoolError(Exception):
+    """The spool cannot be used: the text says which file and what to do."""
+
+
+class Record(NamedTuple):
+    offset: int
+    arrived_ms: int
+    message: bytes
+
+
+def segment_name(first: int) -> str:
+    return f"{first:020d}.seg"
+
+
+def segments(folder: Path) -> list[tuple[int, Path]]:
+    """(number of the first record, file) of every segment, oldest first."""
+    return sorted((int(path.stem), path) for path in folder.glob("*.seg"))
+
+
+def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Record]:
+    """Records `start` <= offset < `end` of one segment file; ends early at a torn or damaged record."""
+    with path.open("rb") as file:
+        data = file.read()
+    view = memoryview(data)
+    at, offset, size = 0, first, len(data)
+    while offset < end and at + RECORD.size <= size:
+        length, crc, arrived = RECORD.unpack_from(data, at)
+        at += RECORD.size
+        if length > MAX_RECORD or at + length > size:
+            return
+        if offset >= start:
+            message = bytes(view[at : at + length])
+            if zlib.crc32(message) != crc:
+                return
+            yield Record(offset, arrived, message)
+        at += length
+        offset += 1
+
+
+def read_spool(folder: Path, start: int, end: int) -> Iterator[Record]:
+    """The records of a range. Raises SpoolError where one is missing: Spark was promised it.
+
+    Deleted by a commit, or a folder that this executor does not see: both must be loud.
+    """
+    expected = start
+    known = segments(folder)
+    for index, (first, path) in enumerate(known):
+        last = known[index + 1][0] if index + 1 < len(known) else end
+        if last <= start or first >= end:
+            continue
+        for record in read_segment(path, first, start, min(end, last)):
+            if record.offset != expected:
+                break
+            expected += 1
+            yield record
+    if expected != end:
+        raise SpoolError(
+            f"{folder}: record {expected} of the range {start}..{end} is not in the spool. The folder must be the same "
+            "for driver and executors, and must not be emptied while its checkpoint is in use"
+        )
+
+
+class Head:
+    """The number of durable records, shared with readers through a mapped file."""
+
+    def __init__(self, folder: Path, *, create: bool) -> None:
+        path = folder / "head"
+        if create and not path.exists():
+            path.write_bytes(COUNT.pack(0))
+        with path.open("r+b" if create else "rb") as file:
+            self._map = mmap.mmap(file.fileno(), COUNT.size, access=mmap.ACCESS_WRITE if create else mmap.ACCESS_READ)
+
+    def get(self) -> int:
+        (count,) = COUNT.unpack(self._map[: COUNT.size])
+        return int(count)
+
+    def put(self, count: int) -> None:
+        self._map[: COUNT.size] = COUNT.pack(count)
+
+
+class SeenIds:
+    """The message-ids of the last `SEEN_IDS` records, so that a copy delivered again after a crash is recognised."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._order: deque[str] = deque()
+        self._known: set[str] = set()
+        for message_id in ids:
+            self.add(message_id)
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._known
+
+    def add(self, message_id: str) -> None:
+        if message_id in self._known:
+            return
+        self._known.add(message_id)
+        self._order.append(message_id)
+        if len(self._order) > SEEN_IDS:
+            self._known.discard(self._order.popleft())
+
+    def listed(self) -> list[str]:
+        return list(self._order)
+
+
+class SpoolWriter:
+    """The one writer of a spool. `append` buffers, `sync` makes durable; accept messages after `sync`, never before."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise SpoolError(
+                f"{folder}: another receiver writes this spool; give each query a spool of its own"
+            ) from None
+        self._head = Head(folder, create=True)
+        self._file, self._size, self.count = self._recover()
+        self._head.put(self.count)
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+
+    def remembered(self) -> list[str]:
+        """Ids of records that commits have deleted."""
+        path = self.folder / "seen"
+        if not path.exists():
+            return []
+        try:
+            ids = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise SpoolError(f"{path}: not readable ({error}); without it copies cannot be recognised") from None
+        return [str(one) for one in ids]
+
+    def append(self, message: bytes, arrived_ms: int) -> None:
+        self._buffer.append(RECORD.pack(len(message), zlib.crc32(message), arrived_ms))
+        self._buffer.append(message)
+        self._buffered += 1
+
+    def sync(self) -> None:
+        """Everything appended is on disk when this returns. Raises OSError (disk full …): then nothing of it counts."""
+        if not self._buffered:
+            return
+        data = b"".join(self._buffer)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            os.fdatasync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        finally:
+            count, self._buffered = self._buffered, 0
+            self._buffer.clear()
+        self._size += len(data)
+        self.count += count
+        self._head.put(self.count)
+        if self._size >= SEGMENT_BYTES:
+            os.close(self._file)
+            self._file, self._size = self._create(self.count), 0
+
+    def bytes_held(self) -> int:
+        return sum(path.stat().st_size for _, path in segments(self.folder))
+
+    def close(self) -> None:
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _recover(self) -> tuple[int, int, int]:
+        known = segments(self.folder)
+        if not known:
+            return self._create(0), 0, 0
+        first, path = known[-1]
+        size, count = 0, first
+        for record in read_segment(path, first, first, 1 << 63):
+            size += RECORD.size + len(record.message)
+            count += 1
+        file = os.open(path, os.O_RDWR | os.O_APPEND)
+        os.ftruncate(file, size)
+        os.fsync(file)
+        return file, size, count
+
+    def _create(self, first: int) -> int:
+        file = os.open(self.folder / segment_name(first), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
+        sync_folder(self.folder)
+        return file
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def forget(folder: Path, end: int, ids_of: Iterable[str] | None = None) -> int:
+    """Delete the segments that end at or before `end`; returns how many. The last segment always stays.
+
+    `ids_of`: message-ids of the records deleted, which are added to `seen` (durably, by rename) before anything goes.
+    """
+    known = segments(folder)
+    gone = [path for (_, path), (following, _) in zip(known, known[1:], strict=False) if following <= end]
+    if not gone:
+        return 0
+    if ids_of is not None:
+        path = folder / "seen"
+        before = json.loads(path.read_bytes()) if path.exists() else []
+        kept = [*before, *ids_of][-SEEN_IDS:]
+        fresh = folder / "seen.new"
+        with fresh.open("w") as file:
+            json.dump(kept, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+        sync_folder(folder)
+    for path in gone:
+        path.unlink()
+    return len(gone)
