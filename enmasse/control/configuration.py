@@ -1,0 +1,135 @@
+"""A service's side of the configuration service (docs/contracts.md, "configserv"): feeds in, reports out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import proton
+
+from enmasse import log
+from enmasse.control.connection import Connection
+from enmasse.control.errors import DECODE_ERROR, AmqpError, LinkClosed
+from enmasse.control.link import Delivery, Receiver, Sender
+
+COALESCE = 0.02
+"""Seconds in which changes gather before they are reported."""
+
+Report = dict[str, Any]
+"""Readiness of one address: {"ready", "failed", "message", "components", "messages", "consumers"}."""
+
+
+def follow(connection: Connection, feed: str, taken: Callable[[dict[str, Any]], None]) -> Receiver:
+    """Subscribes to a feed; `taken(body)` gets each snapshot, one at a time, the newest when more have gathered.
+
+    A snapshot that cannot be read, or at which `taken` raises ValueError, is rejected and changes nothing.
+    """
+    logger = log.get(feed=feed, peer=connection.peer)
+
+    def on_message(delivery: Delivery) -> None:
+        try:
+            body = decode_body(delivery)
+            taken(body)
+        except (AmqpError, ValueError) as error:
+            logger.error("a snapshot was refused", reason=str(error))
+            delivery.reject(DECODE_ERROR, str(error)[:200])
+        else:
+            delivery.accept()
+
+    receiver = connection.receiver(feed, window=1)
+    receiver.on_message = on_message
+    return receiver
+
+
+def decode_body(delivery: Delivery) -> dict[str, Any]:
+    """The JSON object in a message of the configuration service. Raises AmqpError, ValueError."""
+    body = delivery.message.body
+    if isinstance(body, memoryview):
+        body = bytes(body)
+    if not isinstance(body, (str, bytes)):
+        raise ValueError(f"expected JSON text, got {type(body).__name__}")
+    found = msgspec.json.decode(body)
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def encode_message(subject: str, body: Any) -> bytes:
+    """A message of the configuration service: JSON in an amqp-value string."""
+    message = proton.Message(
+        subject=subject, content_type="application/json", durable=False, body=msgspec.json.encode(body).decode()
+    )
+    return bytes(message.encode())
+
+
+class ReadinessReporter:
+    """Reports readiness: everything when a connection begins, then what has changed, gathered for a moment.
+
+    `reports(names)` gives the report of each name that is reported at all; None stands for all names.
+    """
+
+    def __init__(self, reporter: str, reports: Callable[[Iterable[str] | None], Mapping[str, Report]]) -> None:
+        self.reporter = reporter
+        self._reports = reports
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def changed(self, names: Iterable[str]) -> None:
+        """These may have to be reported anew."""
+        self._changed.update(names)
+        if self._changed:
+            self._wake.set()
+
+    async def run(self, connection: Connection) -> None:
+        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        sender = connection.sender("readiness", name=self.reporter)
+        await sender.opened()
+        self._changed.clear()
+        await _deliver(sender, "full", {"addresses": self._reports(None), "removed": []})
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(COALESCE)
+            self._wake.clear()
+            names, self._changed = self._changed, set()
+            if names:
+                found = self._reports(names)
+                await _deliver(sender, "change", {"addresses": found, "removed": [n for n in names if n not in found]})
+
+
+class FullReporter:
+    """Reports something whole (`placements`): when a connection begins and whenever it has changed."""
+
+    def __init__(self, target: str, report: Callable[[], Any | None]) -> None:
+        self.target = target
+        self._report = report
+        """Gives the body, or None while there is nothing complete to tell."""
+        self._wake = asyncio.Event()
+
+    def changed(self) -> None:
+        self._wake.set()
+
+    async def run(self, connection: Connection) -> None:
+        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        sender = connection.sender(self.target)
+        await sender.opened()
+        self._wake.set()
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(COALESCE)
+            self._wake.clear()
+            body = self._report()
+            if body is not None:
+                await _deliver(sender, "full", body)
+
+
+async def _deliver(sender: Sender, subject: str, body: Any) -> None:
+    data = encode_message(subject, body)
+    while True:
+        outcome = await sender.deliver(data)
+        if outcome.accepted:
+            return
+        if outcome.condition:
+            raise LinkClosed(outcome.condition, outcome.description)
+        await asyncio.sleep(0.1)  # released: not now, but later

@@ -1,0 +1,210 @@
+"""What a router shall have for each address, broker and listener: pure functions, no state (design §5.1, §5.2).
+
+Everything the agent makes is named with its own prefix, and from the name alone one can tell which address it belongs
+to; so a restarted agent needs no memory to recognise what it made, and never touches anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+_DISPATCH: Final = "org.apache.qpid.dispatch."
+ADDRESS: Final = _DISPATCH + "router.config.address"
+AUTO_LINK: Final = _DISPATCH + "router.config.autoLink"
+LINK_ROUTE: Final = _DISPATCH + "router.config.linkRoute"
+CONNECTOR: Final = _DISPATCH + "connector"
+LISTENER: Final = _DISPATCH + "listener"
+SSL_PROFILE: Final = _DISPATCH + "sslProfile"
+
+ADDRESS_TYPES: Final = (ADDRESS, AUTO_LINK, LINK_ROUTE)
+"""What there is per address, in the order it is made."""
+ALL_TYPES: Final = (CONNECTOR, *ADDRESS_TYPES, SSL_PROFILE, LISTENER)
+"""Everything the agent makes; clients are let in by the last one."""
+
+PREFIX: Final = "ragent-"
+
+COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
+    ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
+    AUTO_LINK: ("address", "direction", "connection"),
+    LINK_ROUTE: ("prefix", "direction", "connection"),
+    CONNECTOR: ("host", "port", "role"),
+    LISTENER: ("host", "port", "role", "sslProfile"),
+    SSL_PROFILE: ("certFile", "privateKeyFile"),
+}
+"""The attributes by which an entity is what was asked for. A QUERY asks for `name` and these."""
+
+STATUS: Final[Mapping[str, str]] = {AUTO_LINK: "operStatus", LINK_ROUTE: "operStatus", CONNECTOR: "connectionStatus"}
+"""Where a type tells whether it works, and not only that it is there."""
+ACTIVE: Final = "active"
+
+_KEYS: Final[Mapping[str, str]] = {
+    "address": ADDRESS,
+    "in": AUTO_LINK,
+    "out": AUTO_LINK,
+    "route-in": LINK_ROUTE,
+    "route-out": LINK_ROUTE,
+    "broker": CONNECTOR,
+    "listener": LISTENER,
+    "tls": SSL_PROFILE,
+}
+
+
+class Entity(NamedTuple):
+    """One management entity: full type name, name, attributes of its CREATE."""
+
+    type: str
+    name: str
+    attributes: dict[str, Any]
+
+    def row(self) -> list[Any]:
+        """The values that a QUERY for `COMPARED` must show; None where nothing was asked for."""
+        return [self.attributes.get(key) for key in COMPARED[self.type]]
+
+
+class Placement(NamedTuple):
+    """Where (part of) an address lies: the broker's name, whether it drains, and the kind that lies there, if told."""
+
+    broker: str
+    draining: bool
+    kind: str | None
+
+
+class Carried(NamedTuple):
+    """What a router has to do for one address: its kind, and for each broker the directions (`in`, `out`) to make.
+
+    For a queue `in` is from the broker; for a topic `in` is a client's sender, as Dispatch has it.
+    """
+
+    kind: str
+    links: tuple[tuple[str, str], ...]
+
+
+class Owner(NamedTuple):
+    """What an entity's name says: its type, the broker (or ""), and the address, listener or profile."""
+
+    type: str
+    broker: str
+    subject: str
+
+
+def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None:
+    """What is to be done for an address of `kind` (None: no longer wanted) with these placements.
+
+    As long as something of another kind lies under the name (an address that was retyped, or removed, while it held
+    messages), it stays reachable for its consumers, and the new kind waits: one name cannot be two things on a router.
+    """
+    old = [p for p in placements if p.draining and p.kind is not None and p.kind != kind]
+    if old:
+        first = old[0].kind
+        assert first is not None
+        return Carried(first, tuple((p.broker, _drain_direction(first)) for p in old if p.kind == first))
+    if kind is None:
+        # Not told what lies there: placements made by hand name brokers only, and then it is a queue.
+        left = [p for p in placements if p.draining]
+        return Carried("queue", tuple((p.broker, "in") for p in left)) if left else None
+    if kind not in ("queue", "topic"):
+        return Carried(kind, ())
+    links: list[tuple[str, str]] = []
+    for placement in placements:
+        if placement.kind not in (None, kind):
+            continue
+        if placement.draining:
+            links.append((placement.broker, _drain_direction(kind)))
+        else:
+            links += ((placement.broker, "in"), (placement.broker, "out"))
+    return Carried(kind, tuple(links))
+
+
+def _drain_direction(kind: str) -> str:
+    # A queue's auto-link `in` feeds the router from the broker; a topic's link route `out` lets subscribers attach.
+    return "in" if kind == "queue" else "out"
+
+
+def of_address(name: str, work: Carried | None) -> list[Entity]:
+    """The entities of one address on every router."""
+    if work is None:
+        return []
+    if work.kind == "topic":
+        return [_link_route(name, broker, direction) for broker, direction in work.links]
+    waypoint = work.kind == "queue"
+    entities = [
+        Entity(
+            ADDRESS,
+            f"{PREFIX}address/{name}",
+            {
+                "pattern": name,
+                "distribution": "multicast" if work.kind == "multicast" else "balanced",
+                "waypoint": waypoint,
+            },
+        )
+    ]
+    return entities + [_auto_link(name, broker, direction) for broker, direction in work.links]
+
+
+def names_of_address(name: str, work: Carried | None) -> list[tuple[str, str]]:
+    """Type and name of each of `of_address`."""
+    if work is None:
+        return []
+    if work.kind == "topic":
+        return [(LINK_ROUTE, _link_name(f"route-{direction}", broker, name)) for broker, direction in work.links]
+    links = [(AUTO_LINK, _link_name(direction, broker, name)) for broker, direction in work.links]
+    return [(ADDRESS, f"{PREFIX}address/{name}"), *links]
+
+
+def _auto_link(name: str, broker: str, direction: str) -> Entity:
+    attributes = {"address": name, "direction": direction, "connection": connector_name(broker)}
+    return Entity(AUTO_LINK, _link_name(direction, broker, name), attributes)
+
+
+def _link_route(name: str, broker: str, direction: str) -> Entity:
+    attributes = {"prefix": name, "direction": direction, "connection": connector_name(broker)}
+    return Entity(LINK_ROUTE, _link_name(f"route-{direction}", broker, name), attributes)
+
+
+def _link_name(key: str, broker: str, name: str) -> str:
+    return f"{PREFIX}{key}/{quote(broker, safe='')}/{name}"
+
+
+def connector_name(broker: str) -> str:
+    """The connector to a broker; auto-links and link routes name their connection by it."""
+    return f"{PREFIX}broker/{broker}"
+
+
+def connector(broker: str, host: str, port: int) -> Entity:
+    """How every router reaches one broker."""
+    return Entity(CONNECTOR, connector_name(broker), {"host": host, "port": str(port), "role": "route-container"})
+
+
+def listeners(
+    wanted: Iterable[tuple[str, str, int, tuple[str, str] | None]], link_capacity: int | None
+) -> list[Entity]:
+    """Client listeners (and their TLS profiles) from (name, host, port, (certificate file, key file) or None)."""
+    entities = []
+    for name, host, port, tls in wanted:
+        attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
+        if tls is not None:
+            profile = f"{PREFIX}tls/{name}"
+            entities.append(Entity(SSL_PROFILE, profile, {"certFile": tls[0], "privateKeyFile": tls[1]}))
+            attributes |= {"sslProfile": profile, "requireSsl": True}
+        if link_capacity is not None:
+            attributes["linkCapacity"] = link_capacity
+        entities.append(Entity(LISTENER, f"{PREFIX}listener/{name}", attributes))
+    return entities
+
+
+def owner(name: str) -> Owner | None:
+    """What the agent's own entity `name` belongs to; None for a name that it cannot have given."""
+    if not name.startswith(PREFIX):
+        return None
+    key, slash, rest = name[len(PREFIX) :].partition("/")
+    type_ = _KEYS.get(key)
+    if not slash or type_ is None:
+        return None
+    if type_ in (AUTO_LINK, LINK_ROUTE):
+        broker, slash, subject = rest.partition("/")
+        return Owner(type_, unquote(broker), subject) if slash else None
+    if type_ == CONNECTOR:
+        return Owner(type_, rest, "")
+    return Owner(type_, "", rest)
