@@ -155,9 +155,7 @@ def template(size: int, settled: bool, durable: bool) -> tuple[bytes, int, int, 
     return whole, at, at + 4 + 2, 8 + len(body) + len(head) + 8
 
 
-def burst(
-    proto: Bytes, spots: tuple[int, int, int], first: int, count: int, stamp: bool, due: NDArray[Any] | None
-) -> bytes:
+def burst(proto: Bytes, spots: tuple[int, int, int], first: int, count: int, due: NDArray[Any] | None) -> bytes:
     """`count` transfers with ids from `first`; the payload begins with the time (ns) each was due."""
     frames = np.tile(proto, (count, 1))
     ids = (np.arange(first, first + count, dtype=np.uint64) & 0xFFFFFFFF).astype(">u4").view(np.uint8).reshape(count, 4)
@@ -221,13 +219,15 @@ def send(args: argparse.Namespace) -> dict[str, Any]:
         timeout = None
         if interval and sent < args.count and limit > sent:
             timeout = max(0.0, (start + interval * sent - time.monotonic_ns()) / 1e9)
+        if sent == 0 and peer.buffer:
+            timeout = 0  # the first credit may have come together with the attach
         readable, writable, _ = select.select([sock], [sock] if pending else [], [], timeout)
         if writable:
             with contextlib.suppress(BlockingIOError):
                 pending = pending[sock.send(pending) :]
-        if readable:
-            data = sock.recv(1 << 18)
-            if not data:
+        if readable or peer.buffer:
+            data = sock.recv(1 << 18) if readable else b""
+            if readable and not data:
                 raise ConnectionError("the peer closed the connection")
             buffer = peer.buffer + data
             at = 0
