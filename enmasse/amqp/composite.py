@@ -5,8 +5,8 @@
         condition: Symbol = field(SYMBOL, mandatory=True)
 
 gives Error a constructor with keywords, `==`, a place in the encoder of values and one in `decode_composite`. On the
-wire every field has the type the table says; in Python, numbers are plain ints, a field that may hold several symbols is
-a tuple (empty for null), an absent map of fields is an empty dict, any other absent field is its default or None.
+wire every field has the type the table says; in Python, numbers are plain ints, a field that may hold several symbols
+is a tuple (empty for null), an absent map of fields is an empty dict, other absent fields are their default or None.
 """
 
 from __future__ import annotations

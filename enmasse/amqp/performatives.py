@@ -1,7 +1,7 @@
-"""Performatives and the composite types in them (2.7, 3.4, 3.5, 4.5, 5.3): one class each, its annotated fields are the table.
+"""Performatives and the composite types in them (2.7, 3.4, 3.5, 4.5, 5.3): one class each, its fields are the table.
 
-encode_performative(p) -> bytes                     ValueError: a mandatory field is missing, or a value does not fit
-decode_performative(buf, pos, end) -> (p, pos)      AmqpError(amqp:decode-error); the payload of a transfer follows at pos
+encode_performative(p) -> bytes                 ValueError: a mandatory field is missing, or a value does not fit
+decode_performative(buf, pos, end) -> (p, pos)  AmqpError(amqp:decode-error); a transfer's payload follows at pos
 """
 
 from __future__ import annotations
@@ -399,7 +399,7 @@ class SaslOutcome:
 
 
 def encode_performative(performative: Any) -> bytes:
-    """A performative, terminus, state or error as a described list. Raises ValueError naming the field that is wrong."""
+    """A performative, terminus, state or error as a described list. Raises ValueError naming the wrong field."""
     return ENCODERS[type(performative)](performative)
 
 

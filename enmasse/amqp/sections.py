@@ -1,0 +1,455 @@
+"""The sections of an encoded message (3.2), found lazily and decoded on demand: for routers and brokers.
+
+    s = Sections(payload)
+    s.header.durable, s.properties.to, s.application_properties …    decodes just that section, once
+    s.bare                                                           what no intermediary may change
+    s.with_header(delivery_count=1), s.with_annotations({…})         a new front part, the same bare message
+
+Nothing after the section asked for is looked at, so the first piece of a long message will do. Bytes that are not AMQP
+raise AmqpError(amqp:decode-error) when, and only when, they are come upon; `check()` walks over everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from enmasse.amqp import codec, encoder
+from enmasse.amqp.codec import DECODERS, MAX_DEPTH, Decoder, cut_short
+from enmasse.amqp.composite import (
+    ADDRESS,
+    BINARY,
+    BOOLEAN,
+    STRING,
+    SYMBOL,
+    TIMESTAMP,
+    UBYTE,
+    UINT,
+    Kind,
+    encode_fields,
+)
+from enmasse.amqp.encoder import NULL, encode_string
+from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.types import Buffer, Symbol, ULong
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+AMQP_SEQUENCE: Final = 0x76
+AMQP_VALUE: Final = 0x77
+FOOTER: Final = 0x78
+_END: Final = 0x79
+
+_NAMES = {
+    HEADER: "header",
+    DELIVERY_ANNOTATIONS: "delivery-annotations",
+    MESSAGE_ANNOTATIONS: "message-annotations",
+    PROPERTIES: "properties",
+    APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data",
+    AMQP_SEQUENCE: "amqp-sequence",
+    AMQP_VALUE: "amqp-value",
+    FOOTER: "footer",
+}
+_SYMBOLS = {
+    f"amqp:{name}:{'list' if code in (HEADER, PROPERTIES) else 'map'}": code
+    for code, name in _NAMES.items()
+    if code < DATA or code == FOOTER
+} | {"amqp:data:binary": DATA, "amqp:amqp-sequence:list": AMQP_SEQUENCE, "amqp:amqp-value:*": AMQP_VALUE}
+
+MessageId = int | UUID | bytes | str
+
+
+class Header(NamedTuple):
+    """3.2.1. `ttl` is milliseconds, None for ever."""
+
+    durable: bool = False
+    priority: int = 4
+    ttl: int | None = None
+    first_acquirer: bool = False
+    delivery_count: int = 0
+
+
+class Properties(NamedTuple):
+    """3.2.4. Times are milliseconds since 1970. An id keeps its type: ULong, UUID, bytes or str."""
+
+    message_id: MessageId | None = None
+    user_id: bytes | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: MessageId | None = None
+    content_type: Symbol | None = None
+    content_encoding: Symbol | None = None
+    absolute_expiry_time: int | None = None
+    creation_time: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+def _decode_id(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
+    code = buf[pos]
+    if code not in (0x44, 0x53, 0x80, 0x98, 0xA0, 0xB0, 0xA1, 0xB1):
+        raise malformed(f"a ulong, uuid, binary or string expected, 0x{code:02x} found")
+    return DECODERS[code](buf, pos + 1, end, depth)
+
+
+def _encode_id(value: MessageId) -> bytes:
+    if isinstance(value, str):
+        return encode_string(value)
+    if isinstance(value, int):
+        return encoder.encode_ulong(value)
+    if isinstance(value, UUID | bytes):
+        return encoder.encode(value)
+    raise ValueError(f"{value!r} is not an int, UUID, bytes or str")
+
+
+def _encode_user_id(value: bytes | str) -> bytes:
+    return encoder.encode_binary(value.encode() if isinstance(value, str) else value)
+
+
+ID: Final = Kind(_decode_id, _encode_id)
+_HEADER_KINDS = (BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
+_PROPERTIES_KINDS = (
+    ID,
+    Kind(BINARY.decode, _encode_user_id),
+    ADDRESS,
+    STRING,
+    ADDRESS,
+    ID,
+    SYMBOL,
+    SYMBOL,
+    TIMESTAMP,
+    TIMESTAMP,
+    STRING,
+    UINT,
+    STRING,
+)
+_HEADER_DECODERS = tuple(kind.decode for kind in _HEADER_KINDS)
+_PROPERTIES_DECODERS = tuple(kind.decode for kind in _PROPERTIES_KINDS)
+_PROPERTIES_ENCODERS = tuple(kind.encode for kind in _PROPERTIES_KINDS)
+NO_HEADER: Final = Header()
+NO_PROPERTIES: Final = Properties()
+
+
+def _list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, int]:
+    if pos >= end:
+        raise cut_short(pos)
+    code = buf[pos]
+    if code == 0xC0:
+        return codec.compound8(buf, pos + 1, end)
+    if code == 0xD0:
+        return codec.compound32(buf, pos + 1, end)
+    if code == 0x45:
+        return 0, pos + 1, pos + 1
+    raise malformed(f"{section}: a list expected, 0x{code:02x} found")
+
+
+def _section_fields(
+    buf: Buffer, pos: int, end: int, section: str, defaults: tuple[Any, ...], decoders: tuple[Decoder, ...]
+) -> list[Any]:
+    """The fields of a section that is a list, the ones left out or null at their defaults."""
+    count, pos, stop = _list_head(buf, pos, end, section)
+    if count > len(decoders):
+        raise malformed(f"{section}: {count} fields, there are {len(decoders)}")
+    values = list(defaults)
+    index = 0
+    try:
+        for index in range(count):
+            if pos >= stop:
+                raise cut_short(pos)
+            if buf[pos] == 0x40:
+                pos += 1
+            else:
+                values[index], pos = decoders[index](buf, pos, stop, MAX_DEPTH)
+    except AmqpError as error:
+        name = (Header if section == "header" else Properties)._fields[index]
+        raise malformed(f"{section}: {name.replace('_', '-')}: {error.description}") from None
+    if pos != stop:
+        raise malformed(f"{section}: {stop - pos} bytes too many after the last field")
+    return values
+
+
+@lru_cache(maxsize=1024)
+def _decode_header(encoded: bytes) -> Header:
+    """Most headers are one of a few."""
+    return Header(*_section_fields(encoded, 0, len(encoded), "header", NO_HEADER, _HEADER_DECODERS))
+
+
+@lru_cache(maxsize=1024)
+def encode_header(header: Header) -> bytes:
+    """The header section; nothing at all for one that says nothing. Raises ValueError naming the field that is wrong."""
+    elements = [
+        NULL if value == default else _encode_field("header", name, kind, value)
+        for name, kind, value, default in zip(Header._fields, _HEADER_KINDS, header, NO_HEADER, strict=True)
+    ]
+    while elements and elements[-1] is NULL:
+        elements.pop()
+    return b"\x00\x53\x70" + encoder.encoded_list(elements) if elements else b""
+
+
+def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
+    try:
+        return kind.encode(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{section}: {name.replace('_', '-')}: {error}") from error
+
+
+def encode_properties(values: tuple[Any, ...]) -> bytes:
+    """The properties section from its thirteen values; nothing at all when all are None."""
+    try:
+        elements = [
+            NULL if value is None else encode(value) for value, encode in zip(values, _PROPERTIES_ENCODERS, strict=True)
+        ]
+    except (TypeError, ValueError, AttributeError):
+        for name, kind, value in zip(Properties._fields, _PROPERTIES_KINDS, values, strict=True):
+            if value is not None:
+                _encode_field("properties", name, kind, value)
+        raise
+    while elements and elements[-1] is NULL:
+        elements.pop()
+    return b"\x00\x53\x73" + encoder.encoded_list(elements) if elements else b""
+
+
+def encode_annotations(section: int, annotations: Mapping[Any, Any]) -> bytes:
+    """A section of annotations (or the footer): keys are symbols, or ulongs; nothing at all when there are none."""
+    return bytes((0x00, 0x53, section)) + encode_fields(annotations) if annotations else b""
+
+
+class Sections:
+    """Where the sections of `payload` are (a view on it, no copy), and what is in those that are asked for."""
+
+    __slots__ = (
+        "_annotations",
+        "_application_properties",
+        "_header",
+        "_last",
+        "_properties",
+        "_spans",
+        "_value",
+        "payload",
+    )
+
+    def __init__(self, payload: Buffer) -> None:
+        self.payload = payload
+        self._spans: dict[int, tuple[int, int]] = {}  # section -> where it begins, where its value begins
+        self._last = 0  # the last section come upon
+        self._value = 0  # where its value begins; its end is not known yet
+        self._header: Header | None = None
+        self._properties: Properties | None = None
+        self._annotations: dict[Any, Any] | None = None
+        self._application_properties: dict[str, Any] | None = None
+
+    def _walk(self, section: int) -> None:
+        """Walk on until `section`, a later one, or the end is come upon."""
+        buf, last, value = self.payload, self._last, self._value
+        end = len(buf)
+        while last < section:
+            pos = codec.skip(buf, value, end) if last else 0
+            if pos >= end:
+                last, value = _END, end
+                self._spans[_END] = (end, end)
+                break
+            if pos + 3 < end and buf[pos] == 0x00 and buf[pos + 1] == 0x53:
+                found, value = buf[pos + 2], pos + 3
+            else:
+                found, value = _descriptor(buf, pos, end)
+            if not HEADER <= found <= FOOTER:
+                raise malformed(f"0x{found:02x} is not a section of a message, at byte {pos}")
+            if found > last and not (last >= DATA and found < FOOTER):
+                self._spans[found] = (pos, value)
+            elif found != last or found not in (DATA, AMQP_SEQUENCE):
+                raise malformed(f"the section {_NAMES[found]} at byte {pos} follows {_NAMES[last]}")
+            last = found
+        self._last, self._value = last, value
+
+    def _find(self, section: int) -> int:
+        """Where the value of `section` begins; -1: the message has none."""
+        if self._last < section:
+            self._walk(section)
+        span = self._spans.get(section)
+        return -1 if span is None else span[1]
+
+    def _map(self, section: int) -> dict[Any, Any]:
+        pos = self._find(section)
+        if pos < 0:
+            return {}
+        buf = self.payload
+        if pos >= len(buf):
+            raise cut_short(pos)
+        if buf[pos] not in (0xC1, 0xD1):
+            raise malformed(f"{_NAMES[section]}: a map expected, 0x{buf[pos]:02x} found")
+        value: dict[Any, Any] = DECODERS[buf[pos]](buf, pos + 1, len(buf), MAX_DEPTH)[0]
+        for key in value:
+            if not isinstance(key, str) and (type(key) is not ULong or section == APPLICATION_PROPERTIES):
+                raise malformed(f"{_NAMES[section]}: {key!r} cannot be a key")
+        return value
+
+    @property
+    def header(self) -> Header:
+        """The header, with the defaults of the specification where it is silent."""
+        header = self._header
+        if header is None:
+            pos = self._find(HEADER)
+            if pos < 0:
+                header = NO_HEADER
+            else:
+                header = _decode_header(bytes(self.payload[pos : codec.skip(self.payload, pos, len(self.payload))]))
+            self._header = header
+        return header
+
+    @property
+    def delivery_annotations(self) -> dict[Any, Any]:
+        return self._map(DELIVERY_ANNOTATIONS)
+
+    @property
+    def annotations(self) -> dict[Any, Any]:
+        """The message annotations. Do not change the dict: `with_annotations` makes a message with others."""
+        if self._annotations is None:
+            self._annotations = self._map(MESSAGE_ANNOTATIONS)
+        return self._annotations
+
+    @property
+    def properties(self) -> Properties:
+        properties = self._properties
+        if properties is None:
+            pos = self._find(PROPERTIES)
+            if pos < 0:
+                properties = NO_PROPERTIES
+            else:
+                buf = self.payload
+                properties = Properties(
+                    *_section_fields(buf, pos, len(buf), "properties", NO_PROPERTIES, _PROPERTIES_DECODERS)
+                )
+            self._properties = properties
+        return properties
+
+    @property
+    def to(self) -> str | None:
+        """properties.to alone, the other properties passed over."""
+        if self._properties is not None:
+            return self._properties.to
+        pos = self._find(PROPERTIES)
+        if pos < 0:
+            return None
+        buf = self.payload
+        count, pos, stop = _list_head(buf, pos, len(buf), "properties")
+        if count < 3:
+            return None
+        pos = codec.skip(buf, codec.skip(buf, pos, stop), stop)
+        if pos >= stop:
+            raise cut_short(pos)
+        if buf[pos] == 0x40:
+            return None
+        to: str = ADDRESS.decode(buf, pos, stop, MAX_DEPTH)[0]
+        return to
+
+    @property
+    def application_properties(self) -> dict[str, Any]:
+        if self._application_properties is None:
+            self._application_properties = self._map(APPLICATION_PROPERTIES)
+        return self._application_properties
+
+    @property
+    def footer(self) -> dict[Any, Any]:
+        return self._map(FOOTER)
+
+    def body(self) -> tuple[int, list[Any]]:
+        """The kind of the body (DATA, AMQP_SEQUENCE, AMQP_VALUE; 0: none) and the values of its sections."""
+        if self._last < DATA:
+            self._walk(DATA)
+        buf, end = self.payload, len(self.payload)
+        kind = next((code for code in (DATA, AMQP_SEQUENCE, AMQP_VALUE) if code in self._spans), 0)
+        values: list[Any] = []
+        if not kind:
+            return 0, values
+        pos = self._spans[kind][1]
+        while True:
+            if pos >= end:
+                raise cut_short(pos)
+            code = buf[pos]
+            if (kind == DATA and code not in (0xA0, 0xB0)) or (
+                kind == AMQP_SEQUENCE and code not in (0x45, 0xC0, 0xD0)
+            ):
+                raise malformed(f"{_NAMES[kind]}: 0x{code:02x} found at byte {pos}")
+            value, pos = DECODERS[code](buf, pos + 1, end, MAX_DEPTH)
+            values.append(value)
+            if pos >= end:
+                return kind, values
+            found, pos = _descriptor(buf, pos, end)
+            if found == FOOTER:
+                return kind, values
+            if found != kind or kind == AMQP_VALUE:
+                raise malformed(f"section 0x{found:02x} follows {_NAMES[kind]}, at byte {pos}")
+
+    def check(self) -> None:
+        """Walk over the whole message: its sections are the right ones, in order, and whole."""
+        self._walk(_END)
+
+    @property
+    def bare(self) -> bytes:
+        """The bare message (3.2), footer included: what is passed on as it came."""
+        return bytes(self.payload[self._bare_start() :])
+
+    def _bare_start(self) -> int:
+        if self._last < PROPERTIES:
+            self._walk(PROPERTIES)
+        for section, (start, _) in self._spans.items():  # in the order they came
+            if section >= PROPERTIES:
+                return start
+        raise AssertionError("the walk ends at a section or at the end")
+
+    def front(self, header: Header | None = None, annotations: Mapping[Any, Any] | None = None) -> bytes:
+        """What goes before `bare`: this header and these message annotations, by default those the message has.
+
+        Delivery annotations are for one hop: they are left out.
+        """
+        if annotations is None:
+            start = self._span_of(MESSAGE_ANNOTATIONS)
+            encoded = bytes(self.payload[start : self._bare_start()]) if start >= 0 else b""
+        else:
+            encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations)
+        return encode_header(self.header if header is None else header) + encoded
+
+    def _span_of(self, section: int) -> int:
+        if self._last < section:
+            self._walk(section)
+        span = self._spans.get(section)
+        return -1 if span is None else span[0]
+
+    def with_header(self, **changes: Any) -> bytes:
+        """The message with fields of its header changed (named as in Header), without delivery annotations."""
+        return self.front(self.header._replace(**changes)) + self.bare
+
+    def with_annotations(self, add: Mapping[Any, Any] | None = None, remove: Iterable[Any] = ()) -> bytes:
+        """The message with message annotations added or replaced, and removed; without delivery annotations."""
+        annotations = {**self.annotations, **(add or {})}
+        for key in remove:
+            annotations.pop(key, None)
+        return self.front(annotations=annotations) + self.bare
+
+    def forwarded(self) -> Buffer:
+        """The message for the next hop as it came, without delivery annotations; the payload itself where it has none."""
+        start = self._span_of(DELIVERY_ANNOTATIONS)
+        if start < 0:
+            return self.payload
+        return b"".join((self.payload[:start], self.payload[codec.skip(self.payload, start, len(self.payload)) :]))
+
+
+def _descriptor(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """Section and start of its value, from a descriptor in any encoding."""
+    if buf[pos] != 0x00:
+        raise malformed(f"a section begins with 0x00, not 0x{buf[pos]:02x}, at byte {pos}")
+    descriptor, value = codec.decode(buf, pos + 1, end, 1)
+    if type(descriptor) is ULong:
+        return descriptor, value
+    found = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else None
+    if found is None:
+        raise malformed(f"{descriptor!r} is not a section of a message, at byte {pos}")
+    return found, value
