@@ -120,8 +120,15 @@ class FullReporter:
             await asyncio.sleep(COALESCE)
             self._wake.clear()
             body = self._report()
-            if body is not None:
+            if body is None:
+                continue
+            try:
                 await _deliver(sender, "full", body)
+            except LinkClosed as error:
+                if sender.closed:
+                    raise
+                # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
+                log.get(target=self.target).warning("a report was refused", reason=str(error))
 
 
 async def _deliver(sender: Sender, subject: str, body: Any) -> None:

@@ -1,0 +1,294 @@
+"""The router agent: feeds in, routers dialling in, readiness out (design §5.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from enmasse import health, log, process, settings
+from enmasse.control import Connection, keep_connected, listen
+from enmasse.control.configuration import ReadinessReporter, Report, follow
+from services.ragent import entities
+from services.ragent.desired import Desired
+from services.ragent.entities import ACTIVE, AUTO_LINK, LINK_ROUTE
+from services.ragent.router import Router
+from services.ragent.table import PRESENT
+
+REPORTER = "ragent"
+ROUTER_PRODUCT = "qpid-dispatch-router"
+MAX_ROUTERS = 64
+_LOG = log.get()
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files with the certificate (chain) and its key, as the routers see them."""
+
+    cert: str
+    key: str
+
+
+class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One listener for clients, made on every router when it is configured."""
+
+    name: str
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    tls: Tls | None = None
+
+
+class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agent's settings (docs/contracts.md, "A service as a process")."""
+
+    listen: settings.HostPort
+    configserv: settings.HostPort
+    listeners: tuple[ClientListener, ...] = ()
+
+
+_State = tuple[bool, bool, str, tuple[str, ...], int | None]
+"""ready, failed, message, components, consumers"""
+
+
+class Agent:
+    """All routers, and what is said of the addresses."""
+
+    def __init__(self, config: Settings) -> None:
+        self.desired = Desired(
+            (each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None)
+            for each in config.listeners
+        )
+        self.routers: dict[str, Router] = {}
+        self.reporter = ReadinessReporter(REPORTER, self._reports)
+        self.connected = False
+        self._states: dict[str, _State] = {}
+        self._same: dict[_State, _State] = {}
+        self.not_ready = 0
+
+    # feeds
+
+    async def configserv(self, connection: Connection) -> None:
+        """The conversation with the configuration service, until the connection is lost."""
+        links = [
+            follow(connection, "addresses", self._on_addresses),
+            follow(connection, "flavors", self._on_flavors),
+            follow(connection, "placements", self._on_placements),
+        ]
+        ended = asyncio.Event()
+        for link in links:
+            link.on_closed = lambda _: ended.set()
+        reporting = asyncio.ensure_future(self.reporter.run(connection))
+        reporting.add_done_callback(lambda _: ended.set())
+        self.connected = True
+        try:
+            await ended.wait()
+            if reporting.done():
+                reporting.result()
+        finally:
+            self.connected = False
+            reporting.cancel()
+
+    def _on_addresses(self, body: dict[str, Any]) -> None:
+        first = not self.desired.has_addresses
+        before = self.desired.set_addresses(body)
+        self._touch(before, first)
+
+    def _on_placements(self, body: dict[str, Any]) -> None:
+        first = not self.desired.has_placements
+        before, moved = self.desired.set_placements(body)
+        if moved:
+            for router in self.routers.values():
+                router.touch_brokers()
+        self._touch(before, first)
+
+    def _on_flavors(self, body: dict[str, Any]) -> None:
+        if self.desired.set_flavors(body):
+            for router in self.routers.values():
+                router.read_again()
+
+    def _touch(self, before: Mapping[str, set[tuple[str, str]]], first: bool) -> None:
+        for router in self.routers.values():
+            router.touch(before)
+            if first:
+                router.read_again()  # what may be deleted can be told only now
+        self.evaluate(before)
+
+    # routers
+
+    def accepted(self, connection: Connection) -> None:
+        """A peer has dialled in; it must be a router (its open says so)."""
+        connection.on_open = lambda: self._opened(connection)
+
+    def _opened(self, connection: Connection) -> None:
+        product = connection.remote_properties.get("product")
+        name = connection.remote_container
+        if product != ROUTER_PRODUCT or not name:
+            _LOG.warning("not a router", peer=connection.peer, product=str(product)[:100])
+            connection.close("amqp:not-allowed", f"only routers (product {ROUTER_PRODUCT}) are managed here")
+            return
+        old = self.routers.get(name)
+        if old is not None:
+            # A router that was killed and is back before its old connection has timed out; or two with one name.
+            _LOG.warning("a router with the same id connected again", router=name, peer=connection.peer)
+            old.close("amqp:connection:forced", "replaced by a newer connection of the same router id")
+        elif len(self.routers) >= MAX_ROUTERS:
+            connection.close("amqp:resource-limit-exceeded", f"at most {MAX_ROUTERS} routers")
+            return
+        router = Router(connection, self.desired, self.evaluate)
+        self.routers[name] = router
+        self.evaluate(self.desired.addresses)
+        process.spawn(self._manage(router), f"router {name}")
+
+    async def _manage(self, router: Router) -> None:
+        try:
+            await router.run()
+        finally:
+            if self.routers.get(router.id) is router:
+                del self.routers[router.id]
+            router.close("amqp:connection:forced", "management of this router has ended")
+            self.evaluate(self.desired.addresses)
+
+    # readiness
+
+    def evaluate(self, names: Iterable[str]) -> None:
+        """Says anew how these addresses are, and reports those whose state is news."""
+        news = []
+        states = self._states
+        for name in names:
+            state = self._state(name) if self.desired.kind(name) is not None else None
+            old = states.get(name)
+            if state == old:
+                continue
+            self.not_ready += (state is not None and not state[0]) - (old is not None and not old[0])
+            if state is None:
+                del states[name]
+            else:
+                states[name] = self._same.setdefault(state, state)
+            news.append(name)
+        if len(self._same) > 2 * len(states) + 100:
+            self._same = {state: state for state in states.values()}
+        if news:
+            self.reporter.changed(news)
+
+    def _state(self, name: str) -> _State:
+        routers = self.routers
+        components = tuple(sorted(routers))
+        if not routers:
+            return False, False, "no router is connected", components, None
+        work = self.desired.work(name)
+        kind = self.desired.kind(name)
+        if work is None or work.kind != kind:
+            message = f"still holds messages as a {work.kind if work else kind}; it changes when they are consumed"
+            return False, False, message, components, None
+        placements = self.desired.placements(name)
+        if kind in ("queue", "topic"):
+            active = {p.broker for p in placements if not p.draining}
+            if not active:
+                return False, False, "no broker carries it yet", components, None
+        else:
+            active = set()
+        consumers = 0
+        for router in routers.values():
+            failure = router.failed.get(name)
+            if failure is not None:
+                return False, True, f"router {router.id}: {failure}", components, None
+            problem = self._problem(router, name, work, active)
+            if problem:
+                return False, False, f"router {router.id}: {problem}", components, None
+            consumers += router.consumers.get(name, 0)
+        return True, False, "", components, consumers if not active else None
+
+    def _problem(self, router: Router, name: str, work: entities.Carried, active: set[str]) -> str:
+        """What keeps the address from working on one router, as last read; empty where nothing does."""
+        if not router.configured:
+            return "is being configured"
+        table = router.table
+        for key in entities.names_of_address(name, work):
+            status = table.status(key)
+            type_ = key[0]
+            if type_ in (AUTO_LINK, LINK_ROUTE):
+                owner = entities.owner(key[1])
+                assert owner is not None
+                if owner.broker not in active or status == ACTIVE:
+                    continue
+                what = f"the {'auto-link' if type_ == AUTO_LINK else 'link route'} {key[1]}"
+                why = table.errors.get(key[1]) or table.errors.get(entities.connector_name(owner.broker)) or ""
+                return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
+            if status != PRESENT:
+                return f"the address entity is {status or 'missing'}"
+        return ""
+
+    def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
+        states = self._states
+        found: dict[str, Report] = {}
+        for name in states if names is None else names:
+            state = states.get(name)
+            if state is None:
+                continue
+            ready, failed, message, components, consumers = state
+            found[name] = {
+                "ready": ready,
+                "failed": failed,
+                "message": message,
+                "components": components,
+                "messages": None,
+                "consumers": consumers,
+            }
+        return found
+
+    # health
+
+    def healthy(self) -> tuple[bool, str]:
+        """Whether everything is configured, and if not, what is awaited."""
+        if not self.connected:
+            return False, "no connection to the configuration service"
+        if not self.desired.has_addresses:
+            return False, "no addresses were delivered yet"
+        if not self.routers:
+            return False, "no router is connected"
+        late = [router.id for router in self.routers.values() if not router.serving]
+        if late:
+            return False, f"being configured: {', '.join(sorted(late))}"
+        return True, f"{len(self.routers)} routers"
+
+    def metrics(self) -> str:
+        """Prometheus text."""
+        rows = sum(len(rows) for router in self.routers.values() for rows in router.table.rows.values())
+        return (
+            health.metric("ragent_routers", "gauge", "Routers connected.", [({}, len(self.routers))])
+            + health.metric("ragent_addresses", "gauge", "Addresses wanted.", [({}, len(self._states))])
+            + health.metric("ragent_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
+            + health.metric("ragent_entities", "gauge", "Entities on all routers.", [({}, rows)])
+        )
+
+
+async def serve(config: Settings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal where a port cannot be had."""
+    agent = Agent(config)
+    state = health.Health(config.health, agent.metrics)
+    await state.start()
+    host, port = settings.host_port(config.listen)
+    listener = await listen(
+        host,
+        port,
+        agent.accepted,
+        container=config.name,
+        properties={"product": "ragent"},
+        max_connections=4 * MAX_ROUTERS,
+    )
+    state.endpoints["amqp"] = f"{listener.host}:{listener.port}"
+    host, port = settings.host_port(config.configserv)
+    feeding = asyncio.ensure_future(keep_connected(host, port, agent.configserv, container=config.name))
+    try:
+        while not stop.is_set():
+            state.set(*agent.healthy())
+            try:
+                async with asyncio.timeout(0.1):
+                    await stop.wait()
+            except TimeoutError:
+                pass
+    finally:
+        feeding.cancel()
+        await listener.close()
+        await state.close()

@@ -1,0 +1,176 @@
+"""What one router has of ours, as last read, and how that differs from what it shall have. No sockets, no clocks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from services.ragent.entities import (
+    ACTIVE,
+    ADDRESS,
+    ALL_TYPES,
+    AUTO_LINK,
+    COMPARED,
+    CONNECTOR,
+    LINK_ROUTE,
+    LISTENER,
+    PREFIX,
+    SSL_PROFILE,
+    STATUS,
+    Entity,
+)
+
+PRESENT = "present"
+"""The status of what is as wanted, for types that have none of their own."""
+DIFFERENT = "different"
+"""The status of what has our name but not the attributes that are wanted."""
+
+CREATED = "created"
+"""The router said 201; it has not been read back yet."""
+WORKING = frozenset({PRESENT, ACTIVE, "success"})
+
+Key = tuple[str, str]
+"""Type and name of an entity."""
+Expected = Callable[[str, str], Entity | None]
+
+_CREATE_ORDER = {type_: number for number, type_ in enumerate(ALL_TYPES)}
+_DELETE_ORDER = {LISTENER: 0, SSL_PROFILE: 1, AUTO_LINK: 2, LINK_ROUTE: 3, ADDRESS: 4, CONNECTOR: 5}
+
+
+class Operation(NamedTuple):
+    """CREATE (with attributes) or DELETE (without) of one entity."""
+
+    type: str
+    name: str
+    attributes: Mapping[str, Any] | None
+
+
+class Table:
+    """Entities with our prefix on one router: type → name → status (`active`, `inactive`, `present` …)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
+        self.errors: dict[str, str] = {}
+        """Why an entity does not work, or could not be made; the router's words."""
+        self.waiting: set[Key] = set()
+        """What is there and has not been seen to work yet."""
+
+    def status(self, key: Key) -> str | None:
+        """None: the router does not have it."""
+        return self.rows[key[0]].get(key[1])
+
+    def set(self, key: Key, status: str, error: str | None = None) -> bool:
+        """Notes what was read; True where that is news."""
+        type_, name = key
+        rows = self.rows[type_]
+        news = rows.get(name) != status
+        rows[name] = sys.intern(status)
+        if error and status not in WORKING:
+            self.errors[name] = error[:200]
+        elif self.errors:
+            self.errors.pop(name, None)
+        if status in WORKING or status == DIFFERENT:
+            self.waiting.discard(key)
+        else:
+            self.waiting.add(key)
+        return news
+
+    def drop(self, key: Key) -> bool:
+        """Notes that it is not there; True where that is news."""
+        self.waiting.discard(key)
+        self.errors.pop(key[1], None)
+        return self.rows[key[0]].pop(key[1], None) is not None
+
+    def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
+        """Notes an entity as the router shows it, compared with what it shall be; True where that is news."""
+        status = row.get(STATUS[type_]) if type_ in STATUS else None
+        if not same(row, entity):
+            status = DIFFERENT
+        error = row.get("lastError") or row.get("connectionMsg")
+        return self.set((type_, entity.name), str(status or PRESENT).lower(), str(error) if error else None)
+
+
+def same(row: Mapping[str, Any], entity: Entity) -> bool:
+    """Whether the router shows what was asked for."""
+    compared = COMPARED[entity.type]
+    wanted = entity.attributes
+    return all((row.get(key) or None) == (wanted.get(key) or None) for key in compared)
+
+
+def columns(type_: str) -> list[str]:
+    """What a QUERY for comparing and watching asks for."""
+    more = [STATUS[type_]] if type_ in STATUS else []
+    if type_ == AUTO_LINK:
+        more.append("lastError")
+    if type_ == CONNECTOR:
+        more.append("connectionMsg")
+    return ["name", *COMPARED[type_], *more]
+
+
+def difference(table: Table, wanted: Iterable[Entity], unwanted: Iterable[Key]) -> list[Operation]:
+    """The operations that bring `wanted` about and remove `unwanted`; deletions first, in an order that pipelines."""
+    deletes: list[Operation] = []
+    creates: list[Operation] = []
+    for entity in wanted:
+        status = table.status((entity.type, entity.name))
+        if status == DIFFERENT:
+            deletes.append(Operation(entity.type, entity.name, None))
+        if status is None or status == DIFFERENT:
+            creates.append(Operation(entity.type, entity.name, entity.attributes))
+    deletes += [Operation(*key, None) for key in unwanted if table.status(key) is not None]
+    deletes.sort(key=lambda operation: _DELETE_ORDER[operation.type])
+    creates.sort(key=lambda operation: _CREATE_ORDER[operation.type])
+    return deletes + creates
+
+
+class Scan:
+    """Reading all of one type, in pages. Afterwards `missing` is what was known and was not seen.
+
+    Rows move up when others are deleted between two pages, so what is missing has only not been seen: read it by name.
+    What was created or deleted while the scan went on (`touch`) is left out: the scan may have seen either state.
+    """
+
+    def __init__(self, table: Table, type_: str, expected: Expected) -> None:
+        self.table = table
+        self.type = type_
+        self.offset = 0
+        self.changed: set[str] = set()
+        """Names whose status is news."""
+        self.unwanted: list[Key] = []
+        """Ours by name, and not wanted."""
+        self.different: list[str] = []
+        self._expected = expected
+        self._seen: set[str] = set()
+        self._touched: set[str] = set()
+
+    def touch(self, name: str) -> None:
+        self._touched.add(name)
+
+    def page(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        """Takes in the results of one QUERY; gives the number of its rows."""
+        count = 0
+        at = names.index("name")
+        for row in rows:
+            count += 1
+            name = row[at]
+            if not isinstance(name, str) or not name.startswith(PREFIX):
+                continue
+            self._seen.add(name)
+            if name in self._touched:
+                continue
+            entity = self._expected(self.type, name)
+            if entity is None:
+                self.unwanted.append((self.type, name))
+                if self.table.set((self.type, name), PRESENT):
+                    self.changed.add(name)
+            elif self.table.read(self.type, dict(zip(names, row, strict=False)), entity):
+                self.changed.add(name)
+            if self.table.rows[self.type].get(name) == DIFFERENT:
+                self.different.append(name)
+        self.offset += count
+        return count
+
+    def missing(self) -> list[str]:
+        """Known before, not seen, not touched."""
+        return [n for n in self.table.rows[self.type] if n not in self._seen and n not in self._touched]
