@@ -1,4 +1,4 @@
-"""Messages (3.2): `Message` for who makes and reads them, `Sections` (of sections.py) for who passes them on; filters."""
+"""Messages (3.2): `Message` for who makes and reads them, `Sections` for who passes them on; filters."""
 
 from __future__ import annotations
 
