@@ -1,0 +1,1 @@
+"""The broker without sockets, files and clocks: addresses, queues, subscriptions, policies."""

@@ -1,0 +1,113 @@
+"""An address: a name with routing types, the queues bound to it, and how much it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from services.broker.core.queue import Queue
+    from services.broker.core.settings import AddressSettings
+
+UNLIMITED = 2**62
+
+
+class Producer(Protocol):
+    """A link that sends to an address."""
+
+    def block(self) -> None:
+        """The address is full: no more credit."""
+
+    def unblock(self) -> None: ...
+    def closed(self, condition: str, description: str) -> None:
+        """The address ends the producer: its link is to be detached with this error."""
+
+
+class Address:
+    """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
+    below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
+    is below it, else itself."""
+
+    __slots__ = (
+        "auto_created",
+        "blocked",
+        "cache",
+        "count",
+        "expiry_rules",
+        "explicit",
+        "full_reported",
+        "id",
+        "limit",
+        "limit_count",
+        "name",
+        "paused",
+        "producers",
+        "queues",
+        "root",
+        "routed",
+        "routing_types",
+        "settings",
+        "size",
+        "unrouted",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        routing_types: frozenset[str],
+        settings: AddressSettings,
+        *,
+        id: int = 0,
+        explicit: bool = False,
+        root: Address | None = None,
+        auto_created: bool = False,
+    ) -> None:
+        self.name = name
+        self.routing_types = routing_types
+        self.id = id  # of its definition in the store, 0 = not stored
+        self.cache = 0  # id of its cache of duplicate ids in the store, 0 = none yet
+        self.explicit = explicit
+        self.root = root or self
+        self.auto_created = auto_created
+        self.queues: dict[str, Queue] = {}
+        self.producers: set[Producer] = set()
+        self.size = 0  # bytes of messages held, each counted once whatever the number of queues
+        self.count = 0
+        self.blocked = False
+        self.paused = False
+        self.full_reported = False
+        self.routed = self.unrouted = 0
+        self.apply(settings)
+
+    def apply(self, settings: AddressSettings) -> None:
+        self.settings = settings
+        self.limit = settings.max_size_bytes if settings.max_size_bytes >= 0 else UNLIMITED
+        self.limit_count = settings.max_size_messages if settings.max_size_messages >= 0 else UNLIMITED
+        self.expiry_rules = (
+            settings.no_expiry
+            or settings.expiry_delay >= 0
+            or settings.min_expiry_delay >= 0
+            or settings.max_expiry_delay >= 0
+        )
+
+    @property
+    def full(self) -> bool:
+        return self.size >= self.limit or self.count >= self.limit_count
+
+    def expiry(self, now: int, asked: int) -> int:
+        """When a message that arrives now expires (ms since 1970, 0 = never); `asked`: what the message itself says."""
+        settings = self.settings
+        if settings.no_expiry:
+            return 0
+        if not asked:
+            if settings.expiry_delay >= 0:
+                return now + settings.expiry_delay
+            if settings.max_expiry_delay >= 0:
+                return now + settings.max_expiry_delay
+            if settings.min_expiry_delay >= 0:
+                return now + settings.min_expiry_delay
+            return 0
+        if settings.min_expiry_delay >= 0:
+            asked = max(asked, now + settings.min_expiry_delay)
+        if settings.max_expiry_delay >= 0:
+            asked = min(asked, now + settings.max_expiry_delay)
+        return asked

@@ -1,0 +1,362 @@
+"""The broker: what exists, what is stored, what is full, what time it is. Sans-IO.
+
+The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` in the next turn), `on_commit(urgent)`
+(call `commit` at the end of this turn, or within a few milliseconds) and `on_deadline(ms)` (call `tick` then).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from enmasse import log
+from services.broker.core import errors
+from services.broker.core.address import Address
+from services.broker.core.message import (
+    DURABLE,
+    PRIORITY_SHIFT,
+    STORED,
+    Message,
+    actual_expiry,
+    moved,
+    original_annotations,
+)
+from services.broker.core.queue import Queue
+from services.broker.core.recovery import recover
+from services.broker.core.topology import ANYCAST, MULTICAST, Topology
+from services.broker.storage.paging import Pager
+from services.broker.storage.store import Store
+
+_log = log.get()
+
+MANAGEMENT = "activemq.management"
+_EXPIRY_SCAN_MS = 500
+
+
+class Waiting(Protocol):
+    """A producer whose deliveries wait for the disk."""
+
+    def stored(self, delivery_id: int) -> None: ...
+    def refused(self, delivery_id: int, error: errors.BrokerError) -> None: ...
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+class Broker(Topology):
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Callable[[], int],
+        store: Store | None = None,
+        pager: Pager | None = None,
+        global_max_size: int = -1,
+        memory_limit: int = 64 << 20,
+        defaults: dict[str, Any] | None = None,
+    ) -> None:
+        """`clock`: milliseconds since 1970. `global_max_size`: bytes of all messages, -1 = no limit. `memory_limit`:
+        bytes of payloads kept in memory where they can be had from disk again. `defaults`: address settings for `#`."""
+        self.name = name
+        self.clock = clock
+        super().__init__(store, defaults)
+        self.pager = pager
+        self.global_max_size = global_max_size
+        self.memory_limit = memory_limit
+        self.size = 0  # bytes of all messages held
+        self.resident = 0  # of these, in memory
+        self.uncommitted: list[tuple[Waiting | None, Any, Message | None]] = []
+        self.on_pending: Callable[[], None] = _nothing
+        self.on_commit: Callable[[bool], None] = _nothing
+        self.on_deadline: Callable[[int], None] = _nothing
+        self._pending: dict[Queue, None] = {}
+        self._blocked: set[Address] = set()
+        self._wakes: list[tuple[int, int, Queue]] = []
+        self._expiring: dict[Queue, None] = {}
+        self._next_scan = 0
+        self._commit_asked = 0  # 0 no, 1 soon, 2 now
+        self._sequence = itertools.count(1)
+        self._disk_full = False
+        if store is not None:
+            recover(self, store)
+
+    @property
+    def now(self) -> int:
+        return self.clock()
+
+    def next_id(self) -> int:
+        return self.store.new_id() if self.store is not None else next(self._sequence)
+
+    def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
+        return Queue(self, id, name, address, routing_type, **attributes)
+
+    def forget_queue(self, queue: Queue) -> None:
+        self._pending.pop(queue, None)
+        self._expiring.pop(queue, None)
+
+    def forget_address(self, address: Address) -> None:
+        self._blocked.discard(address)
+
+    # -- what queues ask for -------------------------------------------------------------------------------------------
+    def load(self, message: Message) -> bytes | None:
+        """The payload of a message that is not in memory; None where it cannot be read any more (logged)."""
+        if message.payload is not None:
+            return message.payload
+        try:
+            if message.place is not None and self.pager is not None:
+                return self.pager.read(message.place)
+            if self.store is not None:
+                return self.store.load(message.id)
+        except (KeyError, OSError) as error:
+            _log.error("message.lost", message=message.id, address=message.owner.name, reason=str(error))
+        return None
+
+    def put_out(self, message: Message) -> None:
+        """Gives up the payload in memory where it is, or can be put, on disk."""
+        payload = message.payload
+        if payload is None:
+            return
+        if not message.flags & STORED:
+            if self.pager is None:
+                return
+            try:
+                message.place = self.pager.write(payload)
+            except OSError as error:
+                _log.warning("paging.failed", address=message.owner.name, reason=str(error))
+                return
+        message.payload = None
+        self.resident -= message.size
+
+    def release(self, message: Message) -> None:
+        """The last reference is gone."""
+        owner = message.owner
+        size = message.size
+        owner.size -= size
+        owner.count -= 1
+        self.size -= size
+        if message.payload is not None:
+            self.resident -= size
+        if message.place is not None and self.pager is not None:
+            self.pager.release(message.place)
+            message.place = None
+
+    def acknowledged_some(self) -> None:
+        """References were removed: to be recorded soon, and senders may go on where there was no space."""
+        if self.store is not None and not self._commit_asked:
+            self.ask_commit(False)
+        if self._blocked:
+            self.check_blocked()
+
+    def record_attempts(self, queue: Queue, message: Message, attempts: int, due: int) -> None:
+        if self.store is not None and queue.durable and message.flags & STORED:
+            self.store.update(message.id, queue.id, delivery_count=attempts, not_before=due)
+
+    def postpone(self, queue: Queue) -> None:
+        if not self._pending:
+            self.on_pending()
+        self._pending[queue] = None
+
+    def run_pending(self) -> None:
+        pending, self._pending = self._pending, {}
+        for queue in pending:
+            if not queue.deleted:
+                queue.dispatch()
+
+    # -- full addresses ------------------------------------------------------------------------------------------------
+    def is_full(self, address: Address) -> bool:
+        return address.full or 0 <= self.global_max_size <= self.size
+
+    def block(self, address: Address) -> None:
+        if address.blocked:
+            return
+        address.blocked = True
+        self._blocked.add(address)
+        for producer in address.producers:
+            producer.block()
+
+    def check_blocked(self) -> None:
+        if self.global_max_size >= 0 and self.size > self.global_max_size * 9 // 10:
+            return
+        for address in list(self._blocked):
+            if address.size <= address.limit * 9 // 10 and address.count < address.limit_count:
+                address.blocked = False
+                self._blocked.discard(address)
+                for producer in list(address.producers):
+                    producer.unblock()
+
+    # -- expiry and dead letters ---------------------------------------------------------------------------------------
+    def expire(self, queue: Queue, message: Message) -> None:
+        """A message, already out of the queue's order, has expired: to the expiry address, or gone."""
+        queue.expired += 1
+        settings = queue.address.settings
+        target = settings.expiry_address
+        if target is not None and settings.auto_create_expiry:
+            self._make_side_queue(target, queue, settings.expiry_prefix, settings.expiry_suffix)
+        self._move(queue, message, target, actual_expiry(self.now))
+
+    def kill(self, queue: Queue, message: Message) -> None:
+        """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone."""
+        queue.killed += 1
+        settings = queue.address.settings
+        target = settings.dead_letter_address
+        if target is not None and settings.auto_create_dead_letter:
+            self._make_side_queue(target, queue, settings.dead_letter_prefix, settings.dead_letter_suffix)
+        self._move(queue, message, target, {})
+
+    def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
+        name = f"{prefix}{queue.address.name}{suffix}"
+        if name not in self.queues:
+            self.create_queue(
+                target,
+                name,
+                MULTICAST,
+                durable=True,
+                filter=None,
+                auto_created=True,
+                auto_delete=True,
+                auto_create_address=True,
+            )
+
+    def _move(self, queue: Queue, message: Message, target: str | None, annotations: dict[str, Any]) -> None:
+        if target is not None and target != queue.address.name:
+            self.move_copy(queue, message, target, annotations)
+        queue.finish(message)
+        self.acknowledged_some()
+
+    def move_copy(self, queue: Queue, message: Message, target: str, annotations: dict[str, Any]) -> bool:
+        """A copy at another address, with annotations that say where it came from. False: nothing there took it."""
+        payload = self.load(message)
+        if payload is None:
+            return False
+        if self.route(target, None) is None:
+            # Where a dead-letter or expiry address is named but does not exist, making it beats losing the message.
+            try:
+                self.create_queue(target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True)
+            except errors.BrokerError as error:
+                _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
+                return False
+        notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
+        durable = bool(message.flags & DURABLE)
+        copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
+        return self.put(target, copy, durable=durable, priority=message.flags >> PRIORITY_SHIFT)
+
+    def put(
+        self, name: str, payload: bytes, *, durable: bool, priority: int = 4, routing_type: str | None = None
+    ) -> bool:
+        """A message of the broker's own making or moving: no limit stops it. False: no queue took it."""
+        route = self.route(name, routing_type)
+        if route is None:
+            return False
+        flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
+        message = Message(0, payload, len(payload), flags, 0, route.owner, 0)
+        targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, "")
+        if not targets:
+            return False
+        if durable and stored and self.store is not None:
+            message.id = self.store.add(payload, stored, priority=priority)
+            message.flags |= STORED
+            self.uncommitted.append((None, (payload, stored), message))
+            self.ask_commit(True)
+        else:
+            message.id = self.next_id()
+        self.enqueue(message, targets)
+        return True
+
+    def enqueue(self, message: Message, targets: list[Queue], due: int = 0) -> None:
+        """Counts a new message and gives it to its queues."""
+        owner = message.owner
+        size = message.size
+        message.refs = len(targets)
+        owner.size += size
+        owner.count += 1
+        owner.routed += 1
+        self.size += size
+        self.resident += size
+        for queue in targets:
+            queue.add(message, due)
+        if message.refs and (self.resident > self.memory_limit or owner.size > owner.limit):
+            self.put_out(message)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+    def expects(self, queue: Queue) -> None:
+        if queue not in self._expiring:
+            self._expiring[queue] = None
+            self.on_deadline(self.now + _EXPIRY_SCAN_MS)
+
+    def wakes(self, queue: Queue, due: int) -> None:
+        heappush(self._wakes, (due, id(queue), queue))
+        self.on_deadline(due)
+
+    def tick(self) -> int:
+        """Delivers what was scheduled, expires what is over. Returns when it is to be called again (ms; 0 = never)."""
+        now = self.now
+        while self._wakes and self._wakes[0][0] <= now:
+            queue = heappop(self._wakes)[2]
+            if not queue.deleted:
+                queue.wake()
+        if self._expiring and now >= self._next_scan:
+            self._next_scan = now + _EXPIRY_SCAN_MS
+            for queue in list(self._expiring):
+                if queue.deleted or not queue.expiring:
+                    self._expiring.pop(queue, None)
+                else:
+                    queue.expire_due()
+        deadlines = [self._wakes[0][0]] if self._wakes else []
+        if self._expiring:
+            deadlines.append(self._next_scan)
+        return min(deadlines, default=0)
+
+    # -- durability ----------------------------------------------------------------------------------------------------
+    @property
+    def disk_full(self) -> bool:
+        return self._disk_full
+
+    def ask_commit(self, urgent: bool) -> None:
+        wanted = 2 if urgent else 1
+        if wanted > self._commit_asked and self.store is not None:
+            self._commit_asked = wanted
+            self.on_commit(urgent)
+
+    def commit(self) -> None:
+        """Everything done so far goes to disk; who waits is told when it is there."""
+        store = self.store
+        if store is None or not self._commit_asked:
+            return
+        self._commit_asked = 0
+        batch = self.uncommitted
+        if batch:
+            self.uncommitted = []
+            store.commit(lambda error: self._committed(batch, error))
+        else:
+            store.commit(None)
+        full = store.full
+        if full != self._disk_full:
+            self._disk_full = full
+            _log.warning("disk.full" if full else "disk.space", broker=self.name)
+
+    def _committed(self, batch: list[tuple[Waiting | None, Any, Message | None]], error: OSError | None) -> None:
+        if error is None:
+            for producer, delivery_id, _ in batch:
+                if producer is not None:
+                    producer.stored(delivery_id)
+            return
+        _log.error("commit.failed", broker=self.name, messages=len(batch), reason=str(error))
+        refusal = errors.BrokerError(f"the broker could not store the message: {error}", "amqp:internal-error")
+        lost: list[Message] = []
+        for producer, delivery_id, message in batch:
+            if producer is not None:
+                if message is not None:
+                    lost.append(message)
+                producer.refused(delivery_id, refusal)
+            elif message is not None and message.refs and self.store is not None:
+                # Moved within the broker: the old place is given up already, so it is written again.
+                payload, stored = delivery_id
+                message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
+                self.uncommitted.append((None, delivery_id, message))
+                self.ask_commit(False)
+        if lost:
+            for queue in list(self.queues.values()):
+                queue.drop_forgotten(lost)

@@ -1,0 +1,27 @@
+"""Ids of messages seen lately, per address, where no store remembers them: non-durable messages, brokers in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services.broker.core.address import Address
+
+
+class DuplicateIds:
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[bytes, None]] = {}
+
+    def seen(self, address: Address, key: bytes) -> bool:
+        ids = self._seen.get(address.name)
+        return ids is not None and key in ids
+
+    def add(self, address: Address, key: bytes) -> None:
+        """Remembers a key; the oldest beyond the address's `iDCacheSize` is forgotten."""
+        ids = self._seen.setdefault(address.name, {})
+        ids[key] = None
+        while len(ids) > address.settings.id_cache_size:
+            del ids[next(iter(ids))]
+
+    def forget(self, address: Address) -> None:
+        self._seen.pop(address.name, None)

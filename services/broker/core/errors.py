@@ -1,0 +1,69 @@
+"""Refusals with Artemis' codes and texts, and the AMQP condition a link is refused with for the same reason."""
+
+from __future__ import annotations
+
+
+class BrokerError(Exception):
+    """`str(error)` is the text for management; `condition` the AMQP error condition."""
+
+    def __init__(self, text: str, condition: str = "amqp:precondition-failed") -> None:
+        super().__init__(text)
+        self.condition = condition
+
+
+def queue_exists(queue: str, address: str) -> BrokerError:
+    return BrokerError(f"AMQ229019: Queue {queue} already exists on address {address}", "amqp:illegal-state")
+
+
+def no_queue(queue: str) -> BrokerError:
+    return BrokerError(f"AMQ229017: Queue {queue} does not exist", "amqp:not-found")
+
+
+def no_address(address: str) -> BrokerError:
+    return BrokerError(f"AMQ229203: Address Does Not Exist: {address}", "amqp:not-found")
+
+
+def address_exists(address: str) -> BrokerError:
+    return BrokerError(f"AMQ229204: Address already exists: {address}", "amqp:illegal-state")
+
+
+def address_in_use(address: str) -> BrokerError:
+    return BrokerError(f"AMQ229205: Address {address} has bindings", "amqp:illegal-state")
+
+
+def queue_in_use(queue: str, count: int) -> BrokerError:
+    return BrokerError(
+        f"AMQ229025: Cannot delete queue {queue} on binding {queue} - it has consumers = {count}", "amqp:illegal-state"
+    )
+
+
+def wrong_routing_type(address: str, routing_type: str, known: frozenset[str]) -> BrokerError:
+    return BrokerError(
+        f"AMQ229209: Can not create queue with routing type: {routing_type}, "
+        f"Supported routing types for address: {address} are [{', '.join(sorted(known))}]",
+        "amqp:illegal-state",
+    )
+
+
+def too_many_consumers(address: str, queue: str) -> BrokerError:
+    return BrokerError(
+        "AMQ119005: error creating consumer, "
+        f"AMQ229200: Maximum Consumer Limit Reached on Queue:(address={address},queue={queue})",
+        "amqp:internal-error",
+    )
+
+
+def address_full(address: str) -> BrokerError:
+    return BrokerError(f'AMQ229102: Address "{address}" is full.', "amqp:resource-limit-exceeded")
+
+
+def no_space() -> BrokerError:
+    return BrokerError(
+        "AMQ229119: Free storage space is at or below what is kept in reserve; give the broker disk space, "
+        "or remove messages",
+        "amqp:resource-limit-exceeded",
+    )
+
+
+def bad_name(name: str) -> BrokerError:
+    return BrokerError(f"AMQ229218: Illegal address or queue name: {name!r}", "amqp:invalid-field")

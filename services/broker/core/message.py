@@ -1,0 +1,318 @@
+"""A message as the broker keeps it, and the few things it must know of its encoded form.
+
+The payload is passed on as it came. Only the sections in front of the body are looked at, and of those only what
+decides about storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
+annotations, absolute-expiry-time. (AMQP 1.0 part 3, section 3.2.)
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from enmasse.amqp.codec import decode, encode
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+
+if TYPE_CHECKING:
+    from services.broker.core.address import Address
+
+HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
+DUPLICATE_ID = "_AMQ_DUPL_ID"
+
+_u32 = Struct("!I").unpack_from
+_MAX_CACHED_HEADERS = 1024
+_FOREVER = 2**62
+
+
+STORED, DURABLE, REWRITE = 1, 2, 4
+PRIORITY_SHIFT = 4
+
+
+class Message:
+    """One message in the broker; several queues share it, each holding one of its `refs`.
+
+    `id` grows with arrival and is the store's id where the message is STORED. `payload` is None while the bytes are
+    out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds since 1970, 0 = never.
+    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), priority in the
+    upper four bits. `owner` is the address whose size it counts to. Kept small: queues hold hundreds of thousands.
+    """
+
+    __slots__ = ("expires", "flags", "id", "owner", "payload", "place", "refs", "size")
+
+    def __init__(
+        self, id: int, payload: bytes | None, size: int, flags: int, expires: int, owner: Address, refs: int
+    ) -> None:
+        self.id = id
+        self.payload = payload
+        self.size = size
+        self.flags = flags
+        self.expires = expires
+        self.owner = owner
+        self.refs = refs
+        self.place: int | None = None
+
+
+class Front(NamedTuple):
+    """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent)."""
+
+    durable: bool
+    priority: int
+    ttl: int
+    delivery_count: int
+    rewrite: bool  # the header or delivery annotations must be made anew when the message is sent
+    absolute_expiry: int = 0
+    delivery_time: int = 0
+    delivery_delay: int = 0
+
+
+PLAIN = Front(False, 4, -1, 0, False)
+_headers: dict[bytes, Front] = {}
+
+
+def read_front(payload: bytes) -> Front:
+    """Raises AmqpError (amqp:decode-error) where the sections in front of the body are not well formed."""
+    front = PLAIN
+    pos = 0
+    if payload[:3] == b"\x00\x53\x70":
+        pos = section_end(payload, 0)
+        head = payload[:pos]
+        cached = _headers.get(head)
+        front = cached if cached is not None else _read_header(head)
+    # Most messages go on with the body, or with short properties and the body: nothing to see there.
+    if payload[pos : pos + 2] == b"\x00\x53":
+        code = payload[pos + 2] if len(payload) > pos + 2 else 0
+        if code >= 0x75:
+            return front
+        if code == PROPERTIES and payload[pos + 3 : pos + 4] == b"\xc0" and payload[pos + 5] <= 8:
+            return front
+    elif pos == len(payload):
+        return front
+    return _read_rest(payload, pos, front)
+
+
+def section_end(payload: bytes, pos: int) -> int:
+    """Where the list or map section that begins at `pos` ends (its descriptor in the short form)."""
+    try:
+        code = payload[pos + 3]
+        if code == 0xC0 or code == 0xC1:
+            end = pos + 5 + payload[pos + 4]
+        elif code == 0xD0 or code == 0xD1:
+            end = pos + 8 + _u32(payload, pos + 4)[0]
+        elif code == 0x45:
+            end = pos + 4
+        else:
+            end = decode(payload, pos)[1]
+    except (IndexError, ValueError) as error:
+        raise AmqpError("amqp:decode-error", "a message section is cut off") from error
+    except Exception as error:
+        if isinstance(error, AmqpError):
+            raise
+        raise AmqpError("amqp:decode-error", "a message section is cut off") from error
+    if end > len(payload):
+        raise AmqpError("amqp:decode-error", "a message section is cut off")
+    return end
+
+
+def _read_header(head: bytes) -> Front:
+    fields = _list(decode(head)[0])
+    fields += [None] * (5 - len(fields))
+    durable, priority, ttl, _, count = fields[:5]
+    front = Front(
+        durable is True,
+        min(9, priority) if isinstance(priority, int) else 4,
+        ttl if isinstance(ttl, int) else -1,
+        count if isinstance(count, int) else 0,
+        isinstance(ttl, int) or bool(count),
+    )
+    if len(_headers) >= _MAX_CACHED_HEADERS:
+        _headers.clear()
+    _headers[head] = front
+    return front
+
+
+def _list(value: Any) -> list[Any]:
+    inner = value.value if isinstance(value, Described) else value
+    return list(inner) if isinstance(inner, list) else []
+
+
+def _map(value: Any) -> dict[Any, Any]:
+    inner = value.value if isinstance(value, Described) else value
+    return dict(inner) if isinstance(inner, dict) else {}
+
+
+def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
+    rewrite = front.rewrite
+    expiry = time = delay = 0
+    end = len(payload)
+    while pos < end:
+        if payload[pos : pos + 2] != b"\x00\x53":
+            # An unusual descriptor (ulong in full, or a symbol): look at the value itself.
+            value, after = decode(payload, pos)
+            code = _section_code(value)
+        else:
+            code = payload[pos + 2] if pos + 2 < end else 0
+            if code >= 0x75:
+                break
+            after = section_end(payload, pos)
+            value = None
+        if code == DELIVERY_ANNOTATIONS:
+            rewrite = True
+        elif code == ANNOTATIONS:
+            if payload.find(b"x-opt-delivery-", pos, after) >= 0:
+                annotations = _map(value if value is not None else decode(payload, pos)[0])
+                time = _integer(annotations.get("x-opt-delivery-time"))
+                delay = _integer(annotations.get("x-opt-delivery-delay"))
+        elif code == PROPERTIES:
+            fields = _list(value if value is not None else decode(payload, pos)[0])
+            expiry = _integer(fields[8]) if len(fields) > 8 else 0
+        elif code == HEADER:
+            rewrite = True  # a header in an unusual encoding is made anew
+            front = _read_header(payload[pos:after])
+        else:
+            break
+        pos = after
+    return front._replace(rewrite=rewrite, absolute_expiry=expiry, delivery_time=time, delivery_delay=delay)
+
+
+_SECTION_NAMES = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+}
+
+
+def _section_code(value: Any) -> int:
+    if not isinstance(value, Described):
+        raise AmqpError("amqp:decode-error", "a message consists of described sections")
+    descriptor = value.descriptor
+    if isinstance(descriptor, str):
+        return _SECTION_NAMES.get(descriptor, 0)
+    return descriptor if isinstance(descriptor, int) else 0
+
+
+def _integer(value: Any) -> int:
+    return max(0, min(value, _FOREVER)) if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def split(payload: bytes) -> tuple[dict[int, Any], int]:
+    """The decoded sections in front of the body by their code, and where the body begins."""
+    sections: dict[int, Any] = {}
+    pos = 0
+    end = len(payload)
+    while pos < end:
+        if payload[pos : pos + 2] == b"\x00\x53" and pos + 2 < end and payload[pos + 2] >= 0x75:
+            break
+        value, after = decode(payload, pos)
+        code = _section_code(value)
+        if not HEADER <= code <= APPLICATION_PROPERTIES:
+            break
+        sections[code] = value.value
+        pos = after
+    return sections, pos
+
+
+def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
+    """The id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if asked for."""
+    marked = payload.find(b"_AMQ_DUPL_ID") >= 0
+    if not marked and not by_message_id:
+        return None
+    sections, _ = split(payload)
+    properties = sections.get(APPLICATION_PROPERTIES)
+    if marked and isinstance(properties, dict) and properties.get(DUPLICATE_ID) is not None:
+        value = properties[DUPLICATE_ID]
+        return value if type(value) is bytes else str(value).encode()
+    if by_message_id:
+        fields = sections.get(PROPERTIES)
+        if isinstance(fields, list) and fields and fields[0] is not None:
+            return b"\x00m" + bytes(encode(fields[0]))
+    return None
+
+
+def to_address(payload: bytes) -> str | None:
+    """properties.to, None where absent."""
+    fields = split(payload)[0].get(PROPERTIES)
+    if isinstance(fields, list) and len(fields) > 2 and isinstance(fields[2], str):
+        return fields[2]
+    return None
+
+
+def destination_type(payload: bytes) -> int | None:
+    """The annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary ones."""
+    if payload.find(b"x-opt-jms-dest") < 0:
+        return None
+    annotations = split(payload)[0].get(ANNOTATIONS)
+    value = annotations.get("x-opt-jms-dest") if isinstance(annotations, dict) else None
+    return int(value) if isinstance(value, int) else None
+
+
+@lru_cache(maxsize=256)
+def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
+    """An encoded header section; ttl -1 = absent. first-acquirer is told where this is not the first delivery."""
+    fields = [
+        durable,
+        UByte(priority) if priority != 4 else None,
+        UInt(min(ttl, 0xFFFFFFFF)) if ttl >= 0 else None,
+        False if delivery_count else None,
+        UInt(min(delivery_count, 0xFFFFFFFF)) if delivery_count else None,
+    ]
+    return bytes(encode(Described(ULong(HEADER), fields)))
+
+
+def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
+    """The payload with a header that says what holds now, and without delivery annotations."""
+    pos = 0
+    end = len(payload)
+    while pos < end:
+        if payload[pos : pos + 2] == b"\x00\x53":
+            if pos + 2 >= end or payload[pos + 2] > DELIVERY_ANNOTATIONS:
+                break
+            pos = section_end(payload, pos)
+        else:
+            value, after = decode(payload, pos)
+            if _section_code(value) not in (HEADER, DELIVERY_ANNOTATIONS):
+                break
+            pos = after
+    return header(durable, priority, ttl, delivery_count) + payload[pos:]
+
+
+def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
+    """A copy for a dead-letter or expiry address: fresh header, no expiry, annotations say where it came from."""
+    sections, body = split(payload)
+    parts = [header(durable, priority, -1, 0)]
+    annotations = dict(sections.get(ANNOTATIONS) or {})
+    for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
+        annotations.pop(key, None)
+    annotations.update((Symbol(key), value) for key, value in original.items() if value is not None)
+    parts.append(bytes(encode(Described(ULong(ANNOTATIONS), annotations))))
+    properties = sections.get(PROPERTIES)
+    if isinstance(properties, list):
+        if len(properties) > 8:
+            properties[8] = None
+        parts.append(bytes(encode(Described(ULong(PROPERTIES), properties))))
+    if APPLICATION_PROPERTIES in sections:
+        parts.append(bytes(encode(Described(ULong(APPLICATION_PROPERTIES), sections[APPLICATION_PROPERTIES]))))
+    return b"".join(parts) + payload[body:]
+
+
+def original_annotations(payload: bytes, queue: str, address: str, routing_type: str) -> dict[str, Any]:
+    """x-opt-ORIG-*: kept from an earlier move where present, so that they name the first place."""
+    sections, _ = split(payload)
+    known = sections.get(ANNOTATIONS)
+    if isinstance(known, dict) and "x-opt-ORIG-ADDRESS" in known:
+        return {}
+    fields = sections.get(PROPERTIES)
+    message_id = fields[0] if isinstance(fields, list) and fields else None
+    return {
+        "x-opt-ORIG-QUEUE": queue,
+        "x-opt-ORIG-ADDRESS": address,
+        "x-opt-ORIG-MESSAGE-ID": message_id,
+        "x-opt-ORIG-ROUTING-TYPE": UByte(1 if routing_type == "ANYCAST" else 0),
+    }
+
+
+def actual_expiry(now_ms: int) -> dict[str, Any]:
+    return {"x-opt-ACTUAL-EXPIRY": Timestamp(now_ms)}

@@ -1,0 +1,86 @@
+"""What a selector sees of a message: application properties; header and properties by the names of JMS and Artemis."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from services.broker.core.message import (
+    ANNOTATIONS,
+    APPLICATION_PROPERTIES,
+    DURABLE,
+    PRIORITY_SHIFT,
+    PROPERTIES,
+    Message,
+    split,
+)
+from services.broker.selector import Lookup
+
+if TYPE_CHECKING:
+    from services.broker.core.queue import Queue
+
+# Index of each field in the properties section.
+_FIELDS = {
+    "JMSMessageID": 0,
+    "AMQUserID": 0,
+    "JMSXUserID": 1,
+    "JMSDestination": 2,
+    "JMSType": 3,
+    "JMSReplyTo": 4,
+    "JMSCorrelationID": 5,
+    "JMSTimestamp": 9,
+    "AMQTimestamp": 9,
+    "JMSXGroupID": 10,
+    "JMSXGroupSeq": 11,
+}
+
+
+def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lookup:
+    """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it."""
+    sections: dict[int, Any] | None = None
+
+    def lookup(name: str) -> object:
+        nonlocal sections
+        if name in ("AMQPriority", "JMSPriority"):
+            return message.flags >> PRIORITY_SHIFT
+        if name == "JMSDeliveryMode":
+            return "PERSISTENT" if message.flags & DURABLE else "NON_PERSISTENT"
+        if name == "AMQDurable":
+            return "DURABLE" if message.flags & DURABLE else "NON_DURABLE"
+        if name in ("AMQExpiration", "JMSExpiration"):
+            return message.expires
+        if name == "AMQSize":
+            return message.size
+        if name == "AMQAddress":
+            return message.owner.name
+        if name in ("JMSXDeliveryCount", "JMSRedelivered"):
+            attempts = queue.attempts.get(message.id, 0) if queue is not None else 0
+            return attempts > 0 if name == "JMSRedelivered" else attempts + 1
+        if sections is None:
+            sections = split(payload)[0]
+        properties = sections.get(APPLICATION_PROPERTIES)
+        if isinstance(properties, dict) and name in properties:
+            return _plain(properties[name])
+        at = _FIELDS.get(name)
+        if at is not None:
+            fields = sections.get(PROPERTIES)
+            return _plain(fields[at]) if isinstance(fields, list) and len(fields) > at else None
+        if name.startswith("m."):
+            annotations = sections.get(ANNOTATIONS)
+            return _plain(annotations.get(name[2:])) if isinstance(annotations, dict) else None
+        return None
+
+    return lookup
+
+
+def _plain(value: Any) -> object:
+    """Selectors know strings, booleans and numbers; other types count as absent, but ids may be compared as text."""
+    if isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return None

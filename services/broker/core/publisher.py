@@ -1,0 +1,171 @@
+"""What happens to a message that arrives: is there room, who gets it, must it be on disk before it is accepted."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from services.broker.core import errors
+from services.broker.core.address import Address
+from services.broker.core.broker import Broker, Waiting
+from services.broker.core.message import (
+    DURABLE,
+    PLAIN,
+    PRIORITY_SHIFT,
+    REWRITE,
+    STORED,
+    Front,
+    Message,
+    duplicate_id,
+    read_front,
+)
+
+_HARD_LIMIT_SLACK = 1 << 20
+
+
+class Verdict(IntEnum):
+    """ACCEPT: settle now. WAIT: `Waiting.stored` or `refused` will be called. RELEASE: nobody can take it now."""
+
+    ACCEPT = 0
+    WAIT = 1
+    RELEASE = 2
+
+
+ACCEPT, WAIT, RELEASE = Verdict.ACCEPT, Verdict.WAIT, Verdict.RELEASE
+
+
+def publish(
+    broker: Broker,
+    name: str,
+    routing_type: str | None,
+    payload: bytes,
+    waiting: Waiting | None,
+    delivery_id: int,
+    origin: str = "",
+) -> Verdict:
+    """Stores and routes one message sent to `name` from container `origin`.
+
+    Raises BrokerError (to be told as rejected) and AmqpError (the message cannot be decoded).
+    """
+    route = broker.route(name, routing_type)
+    if route is None:
+        raise errors.BrokerError(f"AMQ119002: target address {name} does not exist", "amqp:not-found")
+    front = read_front(payload)
+    owner = route.owner
+    size = len(payload)
+    if (
+        owner.size >= owner.limit
+        or owner.count >= owner.limit_count
+        or 0 <= broker.global_max_size <= broker.size
+        or broker.disk_full
+    ) and not _has_room(broker, owner, front, size):
+        return ACCEPT  # DROP
+    store = broker.store
+    message = Message(0, payload, size, 0, 0, owner, 0)
+    flags = front.priority << PRIORITY_SHIFT
+    if front.durable:
+        flags |= DURABLE
+    due = 0
+    if front is not PLAIN:
+        asked = front.absolute_expiry
+        if front.ttl >= 0:
+            asked = broker.now + front.ttl
+        if asked or owner.expiry_rules:
+            message.expires = owner.expiry(broker.now, asked)
+            flags |= REWRITE
+        elif front.rewrite:
+            flags |= REWRITE
+        if front.delivery_time or front.delivery_delay:
+            due = front.delivery_time or broker.now + front.delivery_delay
+    elif owner.expiry_rules:
+        message.expires = owner.expiry(broker.now, 0)
+        flags |= REWRITE
+    message.flags = flags
+    if route.plain:
+        targets, stored = route.targets, route.stored
+    else:
+        targets, stored = route.choose(message, origin)
+    key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
+    if key is not None and _is_duplicate(broker, owner, key):
+        # The first copy may not be on disk yet: its sender has to wait for the same commit.
+        if store is None or waiting is None:
+            return ACCEPT
+        broker.uncommitted.append((waiting, delivery_id, None))
+        broker.ask_commit(True)
+        return WAIT
+    if not targets:
+        return _unrouted(broker, owner, payload, front, name)
+    if front.durable and stored and store is not None:
+        message.id = store.add(
+            payload,
+            stored,
+            priority=front.priority,
+            expiry=message.expires,
+            not_before=due,
+            duplicate=(owner.id, key) if key is not None and owner.id else None,
+        )
+        message.flags = flags | STORED
+        broker.enqueue(message, targets, due)
+        broker.uncommitted.append((waiting, delivery_id, message))
+        broker.ask_commit(True)
+        verdict = WAIT
+    else:
+        message.id = broker.next_id()
+        if key is not None:
+            broker.duplicates.add(owner, key)
+        broker.enqueue(message, targets, due)
+        verdict = ACCEPT
+    if (owner.size >= owner.limit or owner.count >= owner.limit_count) and _blocks(broker, owner, front):
+        broker.block(owner)
+    return verdict
+
+
+def _can_page(broker: Broker, front: Front) -> bool:
+    return broker.pager is not None or (front.durable and broker.store is not None)
+
+
+def _blocks(broker: Broker, owner: Address, front: Front) -> bool:
+    policy = owner.settings.full_policy
+    return policy == "BLOCK" or (policy == "PAGE" and not _can_page(broker, front))
+
+
+def _has_room(broker: Broker, owner: Address, front: Front, size: int) -> bool:
+    """What the address's policy says now that it (or the broker, or the disk) is full. False: drop the message."""
+    if broker.disk_full and front.durable and broker.store is not None:
+        raise errors.no_space()
+    if not broker.is_full(owner):
+        return True
+    settings = owner.settings
+    policy = settings.full_policy
+    if policy == "PAGE" and _can_page(broker, front):
+        if 0 <= settings.page_limit_bytes <= owner.size:
+            policy = settings.page_full_policy or "FAIL"
+        else:
+            return True
+    if policy == "DROP":
+        return False
+    if policy == "FAIL":
+        raise errors.address_full(owner.name)
+    # BLOCK: senders get no more credit; what they had was granted before, and is honoured up to a hard limit.
+    broker.block(owner)
+    if owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK:
+        raise errors.address_full(owner.name)
+    if broker.global_max_size >= 0 and broker.size + size > 2 * broker.global_max_size + _HARD_LIMIT_SLACK:
+        raise errors.address_full(owner.name)
+    return True
+
+
+def _is_duplicate(broker: Broker, owner: Address, key: bytes) -> bool:
+    if broker.duplicates.seen(owner, key):
+        return True
+    return broker.store is not None and bool(owner.id) and broker.store.seen(owner.id, key)
+
+
+def _unrouted(broker: Broker, owner: Address, payload: bytes, front: Front, name: str) -> Verdict:
+    owner.unrouted += 1
+    settings = owner.settings
+    if settings.send_to_dla_on_no_route and settings.dead_letter_address not in (None, name):
+        assert settings.dead_letter_address is not None
+        if broker.put(settings.dead_letter_address, payload, durable=front.durable, priority=front.priority):
+            return ACCEPT
+    # A topic without subscribers has done its work. A queue's address without its queue has not: the sender keeps it.
+    return ACCEPT if "MULTICAST" in owner.routing_types else RELEASE

@@ -1,0 +1,589 @@
+"""A queue: messages in order, consumers that compete for them, and what happens to a message that comes back."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
+from services.broker.core.properties import property_lookup
+from services.broker.selector import Selector
+
+if TYPE_CHECKING:
+    from services.broker.core.address import Address
+    from services.broker.core.broker import Broker
+
+SLICE = 500  # messages sent, or looked at in search of a match, in one go; then others have their turn
+_SLICE_BYTES = 2 << 20
+_by_id = attrgetter("id")
+
+
+class Outlet(Protocol):
+    """The sending side of a link (enmasse.amqp's Sender)."""
+
+    @property
+    def credit(self) -> int: ...
+    @property
+    def drain(self) -> bool: ...
+    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any: ...
+    def drained(self) -> None: ...
+
+
+class Consumer:
+    """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`."""
+
+    def __init__(
+        self,
+        id: str,
+        outlet: Outlet,
+        *,
+        priority: int = 0,
+        selector: Selector | None = None,
+        presettled: bool = False,
+    ) -> None:
+        self.id = id
+        self.outlet = outlet
+        self.priority = priority
+        self.selector = selector
+        self.presettled = presettled
+        self.queue: Queue | None = None
+        self.unsettled: dict[int, Message] = {}
+        self.active = False
+        # Messages up to this id have been looked at and are not for this consumer.
+        self.scanned = 0
+
+    def closed(self, condition: str, description: str) -> None:
+        """The queue ends the consumer: its link is to be detached with this error."""
+
+    def blocked(self) -> bool:
+        """Whether the peer does not read at the moment."""
+        return False
+
+
+class Queue:
+    """Sans-IO. The broker gives it time (`broker.now`, ms), storage and a turn later (`broker.postpone`)."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        id: int,
+        name: str,
+        address: Address,
+        routing_type: str,
+        *,
+        durable: bool,
+        temporary: bool = False,
+        filter: Selector | None = None,
+        no_local: str | None = None,
+        max_consumers: int = -1,
+        purge_on_no_consumers: bool = False,
+        exclusive: bool = False,
+        auto_created: bool = False,
+        auto_delete: bool = False,
+        user: str = "",
+    ) -> None:
+        self.broker = broker
+        self.id = id
+        self.name = name
+        self.address = address
+        self.routing_type = routing_type
+        self.durable = durable
+        self.temporary = temporary
+        self.filter = filter
+        self.no_local = no_local
+        self.max_consumers = max_consumers
+        self.purge_on_no_consumers = purge_on_no_consumers
+        self.exclusive = exclusive
+        self.auto_created = auto_created
+        self.auto_delete = auto_delete
+        self.user = user
+        self.paused = False
+        self.deleted = False
+        self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see links)
+
+        self.ready: deque[Message] = deque()  # priority 4, and all there is while `levels` is None
+        self.levels: list[deque[Message]] | None = None
+        self.scheduled: list[tuple[int, int, Message]] = []  # heap of (due, id, message)
+        self.attempts: dict[int, int] = {}  # failed deliveries by message id, where there are any
+        self.excluded: dict[int, list[Consumer]] = {}  # "undeliverable here"
+        self.expiring = 0  # messages with an expiry, scheduled ones and those being delivered included
+        self.next_expiry = 0  # no message expires before this (0 = none does)
+
+        self.consumers: list[Consumer] = []
+        self.browsers: list[Any] = []
+        self.active: deque[Consumer] = deque()  # those with credit, as far as known, in turn
+        self.draining: set[Consumer] = set()
+        self.simple = True  # no filter, consumer priority, message priority, exclusion or pause is in play
+
+        self.count = 0  # messages held: ready, scheduled and being delivered
+        self.bytes = 0
+        self.added = self.acknowledged = self.expired = self.killed = 0
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+    @property
+    def delivering(self) -> int:
+        return sum(len(consumer.unsettled) for consumer in self.consumers)
+
+    def messages(self) -> Iterable[Message]:
+        """Those waiting, in the order in which they will be delivered; not those scheduled or being delivered."""
+        if self.levels is None:
+            yield from self.ready
+        else:
+            for level in reversed(self.levels):
+                yield from level
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+    def add(self, message: Message, due: int = 0) -> None:
+        """A new message at the end; goes straight to a consumer where one waits."""
+        self.count += 1
+        self.bytes += message.size
+        self.added += 1
+        if message.expires:
+            self._expects(message.expires)
+        if due > self.broker.now:
+            self._schedule(message, due)
+            return
+        if self.simple and message.flags >> PRIORITY_SHIFT == 4:
+            ready = self.ready
+            if not ready:
+                active = self.active
+                while active:
+                    consumer = active[0]
+                    if consumer.outlet.credit > 0:
+                        if len(active) > 1:
+                            active.rotate(-1)
+                        self._send(consumer, message)
+                        return
+                    active.popleft()
+                    consumer.active = False
+            ready.append(message)
+            return
+        self._push(message)
+        self.dispatch()
+
+    def _push(self, message: Message) -> None:
+        priority = message.flags >> PRIORITY_SHIFT
+        if self.levels is None:
+            if priority == 4:
+                self.ready.append(message)
+                return
+            self.levels = [deque() for _ in range(10)]
+            self.levels[4] = self.ready
+            self.simple = False
+        self.levels[priority].append(message)
+
+    def restore(self, message: Message, attempts: int, due: int) -> None:
+        """A message found in the store at the start."""
+        self.count += 1
+        self.bytes += message.size
+        if message.expires:
+            self._expects(message.expires)
+        if attempts:
+            self.attempts[message.id] = attempts
+        if due:
+            self._schedule(message, due)
+        else:
+            self._push(message)
+
+    def _expects(self, expires: int) -> None:
+        self.expiring += 1
+        if not self.next_expiry or expires < self.next_expiry:
+            self.next_expiry = expires
+        self.broker.expects(self)
+
+    def _schedule(self, message: Message, due: int) -> None:
+        heappush(self.scheduled, (due, message.id, message))
+        self.broker.wakes(self, due)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+    def dispatch(self) -> None:
+        """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
+        if self.paused:
+            return
+        more = self._dispatch_simple() if self.simple else self._dispatch_by_choice()
+        if more:
+            self.broker.postpone(self)
+        elif self.draining:
+            self._answer_drains()
+
+    def _dispatch_simple(self) -> bool:
+        ready = self.ready
+        active = self.active
+        left = SLICE
+        left_bytes = _SLICE_BYTES
+        while ready and active:
+            consumer = active[0]
+            if consumer.outlet.credit <= 0:
+                active.popleft()
+                consumer.active = False
+                continue
+            if left <= 0 or left_bytes <= 0:
+                return True
+            message = ready.popleft()
+            if message.expires and message.expires <= self.broker.now:
+                self.broker.expire(self, message)
+                left -= 1
+                continue
+            left -= 1
+            left_bytes -= message.size
+            if len(active) > 1:
+                active.rotate(-1)
+            self._send(consumer, message)
+        return False
+
+    def _dispatch_by_choice(self) -> bool:
+        """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next."""
+        left = SLICE
+        waiting = self._in_turn()
+        while waiting:
+            consumer = waiting.popleft()
+            if consumer.outlet.credit <= 0:
+                self._deactivate(consumer)
+                continue
+            if self.exclusive and consumer is not self.consumers[0]:
+                continue
+            message, looked = self._next_for(consumer, left)
+            left -= looked
+            if message is not None:
+                self._send(consumer, message)
+                # Equal priorities take turns; a lower one waits until the higher ones want nothing.
+                at = len(waiting)
+                while at and waiting[at - 1].priority < consumer.priority:
+                    at -= 1
+                waiting.insert(at, consumer)
+                if consumer.active and len(self.active) > 1:
+                    self.active.remove(consumer)
+                    self.active.append(consumer)
+            if left <= 0:
+                return True
+        self._settle_mode()
+        return False
+
+    def _in_turn(self) -> deque[Consumer]:
+        return deque(sorted(self.active, key=lambda consumer: -consumer.priority))
+
+    def _deactivate(self, consumer: Consumer) -> None:
+        if consumer.active:
+            consumer.active = False
+            self.active.remove(consumer)
+
+    def _next_for(self, consumer: Consumer, limit: int) -> tuple[Message | None, int]:
+        """The first waiting message for this consumer, taken out, and how many were looked at."""
+        looked = 1
+        now = self.broker.now
+        levels = (self.ready,) if self.levels is None else reversed(self.levels)
+        for level in levels:
+            if not level or level[-1].id <= consumer.scanned:
+                continue
+            start = bisect_right(level, consumer.scanned, key=_by_id) if consumer.scanned else 0
+            at = start
+            for message in islice(level, start, None):
+                looked += 1
+                if message.expires and message.expires <= now:
+                    del level[at]
+                    self.broker.expire(self, message)
+                    return None if looked > limit else self._next_for(consumer, limit - looked)[0], looked
+                if self._suits(consumer, message):
+                    if self.levels is None and at:
+                        consumer.scanned = level[at - 1].id
+                    del level[at]
+                    return message, looked
+                if looked > limit:
+                    if self.levels is None:
+                        consumer.scanned = message.id
+                    return None, looked
+                at += 1
+        last = max((level[-1].id for level in (self.levels or (self.ready,)) if level), default=0)
+        consumer.scanned = max(consumer.scanned, last)
+        return None, looked
+
+    def _suits(self, consumer: Consumer, message: Message) -> bool:
+        if self.excluded and consumer in self.excluded.get(message.id, ()):
+            return False
+        if consumer.selector is None:
+            return True
+        payload = message.payload if message.payload is not None else self.broker.load(message)
+        if payload is None:
+            return True  # unreadable: `_send` deals with it
+        return consumer.selector.matches(property_lookup(payload, message, self))
+
+    def _send(self, consumer: Consumer, message: Message) -> None:
+        payload = message.payload
+        if payload is None:
+            payload = self.broker.load(message)
+            if payload is None:  # lost on disk; said in the log
+                self._finish(message)
+                return
+        if message.flags & REWRITE or self.attempts:
+            payload = self._for_sending(message, payload)
+        if consumer.presettled:
+            consumer.outlet.send(payload, None, settled=True)
+            self.acknowledged += 1
+            self._finish(message)
+            return
+        consumer.unsettled[message.id] = message
+        consumer.outlet.send(payload, message)
+        broker = self.broker
+        if broker.resident > broker.memory_limit:
+            broker.put_out(message)
+
+    def _for_sending(self, message: Message, payload: bytes) -> bytes:
+        attempts = self.attempts.get(message.id, 0)
+        if not message.flags & REWRITE and not attempts:
+            return payload
+        ttl = max(0, message.expires - self.broker.now) if message.expires else -1
+        return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
+
+    def _answer_drains(self) -> None:
+        for consumer in [c for c in self.draining if not c.blocked()]:
+            self.draining.discard(consumer)
+            if consumer.outlet.drain:
+                consumer.outlet.drained()
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+    def attach(self, consumer: Consumer) -> None:
+        consumer.queue = self
+        self.consumers.append(consumer)
+        if consumer.selector is not None or consumer.priority or self.exclusive:
+            self.simple = False
+
+    def flow(self, consumer: Consumer) -> None:
+        """Credit or drain has changed for the consumer, or its peer reads again."""
+        if not consumer.active and consumer.outlet.credit > 0:
+            consumer.active = True
+            self.active.append(consumer)
+        if consumer.outlet.drain:
+            self.draining.add(consumer)
+        self.dispatch()
+
+    def detach(self, consumer: Consumer) -> None:
+        """The consumer's link is gone: what it had and did not settle comes back, counted as a failed delivery."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self.draining.discard(consumer)
+        self._deactivate(consumer)
+        for message_id in [i for i, consumers in self.excluded.items() if consumer in consumers]:
+            self.excluded[message_id].remove(consumer)
+            if not self.excluded[message_id]:
+                del self.excluded[message_id]
+        messages = list(consumer.unsettled.values())
+        consumer.unsettled.clear()
+        consumer.queue = None
+        if not self.deleted:
+            self._settle_mode()
+            self.give_back(messages, failed=True)
+
+    def _settle_mode(self) -> None:
+        if self.levels is not None and not any(self.levels[i] for i in range(10) if i != 4):
+            self.levels = None
+        self.simple = (
+            self.levels is None
+            and not self.excluded
+            and not self.exclusive
+            and not self.paused
+            and not any(c.selector is not None or c.priority for c in self.consumers)
+        )
+
+    # -- outcomes ------------------------------------------------------------------------------------------------------
+    def accept(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Acknowledged by the consumer: gone for good, once that is recorded."""
+        unsettled = consumer.unsettled
+        broker = self.broker
+        store = broker.store
+        for message in messages:
+            if unsettled.pop(message.id, None) is None:
+                continue
+            self.acknowledged += 1
+            self.count -= 1
+            size = message.size
+            self.bytes -= size
+            if message.flags & STORED and store is not None and self.durable:
+                store.remove(message.id, self.id)
+            if message.expires:
+                self._unexpect()
+            if self.attempts:
+                self.attempts.pop(message.id, None)
+            message.refs -= 1
+            if not message.refs:
+                broker.release(message)
+        broker.acknowledged_some()
+
+    def release(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Given back untouched: to the head, its count of deliveries unchanged."""
+        self.give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
+
+    def modify(self, consumer: Consumer, messages: list[Message], *, failed: bool, elsewhere: bool) -> None:
+        """Given back with `delivery-failed` and/or `undeliverable-here`."""
+        mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
+        if elsewhere:
+            self.simple = False
+            for message in mine:
+                self.excluded.setdefault(message.id, []).append(consumer)
+        self.give_back(mine, failed=failed)
+
+    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Not wanted by anybody: to the dead-letter address at once."""
+        for message in messages:
+            if consumer.unsettled.pop(message.id, None) is not None:
+                self.broker.kill(self, message)
+        self.broker.acknowledged_some()
+
+    def give_back(self, messages: list[Message], *, failed: bool) -> None:
+        """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next."""
+        if not messages:
+            self.dispatch()
+            return
+        kept: list[Message] = []
+        settings = self.address.settings
+        for message in messages:
+            if failed:
+                attempts = self.attempts.get(message.id, 0) + 1
+                if 0 <= settings.max_delivery_attempts <= attempts:
+                    self.broker.kill(self, message)
+                    continue
+                self.attempts[message.id] = attempts
+                delay = settings.redelivery_after(attempts)
+                due = self.broker.now + delay if delay else 0
+                self.broker.record_attempts(self, message, attempts, due)
+                if due:
+                    self._schedule(message, due)
+                    continue
+            kept.append(message)
+        if kept:
+            self._reinsert(kept)
+        self.broker.acknowledged_some()
+        self.dispatch()
+
+    def _reinsert(self, messages: list[Message]) -> None:
+        messages.sort(key=_by_id)
+        lowest = messages[0].id - 1
+        for consumer in self.consumers:
+            consumer.scanned = min(consumer.scanned, lowest)
+        if self.levels is None and all(m.flags >> PRIORITY_SHIFT == 4 for m in messages):
+            _merge(self.ready, messages)
+            return
+        if self.levels is None:
+            self.levels = [deque() for _ in range(10)]
+            self.levels[4] = self.ready
+            self.simple = False
+        for priority in range(10):
+            some = [m for m in messages if m.flags >> PRIORITY_SHIFT == priority]
+            if some:
+                _merge(self.levels[priority], some)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+    def wake(self) -> int:
+        """Scheduled messages whose time has come become ready. The next due time, 0 = none."""
+        due: list[Message] = []
+        while self.scheduled and self.scheduled[0][0] <= self.broker.now:
+            due.append(heappop(self.scheduled)[2])
+        if due:
+            self._reinsert(due)
+            self.dispatch()
+        return self.scheduled[0][0] if self.scheduled else 0
+
+    def expire_due(self) -> None:
+        """Takes out what has expired while waiting."""
+        now = self.broker.now
+        if not self.expiring or self.next_expiry > now:
+            return
+        gone: list[Message] = []
+        nearest = 0
+        for level in self.levels or (self.ready,):
+            keep: list[Message] = []
+            found = False
+            for message in level:
+                if message.expires and message.expires <= now:
+                    gone.append(message)
+                    found = True
+                    continue
+                keep.append(message)
+                if message.expires and (not nearest or message.expires < nearest):
+                    nearest = message.expires
+            if found:
+                level.clear()
+                level.extend(keep)
+        late = [entry for entry in self.scheduled if entry[2].expires and entry[2].expires <= now]
+        if late:
+            self.scheduled = [entry for entry in self.scheduled if not entry[2].expires or entry[2].expires > now]
+            heapify(self.scheduled)
+            gone.extend(entry[2] for entry in late)
+        for _, _, message in self.scheduled:
+            if message.expires and (not nearest or message.expires < nearest):
+                nearest = message.expires
+        self.next_expiry = nearest or (now + 1000 if self.expiring > len(gone) else 0)
+        for message in gone:
+            self.broker.expire(self, message)
+        self.broker.acknowledged_some()
+
+    def _unexpect(self) -> None:
+        self.expiring -= 1
+        if not self.expiring:
+            self.next_expiry = 0
+
+    # -- the end of messages -------------------------------------------------------------------------------------------
+    def take_all(self) -> list[Message]:
+        """Everything that waits or is scheduled, taken out of the order (not yet released)."""
+        messages = [*self.messages(), *(entry[2] for entry in self.scheduled)]
+        self.ready.clear()
+        self.levels = None
+        self.scheduled.clear()
+        self._settle_mode()
+        return messages
+
+    def purge(self) -> int:
+        """Removes everything that waits; what is being delivered stays. The number of messages removed."""
+        messages = self.take_all()
+        for message in messages:
+            self._finish(message)
+        self.broker.acknowledged_some()
+        return len(messages)
+
+    def _finish(self, message: Message) -> None:
+        """This queue's reference is gone, in memory and on disk."""
+        self.count -= 1
+        self.bytes -= message.size
+        if message.expires:
+            self._unexpect()
+        self.attempts.pop(message.id, None)
+        self.excluded.pop(message.id, None)
+        if message.flags & STORED and self.durable and self.broker.store is not None:
+            self.broker.store.remove(message.id, self.id)
+        message.refs -= 1
+        if not message.refs:
+            self.broker.release(message)
+
+    finish = _finish
+
+    def drop_forgotten(self, messages: list[Message]) -> None:
+        """Takes out messages that the store could not write; nobody was told that they are safe."""
+        ids = {message.id for message in messages}
+        for level in self.levels or (self.ready,):
+            found = [message for message in level if message.id in ids]
+            if found:
+                keep = [message for message in level if message.id not in ids]
+                level.clear()
+                level.extend(keep)
+                for message in found:
+                    self._finish(message)
+        late = [entry for entry in self.scheduled if entry[1] in ids]
+        if late:
+            self.scheduled = [entry for entry in self.scheduled if entry[1] not in ids]
+            heapify(self.scheduled)
+            for entry in late:
+                self._finish(entry[2])
+
+
+def _merge(level: deque[Message], messages: list[Message]) -> None:
+    """Puts messages (sorted by id) back where they belong, which is nearly always the head."""
+    highest = messages[-1].id
+    while level and level[0].id < highest:
+        messages.append(level.popleft())
+    messages.sort(key=_by_id)
+    level.extendleft(reversed(messages))

@@ -1,0 +1,382 @@
+"""What exists: addresses, queues bound to them, settings by match, and the way from a name to its queues."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from services.broker.core import errors
+from services.broker.core.address import Address
+from services.broker.core.duplicates import DuplicateIds
+from services.broker.core.message import STORED, Message
+from services.broker.core.queue import Queue
+from services.broker.core.routes import Route
+from services.broker.core.settings import SettingsRepository, Value
+from services.broker.core.wildcards import PatternTree, is_pattern, parents
+from services.broker.selector import compile_selector
+from services.broker.storage.store import Store
+
+ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
+_MAX_ROUTES = 20_000
+_MAX_NAME = 1024
+
+
+class Topology:
+    """The part of a Broker that is not about messages. Definitions of what is durable are kept in the store."""
+
+    def __init__(self, store: Store | None, defaults: dict[str, Any] | None) -> None:
+        self.store = store
+        self.settings = SettingsRepository(defaults)
+        self.addresses: dict[str, Address] = {}
+        self.queues: dict[str, Queue] = {}
+        self.version = 0  # of the bindings
+        self.duplicates = DuplicateIds()
+        self.settings_ids: dict[str, int] = {}  # of the definitions in the store
+        self._bindings: PatternTree[Queue] = PatternTree()
+        self._routes: dict[tuple[str, str | None], Route] = {}
+
+    # What a Broker adds to it.
+    def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
+        raise NotImplementedError
+
+    def release(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def acknowledged_some(self) -> None:
+        raise NotImplementedError
+
+    def ask_commit(self, urgent: bool) -> None:
+        raise NotImplementedError
+
+    def forget_queue(self, queue: Queue) -> None:
+        raise NotImplementedError
+
+    def forget_address(self, address: Address) -> None:
+        raise NotImplementedError
+
+    def check_blocked(self) -> None:
+        raise NotImplementedError
+
+    # -- addresses -----------------------------------------------------------------------------------------------------
+    def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> Address:
+        """Raises BrokerError where it exists or the name cannot be used."""
+        existing = self.addresses.get(name)
+        if existing is not None and existing.explicit:
+            raise errors.address_exists(name)
+        check_name(name)
+        address = existing or Address(name, routing_types, self.settings.get(name))
+        address.routing_types |= routing_types
+        address.auto_created = auto_created
+        address.explicit = True
+        address.root = address
+        address.apply(self.settings.get(name))
+        self.addresses[name] = address
+        self._define_address(address)
+        self._find_roots()
+        self._changed()
+        return address
+
+    def update_address(self, name: str, routing_types: frozenset[str]) -> Address:
+        address = self.addresses.get(name)
+        if address is None:
+            raise errors.no_address(name)
+        in_use = {queue.routing_type for queue in address.queues.values()}
+        if not in_use <= routing_types:
+            raise errors.address_in_use(name)
+        address.routing_types = routing_types
+        self._define_address(address)
+        self._find_roots()
+        self._changed()
+        return address
+
+    def _define_address(self, address: Address) -> None:
+        if self.store is None or not address.explicit:
+            return
+        if not address.id:
+            address.id = self.store.new_id()
+        value = {
+            "kind": "address",
+            "name": address.name,
+            "routingTypes": sorted(address.routing_types),
+            "autoCreated": address.auto_created,
+        }
+        self.store.define(address.id, json.dumps(value).encode())
+        self.store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
+        self.ask_commit(True)
+
+    def delete_address(self, name: str, *, force: bool = False) -> None:
+        """Raises BrokerError where it does not exist, or has queues and `force` is not set."""
+        address = self.addresses.get(name)
+        if address is None:
+            raise errors.no_address(name)
+        below = [a for a in self.addresses.values() if a.root is address and a is not address]
+        bound = [queue for a in (address, *below) for queue in list(a.queues.values())]
+        if bound and not force:
+            raise errors.address_in_use(name)
+        for queue in bound:
+            self.destroy_queue(queue.name, remove_consumers=True, auto_delete_address=False)
+        for gone in (*below, address):
+            self._drop_address(gone)
+
+    def _drop_address(self, address: Address) -> None:
+        if self.addresses.get(address.name) is not address:
+            return
+        del self.addresses[address.name]
+        self.forget_address(address)
+        self.duplicates.forget(address)
+        if address.id and self.store is not None:
+            self.store.undefine(address.id)
+            self.ask_commit(True)
+        self._find_roots()
+        self._changed()
+        for producer in list(address.producers):
+            producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
+        address.producers.clear()
+
+    def root_of(self, name: str) -> Address | None:
+        """The configured address that covers `name`: itself, or the nearest topic above it."""
+        address = self.addresses.get(name)
+        if address is not None:
+            return address.root
+        for parent in parents(name):
+            above = self.addresses.get(parent)
+            if above is not None and _is_topic(above):
+                return above
+        return None
+
+    def _find_roots(self) -> None:
+        """After an address was made or deleted: what is not explicit may have another root."""
+        for address in self.addresses.values():
+            if not address.explicit:
+                root = next((a for a in map(self.addresses.get, parents(address.name)) if a and _is_topic(a)), address)
+                if root is not address.root:
+                    address.root = root
+                    address.apply(self.settings.get(root.name))
+
+    def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> Address:
+        """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves."""
+        address = self.addresses.get(name)
+        if address is not None:
+            if routing_type not in address.routing_types:
+                if not create:
+                    raise errors.wrong_routing_type(name, routing_type, address.routing_types)
+                address.routing_types |= {routing_type}
+                self._define_address(address)
+            return address
+        root = self.root_of(name) if routing_type == MULTICAST else None
+        if root is None and create and not temporary and not is_pattern(name):
+            return self.create_address(name, frozenset({routing_type}), auto_created=True)
+        if root is None and not create:
+            raise errors.no_address(name)
+        check_name(name)
+        settings = self.settings.get(root.name if root is not None else name)
+        address = Address(name, frozenset({routing_type}), settings, root=root, auto_created=True)
+        self.addresses[name] = address
+        return address
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+    def create_queue(
+        self,
+        address_name: str,
+        name: str,
+        routing_type: str,
+        *,
+        durable: bool,
+        filter: str | None = None,
+        max_consumers: int | None = None,
+        purge_on_no_consumers: bool | None = None,
+        exclusive: bool | None = None,
+        temporary: bool = False,
+        auto_created: bool = False,
+        auto_delete: bool = False,
+        auto_create_address: bool = False,
+        no_local: str | None = None,
+        user: str = "",
+        subscription: tuple[Any, ...] | None = None,
+    ) -> Queue:
+        """Raises BrokerError (it exists, no such address, wrong routing type, bad name) and SelectorError."""
+        check_name(name)
+        existing = self.queues.get(name)
+        if existing is not None:
+            raise errors.queue_exists(name, existing.address.name)
+        selector = compile_selector(filter) if filter else None
+        address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
+        settings = address.settings
+        stored = durable and not temporary
+        queue = self.new_queue(
+            self.store.new_id() if stored and self.store is not None else 0,
+            name,
+            address,
+            routing_type,
+            durable=stored,
+            temporary=temporary,
+            filter=selector,
+            no_local=no_local,
+            max_consumers=settings.default_max_consumers if max_consumers is None else max_consumers,
+            purge_on_no_consumers=(
+                settings.default_purge_on_no_consumers if purge_on_no_consumers is None else purge_on_no_consumers
+            ),
+            exclusive=settings.default_exclusive if exclusive is None else exclusive,
+            auto_created=auto_created,
+            auto_delete=auto_delete,
+            user=user,
+        )
+        queue.subscription = subscription
+        self.bind(queue)
+        self.define_queue(queue)
+        return queue
+
+    def bind(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        queue.address.queues[queue.name] = queue
+        if queue.routing_type == MULTICAST:
+            self._bindings.add(queue.address.name, queue)
+        self._changed()
+
+    def define_queue(self, queue: Queue) -> None:
+        """Writes a durable queue's definition, at its making and after a change of it."""
+        if self.store is None or not queue.durable:
+            return
+        value = {
+            "kind": "queue",
+            "name": queue.name,
+            "address": queue.address.name,
+            "routingType": queue.routing_type,
+            "filter": queue.filter.text if queue.filter else None,
+            "noLocal": queue.no_local,
+            "maxConsumers": queue.max_consumers,
+            "purgeOnNoConsumers": queue.purge_on_no_consumers,
+            "exclusive": queue.exclusive,
+            "autoCreated": queue.auto_created,
+            "autoDelete": queue.auto_delete,
+            "user": queue.user,
+            "paused": queue.paused,
+            "subscription": queue.subscription,
+        }
+        self.store.define(queue.id, json.dumps(value).encode())
+        self.ask_commit(True)
+
+    def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
+        """Raises BrokerError where it does not exist, or has consumers and they are not to be removed."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise errors.no_queue(name)
+        if queue.consumers and not remove_consumers:
+            raise errors.queue_in_use(name, len(queue.consumers))
+        queue.deleted = True
+        del self.queues[name]
+        address = queue.address
+        address.queues.pop(name, None)
+        if queue.routing_type == MULTICAST:
+            self._bindings.remove(address.name, queue)
+        self._changed()
+        self.forget_queue(queue)
+        store = self.store if queue.durable else None
+        if store is not None:
+            store.undefine(queue.id)
+        gone = queue.take_all()
+        consumers = list(queue.consumers)
+        for consumer in consumers:
+            gone.extend(consumer.unsettled.values())
+            consumer.unsettled.clear()
+        for message in gone:
+            if store is not None and message.flags & STORED:
+                store.discard(message.id, queue.id)
+            message.refs -= 1
+            if not message.refs:
+                self.release(message)
+        queue.count = queue.bytes = 0
+        queue.consumers.clear()
+        queue.active.clear()
+        for consumer in consumers:
+            consumer.closed("amqp:resource-deleted", f"Queue was deleted: {name}")
+        for browser in list(queue.browsers):
+            browser.closed("amqp:resource-deleted", f"Queue was deleted: {name}")
+        if store is not None:
+            self.ask_commit(True)
+        self.acknowledged_some()
+        if not address.queues and (auto_delete_address or not address.explicit):
+            self._drop_address(address)
+
+    def consumer_left(self, queue: Queue) -> None:
+        """After a consumer has detached: purge, or delete, where the queue says so."""
+        if queue.deleted or queue.consumers:
+            return
+        if queue.purge_on_no_consumers:
+            queue.purge()
+        if queue.temporary or (queue.auto_delete and not queue.count):
+            self.destroy_queue(queue.name, auto_delete_address=queue.auto_delete or queue.temporary)
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+    def put_settings(self, match: str, values: dict[str, Value]) -> None:
+        self.settings.put(match, values)
+        if self.store is not None:
+            id = self.settings_ids.get(match)
+            if id is None:
+                id = self.settings_ids[match] = self.store.new_id()
+            self.store.define(id, json.dumps({"kind": "settings", "match": match, "values": values}).encode())
+            self.ask_commit(True)
+        self._apply_settings(match)
+
+    def remove_settings(self, match: str) -> None:
+        self.settings.remove(match)
+        id = self.settings_ids.pop(match, None)
+        if id is not None and self.store is not None:
+            self.store.undefine(id)
+            self.ask_commit(True)
+        self._apply_settings(match)
+
+    def _apply_settings(self, match: str) -> None:
+        if is_pattern(match):
+            concerned = list(self.addresses.values())
+        else:
+            address = self.addresses.get(match)
+            concerned = [a for a in self.addresses.values() if a.root is address] if address is not None else []
+        for address in concerned:
+            address.apply(self.settings.get(address.root.name))
+            if address.id and self.store is not None:
+                self.store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
+        self.check_blocked()
+
+    # -- routes --------------------------------------------------------------------------------------------------------
+    def _changed(self) -> None:
+        self.version += 1
+        self._routes.clear()
+
+    def route(self, name: str, routing_type: str | None) -> Route | None:
+        """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
+        key = (name, routing_type)
+        route = self._routes.get(key)
+        if route is not None:
+            return route
+        if "::" in name:
+            queue = self.queues.get(name.partition("::")[2])
+            if queue is None:
+                return None
+            route = Route(queue.address.root, [queue], [], self.version)
+        else:
+            root = self.root_of(name)
+            if root is None:
+                return None
+            address = self.addresses.get(name)
+            anycast: list[Queue] = []
+            multicast: list[Queue] = []
+            if address is not None and routing_type != MULTICAST:
+                anycast = [q for q in address.queues.values() if q.routing_type == ANYCAST]
+            if routing_type != ANYCAST and MULTICAST in root.routing_types:
+                multicast = self._bindings.match(name)
+            route = Route(root, anycast, multicast, self.version)
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        self._routes[key] = route
+        return route
+
+
+def _is_topic(address: Address) -> bool:
+    return address.explicit and MULTICAST in address.routing_types
+
+
+def check_name(name: str) -> None:
+    """Raises BrokerError for a name that no address or queue can have."""
+    if not name or len(name) > _MAX_NAME or any(c < " " or c == "\x7f" for c in name):
+        raise errors.bad_name(name[:80])
