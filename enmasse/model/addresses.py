@@ -1,0 +1,292 @@
+"""addresses.json: which addresses are wanted, with which semantics (design §5.2, §5.3, §6; docs/configuration.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.flavors import Flavor
+from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.names import address_error, router_form
+from enmasse.model.values import Wrong
+
+AddressType = Literal["queue", "topic", "anycast", "multicast"]
+TYPES: tuple[AddressType, ...] = ("queue", "topic", "anycast", "multicast")
+STORED: tuple[AddressType, AddressType] = ("queue", "topic")
+_BY_FLAGS: dict[tuple[bool, bool], AddressType] = {
+    (True, False): "queue",
+    (True, True): "topic",
+    (False, False): "anycast",
+    (False, True): "multicast",
+}
+_MAX_MS = 2**53
+
+
+class Ttl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Bounds of messages' time to live in milliseconds; a message without one gets the maximum."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+class Redelivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """How often and when a message is delivered again. Delays in milliseconds; attempts -1 = without end."""
+
+    maximum_delivery_attempts: int | None = None
+    redelivery_delay: int | None = None
+    redelivery_delay_multiplier: float | None = None
+    maximum_delivery_delay: int | None = None
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An address in canonical form. `flavor` is set for queue and topic."""
+
+    type: AddressType
+    flavor: str | None = None
+    message_ttl: Ttl | None = None
+    message_redelivery: Redelivery | None = None
+    deadletter: str | None = None
+    """The queue that takes messages which were delivered too often."""
+    expiry: str | None = None
+    """The queue that takes messages which expired."""
+    max_size: int | None = None
+    """Bytes the address may hold."""
+    full_policy: str | None = None
+    """FAIL, BLOCK, DROP or PAGE once it holds them."""
+    mqtt_default: bool = False
+    """Takes every MQTT topic that no other address takes (design §5.3)."""
+
+    @property
+    def stored(self) -> bool:
+        return self.type in STORED
+
+    @property
+    def multicast(self) -> bool:
+        return self.type in ("topic", "multicast")
+
+
+def _ttl(value: Any) -> Ttl:
+    found = _object(value, {"minimum": _milliseconds(1), "maximum": _milliseconds(1)})
+    if found.get("minimum", 0) > found.get("maximum", _MAX_MS):
+        raise Wrong("minimum is larger than maximum; exchange them")
+    return Ttl(**found)
+
+
+def _redelivery(value: Any) -> Redelivery:
+    found = _object(
+        value,
+        {
+            "maximumDeliveryAttempts": _attempts,
+            "redeliveryDelay": _milliseconds(0),
+            "redeliveryDelayMultiplier": lambda given: values.number(given, 1, 1000),
+            "maximumDeliveryDelay": _milliseconds(0),
+        },
+    )
+    return msgspec.convert(found, Redelivery)
+
+
+def _attempts(value: Any) -> int:
+    if value == 0 and not isinstance(value, bool):
+        raise Wrong("must be 1 or more, or -1 for no end")
+    return values.whole(value, -1, 2**31 - 1)
+
+
+def _milliseconds(minimum: int) -> Callable[[Any], int]:
+    return lambda value: values.whole(value, minimum, _MAX_MS, " of milliseconds")
+
+
+def _object(value: Any, keys: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object with {', '.join(keys)}, not {values.kind(value)}")
+    found = {}
+    for key, given in value.items():
+        if key not in keys:
+            raise Wrong(f"unknown key; known are {', '.join(keys)}", key)
+        try:
+            found[key] = keys[key](given)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key) from None
+    return found
+
+
+# key in the file → (attribute, check), for what a broker stores
+_STORED_ONLY: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "messageTtl": ("message_ttl", _ttl),
+    "messageRedelivery": ("message_redelivery", _redelivery),
+    "deadletter": ("deadletter", values.text),
+    "expiry": ("expiry", values.text),
+    "maxSize": ("max_size", values.size),
+    "fullPolicy": ("full_policy", values.full_policy),
+}
+_BASIC = ("type", "store_and_forward", "multicast", "flavor", "mqttDefault")
+KEYS = (*_BASIC, *_STORED_ONLY)
+
+
+def parse_addresses(
+    document: Document, flavors: Mapping[str, Flavor], keep: Collection[str] = ()
+) -> tuple[dict[str, Address], list[Problem]]:
+    """The valid addresses, and what is wrong with the others.
+
+    `flavors` are those in force. `keep`: names that were valid before; of two that exclude each other, these stay.
+    """
+    good: dict[str, Address] = {}
+    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    bad = {path[0] for path in document.duplicates}
+    shared: dict[Address, Address] = {}  # many addresses are alike: one object for all of them
+    for name, entry in document.entries.items():
+        if name in bad:
+            continue
+        reason = address_error(name)
+        if reason is not None:
+            problems.append(document.problem(reason, name))
+            continue
+        try:
+            address = parse_address(entry, flavors)
+        except Wrong as wrong:
+            problems.append(document.problem(str(wrong), name, *wrong.path))
+            continue
+        good[name] = shared.setdefault(address, address)
+    problems += indistinct(document, good, keep)
+    problems += _references(document, good)
+    problems += _defaults(document, good, keep)
+    return good, problems
+
+
+def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
+    """One entry in canonical form. Raises Wrong."""
+    if not isinstance(entry, dict):
+        raise Wrong(f'must be an object such as {{"type": "queue", "flavor": "…"}}, not {values.kind(entry)}')
+    kind = _type(entry)
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key in _BASIC:
+            continue
+        if key not in _STORED_ONLY:
+            raise Wrong(f"unknown key; known are {', '.join(KEYS)}", key)
+        if kind not in STORED:
+            raise Wrong(
+                f"does not apply to {kind}, which stores nothing; remove it, or make the address a queue or topic", key
+            )
+        attribute, check = _STORED_ONLY[key]
+        try:
+            found[attribute] = check(value)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key, *wrong.path) from None
+    if entry.get("mqttDefault") is not None:
+        found["mqtt_default"] = _mqtt_default(entry["mqttDefault"], kind)
+    return Address(type=kind, flavor=_flavor(entry.get("flavor"), kind, flavors), **found)
+
+
+def _type(entry: dict[str, Any]) -> AddressType:
+    said = entry.get("type")
+    if said is not None and said not in TYPES:
+        raise Wrong(f"must be one of {', '.join(TYPES)}", "type")
+    flags: list[bool | None] = []
+    for key in ("store_and_forward", "multicast"):
+        value = entry.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise Wrong(f"must be true or false, not {values.kind(value)}", key)
+        flags.append(value)
+    stored, multicast = flags
+    if said is None:
+        if stored is None or multicast is None:
+            missing = "store_and_forward" if stored is None else "multicast"
+            raise Wrong(f'is missing; write it, or "type" with one of {", ".join(TYPES)}', missing)
+        return _BY_FLAGS[stored, multicast]
+    kind: AddressType = said
+    if stored is not None and stored != (kind in STORED):
+        raise Wrong(f"contradicts type {kind!r}; remove one of the two", "store_and_forward")
+    if multicast is not None and multicast != (kind in ("topic", "multicast")):
+        raise Wrong(f"contradicts type {kind!r}; remove one of the two", "multicast")
+    return kind
+
+
+def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str | None:
+    wanted = kind if kind in STORED else "router"
+    if name is None:
+        if wanted == "router":
+            return None
+        fitting = ", ".join(sorted(known for known, flavor in flavors.items() if flavor.type == wanted)[:10])
+        raise Wrong(
+            f"is missing: a {kind} needs one; flavors for it are {fitting or 'none: define one in flavors.json'}",
+            "flavor",
+        )
+    if not isinstance(name, str):
+        raise Wrong(f"must be a string, not {values.kind(name)}", "flavor")
+    found = flavors.get(name)
+    if found is None or found.type != wanted:
+        fitting = ", ".join(sorted(known for known, flavor in flavors.items() if flavor.type == wanted)[:10])
+        why = (
+            f"unknown flavor {name[:60]!r}"
+            if found is None
+            else f"{name!r} is a flavor for {found.type}, not for {kind}"
+        )
+        remedy = f"flavors for it are {fitting}" if fitting else f"define one of type {wanted} in flavors.json"
+        raise Wrong(f"{why}; {remedy}", "flavor")
+    return name
+
+
+def _mqtt_default(value: Any, kind: AddressType) -> bool:
+    try:
+        found = values.boolean(value)
+    except Wrong as wrong:
+        raise Wrong(str(wrong), "mqttDefault") from None
+    if found and kind != "topic":
+        raise Wrong(f"applies to a topic, not to {kind}; remove it", "mqttDefault")
+    return found
+
+
+def indistinct(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+    """Names that are equal once `.` is read as `/`."""
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    dotted = any("." in name for name in good)
+    for name in sorted(good, key=lambda name: name not in keep) if dotted else ():
+        other = seen.setdefault(router_form(name), name)
+        if other != name:
+            reason = f"routers read '.' as '/' and cannot tell it from {other!r}; rename one of the two"
+            problems.append(document.problem(reason, name))
+    for problem in problems:
+        assert problem.entry is not None
+        del good[problem.entry]
+    return problems
+
+
+def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
+    """`deadletter` and `expiry` name a queue of the same flavor: a broker moves messages only within itself."""
+    problems: dict[str, Problem] = {}
+    changed = True
+    while changed:  # an address that goes may be what another one names
+        changed = False
+        for name, address in list(good.items()):
+            for key, other in (("deadletter", address.deadletter), ("expiry", address.expiry)):
+                if other is None:
+                    continue
+                found = good.get(other)
+                if other == name:
+                    reason = "an address cannot be its own; name another queue"
+                elif found is None:
+                    reason = f"there is no valid address {other[:60]!r}; add it as a queue"
+                elif found.type != "queue" or found.flavor != address.flavor:
+                    reason = (
+                        f"{other[:60]!r} must be a queue of flavor {address.flavor!r}, so that it is on the same broker"
+                    )
+                else:
+                    continue
+                problems[name] = document.problem(reason, name, key)
+                good.pop(name, None)
+                changed = True
+    return list(problems.values())
+
+
+def _defaults(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+    """At most one topic is the default of MQTT."""
+    marked = sorted((name for name, address in good.items() if address.mqtt_default), key=lambda name: name not in keep)
+    problems = []
+    for name in marked[1:]:
+        del good[name]
+        problems.append(document.problem(f"{marked[0]!r} is the default already; only one can be", name, "mqttDefault"))
+    return problems

@@ -1,0 +1,86 @@
+"""brokers.json: brokers made by hand, where no storage controller runs (design §5.1; docs/configuration.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.addresses import Address
+from enmasse.model.feeds import Broker, Placement, Placements
+from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.names import simple_error
+from enmasse.model.values import Wrong
+
+_EXAMPLE = '{"host": "127.0.0.1", "port": 5672, "flavors": ["small-persisted-queue"]}'
+
+
+class HandMade(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker, and what it carries: addresses by name, and every address of some flavors."""
+
+    host: str
+    port: int
+    addresses: tuple[str, ...] = ()
+    flavors: tuple[str, ...] = ()
+
+
+def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem]]:
+    """`{name: {"host", "port", "addresses": [name, …], "flavors": [name, …]}}`: the valid ones and what is wrong."""
+    good: dict[str, HandMade] = {}
+    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    bad = {path[0] for path in document.duplicates}
+    for name, entry in document.entries.items():
+        if name in bad:
+            continue
+        try:
+            reason = simple_error(name, "broker")
+            if reason is not None:
+                raise Wrong(reason)
+            good[name] = _broker(entry)
+        except Wrong as wrong:
+            problems.append(document.problem(str(wrong), name, *wrong.path))
+    return good, problems
+
+
+def place(brokers: Mapping[str, HandMade], addresses: Mapping[str, Address]) -> Placements:
+    """Which broker carries which queue and topic: the first that names it, else the first that names its flavor."""
+    by_address: dict[str, str] = {}
+    by_flavor: dict[str, str] = {}
+    for broker, entry in brokers.items():
+        for name in entry.addresses:
+            by_address.setdefault(name, broker)
+        for name in entry.flavors:
+            by_flavor.setdefault(name, broker)
+    placed: dict[str, list[Placement]] = {}
+    for name, address in addresses.items():
+        found = by_address.get(name) or by_flavor.get(address.flavor or "")
+        if found is not None and (address.type == "queue" or address.type == "topic"):
+            placed[name] = [Placement(broker=found, type=address.type)]
+    return Placements(
+        brokers={name: Broker(host=entry.host, port=entry.port) for name, entry in brokers.items()}, addresses=placed
+    )
+
+
+def _broker(entry: Any) -> HandMade:
+    if not isinstance(entry, dict):
+        raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
+    for key in entry:
+        if key not in ("host", "port", "addresses", "flavors"):
+            raise Wrong("unknown key; known are host, port, addresses, flavors", key)
+    for key in ("host", "port"):
+        if key not in entry:
+            raise Wrong(f"is missing; write an object such as {_EXAMPLE}", key)
+    for key in ("addresses", "flavors"):
+        names = entry.get(key, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Wrong("must be an array of names", key)
+    host, port = entry["host"], entry["port"]
+    if not isinstance(host, str) or not host or any(character.isspace() for character in host):
+        raise Wrong("must be the name or address of a host", "host")
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise Wrong("must be a port, 1 to 65535", "port")
+    return HandMade(
+        host=host, port=port, addresses=tuple(entry.get("addresses", ())), flavors=tuple(entry.get("flavors", ()))
+    )

@@ -1,0 +1,199 @@
+"""The files together: what applies, given what applied before (design §6). Pure: no file is read here.
+
+A file that does not parse changes nothing. In a file that parses, an invalid entry keeps its last good version, or
+fails if it never had one; the others apply. A flavor that addresses still use does not vanish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses
+from enmasse.model.brokers import HandMade, parse_brokers
+from enmasse.model.flavors import Flavor, parse_flavors
+from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+
+ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
+FILES = (ADDRESSES, FLAVORS, BROKERS)
+SCHEMA = 1
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A file that is there and cannot be read."""
+
+    reason: str
+
+
+Content = bytes | Unreadable | None
+"""What a driver found: the file's bytes, or why not, or that there is none."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What is applied. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no brokers.json."""
+
+    schema: int = SCHEMA
+    config: dict[str, str] = {}
+    addresses: dict[str, Address] = {}
+    flavors: dict[str, Flavor] = {}
+    brokers: dict[str, HandMade] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Both files have been applied at some time."""
+        return ADDRESSES in self.config and FLAVORS in self.config
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """An entry that never was valid: why, and what can be told of it."""
+
+    reason: str
+    type: AddressType | None = None
+    flavor: str | None = None
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of `apply`."""
+
+    state: State
+    failed: dict[str, Failed] = {}
+    problems: list[Problem] = []
+
+
+def apply(contents: Mapping[str, Content], last: State) -> Applied:
+    """What applies now: the files' contents over the last good state."""
+    config = dict(last.config)
+    problems: list[Problem] = []
+    documents = {file: _document(file, contents.get(file), config, problems) for file in FILES}
+    if FLAVORS not in config:  # addresses cannot be judged yet
+        config.pop(ADDRESSES, None)
+        documents[ADDRESSES] = None
+    brokers = _brokers(documents[BROKERS], contents.get(BROKERS), last, config, problems)
+    addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
+    state = State(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
+    return Applied(state=state, failed=failed, problems=problems)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _document(file: str, content: Content, config: dict[str, str], problems: list[Problem]) -> Document | None:
+    kept = "what applied before stays" if file in config else "nothing is served before it is there"
+    if isinstance(content, bytes):
+        try:
+            document = parse(file, content)
+        except Unparsable as error:
+            problems.append(msgspec.structs.replace(error.problem, reason=f"{error.problem.reason}; {kept}"))
+            return None
+        config[file] = sha256(content)
+        return document
+    if isinstance(content, Unreadable):
+        problems.append(Problem(file=file, reason=f"cannot be read: {content.reason}; {kept}"))
+    elif file != BROKERS:
+        problems.append(Problem(file=file, reason=f"is missing; {kept}"))
+    return None
+
+
+def _brokers(
+    document: Document | None, content: Content, last: State, config: dict[str, str], problems: list[Problem]
+) -> dict[str, HandMade] | None:
+    if content is None:
+        config.pop(BROKERS, None)
+        return None
+    if document is None:
+        return last.brokers
+    good, wrong = parse_brokers(document)
+    problems += wrong
+    before = last.brokers or {}
+    return {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+
+
+def _addresses_and_flavors(
+    document: Document | None, flavor_document: Document | None, last: State, problems: list[Problem]
+) -> tuple[dict[str, Address], dict[str, Flavor], dict[str, Failed]]:
+    new = dict(last.flavors)
+    flavor_problems: list[Problem] = []
+    if flavor_document is not None:
+        good, flavor_problems = parse_flavors(flavor_document)
+        new = {}
+        for name in flavor_document.entries:
+            found = good.get(name) or last.flavors.get(name)
+            if found is not None:
+                new[name] = found
+    # Flavors that the file takes away or retypes stay as they were while an address is left that cannot do without.
+    clung: dict[str, Flavor] = {}
+    while True:
+        addresses, failed, wrong = _addresses(document, {**new, **clung}, clung, last)
+        needed = {
+            address.flavor
+            for address in addresses.values()
+            if address.flavor is not None and not _fits(new.get(address.flavor), address)
+        }
+        if needed <= clung.keys():
+            break
+        clung.update((name, last.flavors[name]) for name in needed)
+    for name in clung:
+        flavor_problems.append(_in_use(name, flavor_document, addresses))
+    problems += flavor_problems
+    problems += wrong
+    return addresses, {**new, **clung}, failed
+
+
+def _fits(flavor: Flavor | None, address: Address) -> bool:
+    return flavor is not None and flavor.type == (address.type if address.stored else "router")
+
+
+def _in_use(name: str, document: Document | None, addresses: Mapping[str, Address]) -> Problem:
+    users = sorted(address for address, entry in addresses.items() if entry.flavor == name)
+    listed = ", ".join(users[:5]) + (", …" if len(users) > 5 else "")
+    if document is not None and name in document.entries:
+        reason = f"its type cannot change while addresses use it ({listed}); the old flavor stays until they do not"
+        return document.problem(reason, name)
+    reason = f"is gone but still used by {listed}; it stays until they have another flavor. Put it back, or move them"
+    return Problem(file=FLAVORS, entry=name, reason=reason)
+
+
+def _addresses(
+    document: Document | None, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor], last: State
+) -> tuple[dict[str, Address], dict[str, Failed], list[Problem]]:
+    if document is None:
+        return last.addresses, {}, []
+    good, problems = parse_addresses(document, flavors, keep=last.addresses)
+    for name, address in list(good.items()):
+        before = last.addresses.get(name)
+        if address.flavor in clung and (before is None or before.flavor != address.flavor):
+            problems.append(
+                document.problem(f"the flavor {address.flavor!r} is no longer in {FLAVORS}", name, "flavor")
+            )
+            del good[name]
+    result: dict[str, Address] = {}
+    for name in document.entries:
+        found = good.get(name) or last.addresses.get(name)
+        if found is not None:
+            result[name] = found
+    problems += indistinct(document, result, last.addresses)
+    reasons: dict[str, str] = {}
+    for problem in problems:
+        if problem.entry is not None:
+            reasons.setdefault(problem.entry, f"{problem.field}: {problem.reason}" if problem.field else problem.reason)
+    failed = {
+        name: _failed(entry, reasons.get(name, "is not valid"))
+        for name, entry in document.entries.items()
+        if name not in result
+    }
+    return result, failed, problems
+
+
+def _failed(entry: Any, reason: str) -> Failed:
+    if not isinstance(entry, dict):
+        return Failed(reason)
+    kind, flavor = entry.get("type"), entry.get("flavor")
+    if kind is None and isinstance(entry.get("store_and_forward"), bool) and isinstance(entry.get("multicast"), bool):
+        stored: tuple[AddressType, AddressType] = STORED
+        direct: tuple[AddressType, AddressType] = ("anycast", "multicast")
+        kind = (stored if entry["store_and_forward"] else direct)[entry["multicast"]]
+    return Failed(reason, kind if kind in TYPES else None, flavor if isinstance(flavor, str) else None)

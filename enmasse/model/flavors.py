@@ -1,0 +1,128 @@
+"""flavors.json: which kinds of infrastructure there are (design §6; docs/configuration.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.names import simple_error
+from enmasse.model.values import Wrong
+
+FlavorType = Literal["queue", "topic", "router"]
+TEMPLATES: dict[str, FlavorType] = {
+    "queue-inmemory": "queue",
+    "queue-persisted": "queue",
+    "topic-inmemory": "topic",
+    "topic-persisted": "topic",
+    "router": "router",
+}
+MAX_BROKERS = 64
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=str.upper):
+    """templateParameters in canonical form. Sizes are in bytes; None: the template's default."""
+
+    brokers: int = 1
+    """Brokers of the pool; with `dedicated`, of each address."""
+    dedicated: bool = False
+    """Every address has brokers of its own."""
+    storage_capacity: int | None = None
+    """What a broker may keep on disk."""
+    memory: int | None = None
+    """What a broker may keep in memory."""
+    full_policy: str | None = None
+    """What happens to messages that do not fit: FAIL, BLOCK, DROP or PAGE."""
+
+
+class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A flavor in canonical form."""
+
+    type: FlavorType
+    template_name: str
+    template_parameters: Parameters = Parameters()
+
+    @property
+    def persisted(self) -> bool:
+        return self.template_name.endswith("-persisted")
+
+
+_PARAMETERS: dict[str, Callable[[Any], Any]] = {
+    "BROKERS": lambda value: values.whole_parameter(value, 1, MAX_BROKERS),
+    "DEDICATED": values.boolean_parameter,
+    "STORAGE_CAPACITY": values.size,
+    "MEMORY": values.size,
+    "FULL_POLICY": values.full_policy,
+}
+
+
+def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:
+    """The valid flavors, and what is wrong with the others."""
+    good: dict[str, Flavor] = {}
+    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    bad = {path[0] for path in document.duplicates}
+    for name, entry in document.entries.items():
+        if name in bad:
+            continue
+        reason = simple_error(name, "flavor")
+        if reason is not None:
+            problems.append(document.problem(reason, name))
+            continue
+        try:
+            good[name] = _flavor(entry)
+        except Wrong as wrong:
+            problems.append(document.problem(str(wrong), name, *wrong.path))
+    return good, problems
+
+
+def _flavor(entry: Any) -> Flavor:
+    if not isinstance(entry, dict):
+        raise Wrong(
+            'must be an object such as {"type": "queue", "templateName": "queue-persisted"}, '
+            f"not {values.kind(entry)}"
+        )
+    for key in entry:
+        if key not in ("type", "templateName", "templateParameters"):
+            raise Wrong("unknown key; known are type, templateName, templateParameters", key)
+    template = entry.get("templateName")
+    if not isinstance(template, str) or template not in TEMPLATES:
+        said = "is missing" if template is None else "is unknown" if isinstance(template, str) else "must be a string"
+        raise Wrong(f"{said}; write one of {', '.join(TEMPLATES)}", "templateName")
+    found = entry.get("type")
+    if found != TEMPLATES[template]:
+        said = "is missing" if found is None else f"{str(found)[:40]!r} contradicts templateName {template!r}"
+        raise Wrong(f"{said}; write {TEMPLATES[template]!r}", "type")
+    flavor = Flavor(
+        type=TEMPLATES[template],
+        template_name=template,
+        template_parameters=_parameters(entry.get("templateParameters", {}), template),
+    )
+    return flavor
+
+
+def _parameters(given: Any, template: str) -> Parameters:
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise Wrong(f"must be an object, not {values.kind(given)}", "templateParameters")
+    allowed = [] if template == "router" else list(_PARAMETERS)
+    if template.endswith("-inmemory"):
+        allowed.remove("STORAGE_CAPACITY")
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in allowed:
+            known = ", ".join(allowed) or "none"
+            reason = (
+                f"not a parameter of {template}; it takes {known}"
+                if key in _PARAMETERS
+                else f"unknown parameter; {template} takes {known}"
+            )
+            raise Wrong(reason, "templateParameters", key)
+        try:
+            found[key.lower()] = _PARAMETERS[key](value)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), "templateParameters", key) from None
+    return Parameters(**found)

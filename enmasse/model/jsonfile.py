@@ -1,0 +1,163 @@
+"""JSON as people write it: duplicate keys are found, and what is wrong is told with its line.
+
+The usual case costs one pass of the C scanner. Lines are looked for only once something is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from typing import Any, NoReturn
+
+import msgspec
+
+MAX_BYTES = 64 * 1024 * 1024
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SKIP = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """What is wrong in a configuration file, for people: where it is, and a reason with its remedy."""
+
+    file: str
+    entry: str | None = None
+    field: str | None = None
+    line: int | None = None
+    reason: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        if self.entry is not None:
+            where += f": {self.entry}"
+        if self.field is not None:
+            where += f".{self.field}"
+        return f"{where}: {self.reason}"
+
+
+class Unparsable(ValueError):
+    """The file is no JSON object; nothing of it can be used. `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class Document:
+    """A parsed file. `entries`: name → value as written; `duplicates`: paths of keys that occur twice."""
+
+    def __init__(self, file: str, text: str, entries: dict[str, Any], duplicates: list[tuple[str, ...]]) -> None:
+        self.file = file
+        self.entries = entries
+        self.duplicates = duplicates
+        self._text = text
+        self._lines: dict[tuple[str, ...], list[int]] | None = None
+
+    def line(self, *path: str) -> int | None:
+        """The line of a key (of its second occurrence, where there are two); of the nearest one above it otherwise."""
+        if self._lines is None:
+            self._lines = locate(self._text)
+        while path:
+            found = self._lines.get(path)
+            if found:
+                return found[-1]
+            path = path[:-1]
+        return None
+
+    def problem(self, reason: str, *path: str) -> Problem:
+        """A problem with the entry, field … named by `path`."""
+        return Problem(
+            file=self.file,
+            entry=path[0] if path else None,
+            field=".".join(path[1:]) or None,
+            line=self.line(*path),
+            reason=reason,
+        )
+
+
+class _Repeated(dict[str, Any]):
+    """An object in which a key occurs more than once."""
+
+
+def parse(file: str, data: bytes) -> Document:
+    """The object in `data`. Raises Unparsable."""
+
+    def unparsable(reason: str, line: int | None = None) -> NoReturn:
+        raise Unparsable(Problem(file=file, line=line, reason=reason))
+
+    if len(data) > MAX_BYTES:
+        unparsable(f"is larger than {MAX_BYTES} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        unparsable("is not UTF-8; save it as UTF-8", data.count(b"\n", 0, error.start) + 1)
+    if not text.strip():
+        unparsable("is empty; an empty configuration is {}")
+    repeated = False
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        found = dict(items)
+        if len(found) != len(items):
+            repeated = True
+            return _Repeated(found)
+        return found
+
+    def constant(name: str) -> NoReturn:
+        unparsable(f"{name} is not JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    except JSONDecodeError as error:
+        unparsable(f"is not JSON: {error.msg} (column {error.colno})", error.lineno)
+    except RecursionError:
+        unparsable("is nested too deeply")
+    except ValueError as error:
+        if isinstance(error, Unparsable):
+            raise
+        unparsable(f"is not JSON: {error}")
+    if not isinstance(value, dict):
+        unparsable("must be an object: name → entry", 1)
+    document = Document(file, text, value, [])
+    if repeated:
+        document._lines = locate(text)
+        document.duplicates = [path for path, lines in document._lines.items() if len(lines) > 1]
+    return document
+
+
+def locate(text: str, depth: int = 3) -> dict[tuple[str, ...], list[int]]:
+    """Path of keys → the lines it occurs on, for the upper `depth` levels of a text known to be an object."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    position, line = 0, 1
+
+    def line_at(place: int) -> int:
+        nonlocal position, line
+        line += text.count("\n", position, place)
+        position = place
+        return line
+
+    def skip(place: int) -> int:
+        match = _SPACE.match(text, place)
+        assert match is not None
+        return match.end()
+
+    def walk(place: int, path: Sequence[str]) -> int:
+        place = skip(place + 1)
+        while text[place] != "}":
+            if text[place] == ",":
+                place = skip(place + 1)
+            start = place
+            key, place = scanstring(text, place + 1, True)
+            here = (*path, key)
+            found.setdefault(here, []).append(line_at(start))
+            place = skip(skip(place) + 1)
+            if text[place] == "{" and len(here) < depth:
+                place = walk(place, here)
+            else:
+                _, place = _SKIP.raw_decode(text, place)
+            place = skip(place)
+        return place + 1
+
+    walk(skip(1 if text[:1] == "\ufeff" else 0), ())
+    return found

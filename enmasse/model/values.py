@@ -1,0 +1,87 @@
+"""Checks of single values in configuration files: each gives the canonical value, or Wrong with reason and remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_UNITS = {None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+FULL_POLICIES = ("FAIL", "BLOCK", "DROP", "PAGE")
+
+
+class Wrong(ValueError):
+    """A value that cannot be; the text says why and what to write instead. `path` leads to it inside the entry."""
+
+    def __init__(self, reason: str, *path: str) -> None:
+        super().__init__(reason)
+        self.path = path
+
+
+def kind(value: Any) -> str:
+    """What JSON calls a value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    return {int: "a number", float: "a number", str: "a string", list: "an array"}.get(type(value), "an object")
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise Wrong(f"must be a string, not {'empty' if value == '' else kind(value)}")
+    return value
+
+
+def boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise Wrong(f"must be true or false, not {kind(value)}")
+
+
+def boolean_parameter(value: Any) -> bool:
+    """Template parameters may be strings: `"true"`."""
+    if value in ("true", "false"):
+        return bool(value == "true")
+    return boolean(value)
+
+
+def whole(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Wrong(f"must be a whole number{unit}, not {'a fraction' if isinstance(value, float) else kind(value)}")
+    if not minimum <= value <= maximum:
+        raise Wrong(f"must be a whole number{unit} from {minimum} to {maximum}")
+    return value
+
+
+def whole_parameter(value: Any, minimum: int, maximum: int) -> int:
+    """Template parameters may be strings: `"3"`."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    return whole(value, minimum, maximum)
+
+
+def number(value: Any, minimum: float, maximum: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Wrong(f"must be a number, not {kind(value)}")
+    if not minimum <= value <= maximum:
+        raise Wrong(f"must be a number from {minimum:g} to {maximum:g}")
+    return float(value)
+
+
+def size(value: Any) -> int:
+    """Bytes: a number, or a string with a unit (`"512Mi"`, `"1Gi"`, `"10M"`)."""
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value)
+        if not found or len(found[1]) > 18:
+            raise Wrong(
+                f'{value[:40]!r} is no size; write bytes, or a number with Ki, Mi, Gi, Ti, k, M, G or T: "512Mi"'
+            )
+        value = int(found[1]) * _UNITS[found[2]]
+    return whole(value, 1, 2**62, ' of bytes, or a string such as "512Mi",')
+
+
+def full_policy(value: Any) -> str:
+    if isinstance(value, str) and value.upper() in FULL_POLICIES:
+        return value.upper()
+    raise Wrong(f"must be one of {', '.join(FULL_POLICIES)}")
