@@ -13,43 +13,58 @@ from enmasse.supervisor.lines import error_lines
 MAX_ADDRESSES = 200
 
 
+def make_console() -> Console:
+    """Stdout. Where it is no terminal, lines are as long as their content."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=1000)
+
+
 def print_status(status: dict[str, Any]) -> None:
     """The status JSON as tables on stdout."""
-    console = Console(highlight=False)
-    components = Table("component", "kind", "pid", "ready", "restarts", "since", "endpoints", "detail", box=None)
-    for entry in status["components"]:
-        ends = " ".join(f"{name}={at}" for name, at in entry["endpoints"].items())
-        components.add_row(
-            *_cells(entry["name"], entry["kind"], entry["pid"]), _ready(entry["ready"]),
-            *_cells(entry["restarts"], entry["since"], ends, entry["detail"]),
-        )  # fmt: skip
-    console.print(components)
-    console.print()
+    console = make_console()
+    console.print(
+        _table(
+            ("component", "kind", "pid", "ready", "restarts", "since", "endpoints", "detail"),
+            [
+                (c["name"], c["kind"], c["pid"], c["ready"], c["restarts"], c["since"], _pairs(c["endpoints"]),
+                c["detail"]) for c in status["components"]
+            ],
+        )
+    )  # fmt: skip
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
-    console.print(address_table(addresses[:MAX_ADDRESSES]))
+    if addresses:
+        console.print()
+        console.print(address_table(addresses[:MAX_ADDRESSES]))
     if len(addresses) > MAX_ADDRESSES:
-        console.print(f"… and {len(addresses) - MAX_ADDRESSES} more that are ready or like these; --json shows all")
+        console.print(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")
     for line in error_lines(status["errors"]):
         console.print(f"[red]{escape(line)}[/red]")
-    console.print()
-    console.print("[green]ready[/green]" if status["ready"] else "[red]not ready[/red]")
+    console.print("\n[green]ready[/green]" if status["ready"] else "\n[red]not ready[/red]")
 
 
 def address_table(addresses: list[dict[str, Any]]) -> Table:
     """Addresses of the status JSON."""
-    table = Table("address", "type", "flavor", "ready", "phase", "messages", "consumers", "message", box=None)
-    for entry in addresses:
-        table.add_row(
-            *_cells(entry["name"], entry["type"], entry.get("flavor")), _ready(entry["ready"]),
-            *_cells(entry["phase"], entry.get("messages"), entry.get("consumers"), entry.get("message")),
-        )  # fmt: skip
+    fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers", "message")
+    return _table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
+
+
+def _table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Table:
+    """A table without the columns that would be empty."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
+    for i in shown:
+        table.add_column(titles[i], overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[i]) for i in shown))
     return table
 
 
-def _cells(*values: Any) -> list[str]:
-    return ["" if value is None else escape(str(value)) for value in values]
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "[green]yes[/green]" if value else "[red]no[/red]"
+    return "" if value is None else escape(str(value))
 
 
-def _ready(value: bool) -> str:
-    return "[green]yes[/green]" if value else "[red]no[/red]"
+def _pairs(endpoints: dict[str, str]) -> str:
+    return " ".join(f"{name}={at}" for name, at in endpoints.items())

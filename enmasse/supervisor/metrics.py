@@ -22,7 +22,7 @@ def render(status: Status) -> str:
     phases = Counter(a["phase"] for a in addresses)
     shown = addresses[:MAX_ADDRESSES]
     parts = [
-        metric("enmasse_ready", "gauge", "Whether all components and addresses are ready.", [({}, int(status["ready"]))]),
+        metric("enmasse_ready", "gauge", "Whether all is ready.", [({}, int(status["ready"]))]),
         metric(
             "enmasse_component_up", "gauge", "Whether the process runs and is ready.",
             zip(labels, (int(c["ready"]) for c in components), strict=True),
@@ -58,7 +58,7 @@ def render(status: Status) -> str:
 
 def _per_address(addresses: list[dict[str, Any]], field: str) -> list[tuple[dict[str, str], float]]:
     known = [a for a in addresses if a.get(field) is not None]
-    return [({"address": a["name"], "type": a["type"]}, a[field]) for a in known]
+    return [({"address": a["name"], "type": a["type"] or ""}, a[field]) for a in known]
 
 
 def resident_bytes(pid: int | None) -> int:

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from enmasse.supervisor import datadir
 from enmasse.supervisor.child import Command
@@ -16,6 +16,9 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import Feed, Suite
+
+if TYPE_CHECKING:
+    from enmasse.model.configuration import Content
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
@@ -42,7 +45,7 @@ def run(
     data = datadir.open_data_dir(options.data)
     try:
         datadir.end_orphans(data)
-        check_config(options.config, first_start=not (data.path / "configserv").is_dir())
+        check_config(options.config, data.path / "configserv")
         listening = bind_public(options.http_port, "HTTP")
         for name, port in options.public_ports().items():
             check_public(port, name.upper())
@@ -85,12 +88,31 @@ def check_tls(options: Options) -> None:
         ) from None
 
 
-def check_config(folder: Path, *, first_start: bool) -> None:
+def check_config(folder: Path, kept: Path) -> None:
     """Raise StartError where the suite has nothing to run with.
 
-    At a later start configserv has the last good configuration, and a file that does not parse changes nothing.
+    `kept`: where configserv keeps the last good configuration. Once it has one, a file that does not parse changes
+    nothing; without one there is nothing to serve. Entries that are wrong in files that parse hold nobody up (design
+    §6).
     """
-    if not first_start:
+    if kept.is_dir() and any(kept.iterdir()):
         return
     if not folder.is_dir():
         raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
+    from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, State, apply
+
+    applied = apply({name: _content(folder / name) for name in FILES}, State())
+    if not all(name in applied.state.config for name in (ADDRESSES, FLAVORS)):
+        lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
+        raise StartError(*lines, f"Put {'it' if len(lines) == 1 else 'them'} right; `enmasse init DIR` shows how.")
+
+
+def _content(path: Path) -> Content:
+    from enmasse.model.configuration import Unreadable
+
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unreadable(error.strerror or str(error))

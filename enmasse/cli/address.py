@@ -1,0 +1,219 @@
+"""`enmasse address list|show|add|remove`: the addresses in a configuration."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from enmasse.cli.common import FAILED, end, port_offset
+
+TYPES = ("queue", "topic", "anycast", "multicast")
+
+
+@click.group(name="address", short_help="List, show, add and remove addresses.")
+def command() -> None:
+    """List, show, add and remove addresses.
+
+    Works on the files of --config, else on those of the suite that runs (at --port-offset), else on those of this
+    directory. What is changed while the suite runs takes effect within a second.
+    """
+
+
+def _options(function: Any) -> Any:
+    function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+                            help="Folder of addresses.json.")(function)  # fmt: skip
+    return port_offset(function)
+
+
+def _folder(config: Path | None, offset: int) -> Path:
+    if config is not None:
+        return config
+    from enmasse.cli.http import NotRunning, suite_info
+
+    try:
+        return Path(suite_info(offset)["config_dir"])
+    except NotRunning:
+        return Path()
+
+
+def _read(folder: Path) -> str:
+    path = folder / "addresses.json"
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        end(f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.")
+    except (OSError, UnicodeDecodeError) as error:
+        end(f"{path}: cannot be read: {error}")
+
+
+def _entries(folder: Path, text: str) -> dict[str, Any]:
+    from enmasse.cli.jsonfile import parse
+
+    try:
+        return {entry.key: entry.value for entry in parse(text)}
+    except (ValueError, RecursionError) as error:
+        end(f"{folder / 'addresses.json'}: is not a JSON object: {error}. Put it right first; nothing was changed.")
+
+
+def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
+    """What the suite that runs on `folder` says of its addresses, by name; empty where none does."""
+    from enmasse.cli.http import NotRunning, get_status, suite_info
+
+    try:
+        if not Path(suite_info(offset)["config_dir"]).samefile(folder):
+            return {}
+        return {entry["name"]: entry for entry in get_status(offset)["addresses"]}
+    except (NotRunning, OSError):
+        return {}
+
+
+def _described(name: str, entry: Any) -> dict[str, Any]:
+    """An entry of the file in the shape of an entry of the status JSON, for an address nothing runs for."""
+    from enmasse.cli.validate import type_of
+
+    flavor = entry.get("flavor") if isinstance(entry, dict) else None
+    return {
+        "name": name, "type": type_of(entry), "flavor": flavor, "ready": False, "phase": "not running",
+        "message": "", "components": [], "messages": None, "consumers": None,
+    }  # fmt: skip
+
+
+@command.command("list")
+@_options
+@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
+def list_(config: Path | None, offset: int, as_json: bool) -> None:
+    """List the addresses of the file, with their state where the suite runs."""
+    folder = _folder(config, offset)
+    wanted = _entries(folder, _read(folder))
+    running = _running(offset, folder)
+    rows = [running.get(name) or _described(name, entry) for name, entry in wanted.items()]
+    rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
+    if as_json:
+        click.echo(json.dumps({"addresses": rows}))
+        return
+    from enmasse.cli.tables import address_table, make_console
+
+    make_console().print(address_table(rows))
+
+
+@command.command("show")
+@click.argument("name")
+@_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
+    """Show what the file says of one address, and its state where the suite runs."""
+    folder = _folder(config, offset)
+    wanted = _entries(folder, _read(folder))
+    running = _running(offset, folder).get(name)
+    if name not in wanted and running is None:
+        end(f"{folder / 'addresses.json'}: there is no address {name!r}.")
+    shown = {"name": name, "configured": wanted.get(name), "status": running}
+    if as_json:
+        click.echo(json.dumps(shown))
+        return
+    click.echo(f"{name}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
+    for key, value in (running or {"phase": "not running"}).items():
+        if key != "name" and value not in (None, "", []):
+            click.echo(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--type", "type_", type=click.Choice(TYPES), required=True, help="Semantics of the address.")
+@click.option("--flavor", help="Flavor of flavors.json; needed by queue and topic.")
+@click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
+              help="A further property of the entry; VALUE is JSON, else a string. May be repeated.")  # fmt: skip
+@_options
+def add(
+    name: str, type_: str, flavor: str | None, properties: tuple[str, ...], config: Path | None, offset: int
+) -> None:
+    """Add an address to the file."""
+    from enmasse.cli import jsonfile
+    from enmasse.cli.validate import new_problems
+
+    folder = _folder(config, offset)
+    entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
+    entry.update(_property(text) for text in properties)
+    with _locked(folder):
+        text = _read(folder)
+        if name in _entries(folder, text):
+            end(f"{folder / 'addresses.json'}: there is an address {name!r} already; nothing was changed.")
+        changed = jsonfile.add(text, name, entry)
+        if problems := new_problems(folder, text, changed):
+            end("\n".join([*problems, "nothing was changed."]))
+        _write(folder, changed)
+    click.echo(f"added {name} to {folder / 'addresses.json'}")
+
+
+@command.command("remove")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Throw away the messages it holds (needs the running suite).")
+@_options
+def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
+    """Remove an address from the file.
+
+    An address that holds messages is kept by the running suite until it is empty, or until it is removed with
+    --force; that works also after it was removed from the file.
+    """
+    from enmasse.cli import jsonfile
+    from enmasse.cli.validate import new_problems
+
+    folder = _folder(config, offset)
+    with _locked(folder):
+        text = _read(folder)
+        found = name in _entries(folder, text)
+        if found:
+            changed = jsonfile.remove(text, name)
+            for problem in new_problems(folder, text, changed):  # such as a dead-letter queue that others name
+                click.echo(f"warning: {problem}", err=True)
+            _write(folder, changed)
+    if not found and not (force and name in _running(offset, folder)):
+        end(f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
+    if found:
+        click.echo(f"removed {name} from {folder / 'addresses.json'}")
+    if force:
+        _force(name, offset)
+
+
+def _force(name: str, offset: int) -> None:
+    from enmasse.cli.http import NotRunning, request
+
+    try:
+        _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
+    except NotRunning as error:
+        end(f"what {name} holds was not thrown away: {error}. Say it again when the suite runs.", FAILED)
+    if not answer.get("accepted"):
+        end(f"what {name} holds was not thrown away: {answer.get('message')}", FAILED)
+    click.echo(f"what {name} holds is thrown away")
+
+
+def _property(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    from enmasse.cli.jsonfile import locked
+
+    if not folder.is_dir():
+        end(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
+    return locked(folder)
+
+
+def _write(folder: Path, text: str) -> None:
+    from enmasse.supervisor.files import write_text
+
+    path = folder / "addresses.json"
+    try:
+        write_text(path.resolve(), text, mode=path.stat().st_mode & 0o777, durable=True)
+    except OSError as error:
+        end(f"{path}: cannot be written: {error.strerror}; it is as it was.")

@@ -1,0 +1,112 @@
+"""Changes one entry of a JSON file that people edit too: everything else stays as it is, to the byte."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from json.decoder import JSONDecodeError, JSONDecoder, scanstring  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import Any
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LINE_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One `"key": value` of the outermost object; `start` and `end` are offsets in the text."""
+
+    key: str
+    value: Any
+    start: int
+    end: int
+
+
+def parse(text: str) -> list[Entry]:
+    """The entries of the JSON object that `text` is, in their order. Raises ValueError (with line and column)."""
+    decode = JSONDecoder().raw_decode
+    position = _skip(text, 0)
+    if text[position : position + 1] != "{":
+        raise JSONDecodeError("expected an object", text, position)
+    entries: list[Entry] = []
+    position = _skip(text, position + 1)
+    while text[position : position + 1] != "}":
+        if entries:
+            if text[position : position + 1] != ",":
+                raise JSONDecodeError("expected ',' or '}'", text, position)
+            position = _skip(text, position + 1)
+        start = position
+        if text[position : position + 1] != '"':
+            raise JSONDecodeError("expected a name in double quotes", text, position)
+        key, position = scanstring(text, position + 1, True)
+        position = _skip(text, position)
+        if text[position : position + 1] != ":":
+            raise JSONDecodeError("expected ':'", text, position)
+        value, position = decode(text, _skip(text, position + 1))
+        entries.append(Entry(key, value, start, position))
+        position = _skip(text, position)
+    if (end := _skip(text, position + 1)) != len(text):
+        raise JSONDecodeError("unexpected text after the object", text, end)
+    return entries
+
+
+def add(text: str, key: str, value: Any) -> str:
+    """`text` with one more entry at the end of the outermost object, indented as its neighbours."""
+    entries = parse(text)
+    if not entries:
+        return "{\n" + _render(key, value, "  ") + "\n}\n"
+    last = entries[-1]
+    indent = _indent(text, last.start)
+    between = "\n" if indent is not None else " "
+    return text[: last.end] + "," + between + _render(key, value, indent) + text[last.end :]
+
+
+def remove(text: str, key: str) -> str:
+    """`text` without the entry (or, where it is written twice, the entries) `key`."""
+    while True:
+        entries = parse(text)
+        index = next((i for i, entry in enumerate(entries) if entry.key == key), None)
+        if index is None:
+            return text
+        if index > 0:
+            text = text[: entries[index - 1].end] + text[entries[index].end :]
+        elif len(entries) > 1:
+            text = text[: entries[0].start] + text[entries[1].start :]
+        else:
+            text = "{}\n"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other `enmasse address` commands on this folder waiting. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _skip(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    assert found is not None
+    return found.end()
+
+
+def _indent(text: str, start: int) -> str | None:
+    """The white space before an entry that begins a line; None where it shares the line with others."""
+    line = text[text.rfind("\n", 0, start) + 1 : start]
+    return line if "\n" in text[:start] and not line.strip() else None
+
+
+def _render(key: str, value: Any, indent: str | None) -> str:
+    line = f"{indent or ''}{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+    if indent is None or len(line) <= _LINE_WIDTH:
+        return line
+    block = json.dumps(value, ensure_ascii=False, indent=2).replace("\n", "\n" + indent)
+    return f"{indent}{json.dumps(key, ensure_ascii=False)}: {block}"

@@ -1,0 +1,47 @@
+"""What the model says about an edit, before it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from enmasse.model.flavors import Flavor
+    from enmasse.model.jsonfile import Problem
+
+
+def type_of(entry: Any) -> str:
+    """The type an entry of addresses.json asks for, in either way of saying it; empty where it says none."""
+    if not isinstance(entry, dict):
+        return ""
+    if isinstance(entry.get("type"), str):
+        return str(entry["type"])
+    kinds = {(True, False): "queue", (True, True): "topic", (False, False): "anycast", (False, True): "multicast"}
+    return kinds.get((entry.get("store_and_forward"), entry.get("multicast")), "")  # type: ignore[arg-type]
+
+
+def new_problems(folder: Path, before: str, after: str) -> list[str]:
+    """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`."""
+    from enmasse.model.flavors import parse_flavors
+    from enmasse.model.jsonfile import Unparsable, parse
+
+    path = folder / "flavors.json"
+    try:
+        flavors, _ = parse_flavors(parse(path.name, path.read_bytes()))
+        known = _problems(before, flavors)
+        return [str(problem) for problem in _problems(after, flavors) if problem not in known]
+    except Unparsable as error:
+        return [str(error)]
+    except OSError as error:
+        return [f"{path}: cannot be read: {error.strerror}"]
+
+
+def _problems(text: str, flavors: dict[str, Flavor]) -> list[Problem]:
+    """Without their lines: those are of no file that is there."""
+    from enmasse.model.addresses import parse_addresses
+    from enmasse.model.jsonfile import parse
+
+    _, problems = parse_addresses(parse("addresses.json", text.encode()), flavors)
+    return [replace(problem, line=None) for problem in problems]

@@ -1,0 +1,63 @@
+"""configserv's status feed and its `force` target (docs/contracts.md), over the control plane's AMQP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.control import AmqpError, Connection, keep_connected
+from enmasse.control.configuration import encode_message, follow
+from enmasse.settings import host_port
+
+MAX_SNAPSHOT = 256 << 20
+"""Bytes: 10,000 addresses take about 3 MB."""
+FORCE_TIMEOUT = 10.0
+
+
+class StatusFeed:
+    """Follows the status feed of configserv at `address` (host:port) through any loss of it."""
+
+    def __init__(self, address: str) -> None:
+        self.body: dict[str, Any] | None = None
+        self.attached = False
+        self._host, self._port = host_port(address)
+        self._connection: Connection | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each snapshot and each loss, until cancelled."""
+        self._changed = changed
+        await keep_connected(
+            self._host, self._port, self._follow, container="supervisor", max_message_size=MAX_SNAPSHOT
+        )
+
+    async def _follow(self, connection: Connection) -> None:
+        self._connection = connection
+        try:
+            follow(connection, "status", self._taken).on_closed = lambda _: connection.close()  # then all anew
+            await connection.wait_closed()
+        finally:
+            self._connection, self.attached = None, False
+            self._changed()
+
+    def _taken(self, body: dict[str, Any]) -> None:
+        if body.get("schema") != 1:
+            raise ValueError("expected schema 1")
+        self.body, self.attached = body, True
+        self._changed()
+
+    async def force(self, names: list[str]) -> str | None:
+        """Let configserv discard what these addresses hold; the reason where it was not taken."""
+        if self._connection is None:
+            return "the configuration service is not reached; try again"
+        message = encode_message("", {"addresses": names})
+        sender = self._connection.sender("force")
+        try:
+            async with asyncio.timeout(FORCE_TIMEOUT):
+                outcome = await sender.deliver(message)
+        except (AmqpError, TimeoutError) as error:
+            return f"the configuration service did not take it: {error or 'no answer'}"
+        finally:
+            sender.close()
+        return None if outcome.accepted else f"the configuration service refused: {outcome.description or outcome}"

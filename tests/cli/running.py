@@ -1,0 +1,205 @@
+"""Starts `enmasse up` (real, or with stand-ins for the services) as a process of its own, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+FAKE_UP = Path(__file__).with_name("fakes") / "up.py"
+ENMASSE = str(Path(sys.executable).with_name("enmasse"))
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+    """The first true value of `condition`; fails after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what or condition}")
+        time.sleep(0.01)
+
+
+def free_offset() -> int:
+    """A port offset whose public ports are all free, below the internal ones."""
+    while True:
+        offset = random.randrange(1000, 11000)
+        holders = []
+        try:
+            for port in (5671, 5672, 8080):
+                holders.append(socket.create_server(("127.0.0.1", port + offset)))
+            return offset
+        except OSError:
+            continue
+        finally:
+            for holder in holders:
+                holder.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def enmasse(
+    *arguments: str | Path | int, input: str | None = None, seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Runs one `enmasse` command to its end."""
+    return subprocess.run([ENMASSE, *map(str, arguments)], input=input, capture_output=True, text=True, timeout=seconds)
+
+
+class Up:
+    """A running `enmasse up`. Use it as a context manager: nothing is left behind."""
+
+    def __init__(
+        self,
+        config: Path,
+        data: Path,
+        *,
+        fake: bool,
+        offset: int | None = None,
+        tls: tuple[Path, ...] = (),
+        unread: bool = False,
+    ) -> None:
+        self.config, self.data = config, data
+        self.offset = free_offset() if offset is None else offset
+        if fake:
+            command = [sys.executable, str(FAKE_UP), str(config), str(data), str(self.offset), *map(str, tls)]
+        else:
+            command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
+            command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
+        reading, writing = os.pipe()
+        self.process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+        os.close(writing)
+        stdout = os.fdopen(reading)
+        if unread:  # as `enmasse up | true`
+            stdout.close()
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stdout, self.lines), daemon=True),
+            threading.Thread(target=self._read, args=(self.process.stderr, self.errors), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: Any, into: list[str]) -> None:
+        if not stream.closed:
+            with stream:
+                for line in stream:
+                    into.append(line.rstrip("\n"))
+
+    def __enter__(self) -> Up:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait(10)
+        for reader in self._readers:
+            reader.join(5)
+
+    def until_ready(self, seconds: float = 60) -> Up:
+        """Waits for the line on stdout."""
+
+        def ready() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}: {self.errors}")
+            return "EnMasse is ready" in self.lines
+
+        try:
+            wait_for(ready, seconds, "EnMasse is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nstdout {self.lines}\nstderr {self.errors}\n{self.try_status()}") from None
+        return self
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and gives the exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(30)
+        for reader in self._readers:
+            reader.join(5)
+        return status
+
+    def http(self, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
+        """(status, decoded JSON or text) of a request to the suite."""
+        import http.client
+
+        connection = http.client.HTTPConnection("127.0.0.1", 8080 + self.offset, timeout=10)
+        data = None if body is None else body if isinstance(body, str) else json.dumps(body)
+        sent = {"Content-Type": "application/json"} if data is not None else {}
+        sent.update({key.replace("_", "-"): value for key, value in headers.items()})
+        connection.request(method or ("GET" if body is None else "POST"), path, data, sent)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text
+
+    def status(self) -> dict[str, Any]:
+        """The status JSON."""
+        found: dict[str, Any] = self.http("/api/status")[1]
+        return found
+
+    def try_status(self) -> Any:
+        try:
+            return self.status()
+        except OSError as error:
+            return str(error)
+
+    def component(self, name: str) -> dict[str, Any]:
+        """One component of the status, by name."""
+        return next(c for c in self.status()["components"] if c["name"] == name)
+
+    def pids(self) -> dict[str, int]:
+        """Component name → pid."""
+        return {c["name"]: c["pid"] for c in self.status()["components"] if c["pid"]}
+
+    # For stand-ins
+
+    def feed(self, *addresses: dict[str, Any], errors: tuple[dict[str, Any], ...] = (), config: Any = None) -> None:
+        """What the status feed says from now on."""
+        body = {"schema": 1, "config": config or {}, "addresses": list(addresses), "errors": list(errors)}
+        self._write(self.data / "feed.json", body)
+
+    def order(self, name: str, /, **order: Any) -> None:
+        """Makes a stand-in behave: ready=, deaf=, die=."""
+        self._write(self.data / "run" / f"{name}.order", order)
+
+    def wish(self, name: str, /, **changes: Any) -> None:
+        """Writes a file of the local driver."""
+        body = {"schema": 1, "name": name, "kind": "broker", "flavor": "f", "settings": {"data_dir": None}}
+        self._write(self.data / "desired" / f"{name}.json", body | changes)
+
+    @staticmethod
+    def _write(path: Path, body: Any) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(body))
+        new.replace(path)
+
+
+def address(name: str, *, ready: bool = True, phase: str = "Active", **more: Any) -> dict[str, Any]:
+    """An address as the status feed shows it."""
+    return {
+        "name": name, "type": "queue", "flavor": "f", "ready": ready, "phase": phase, "message": "",
+        "components": [], "messages": 0, "consumers": 0, **more,
+    }  # fmt: skip

@@ -1,0 +1,371 @@
+"""The supervisor with stand-ins for the services: start, ready line, restarts, brokers on demand, end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Up, address, alive, enmasse, wait_for
+
+FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for name in ("addresses.json", "flavors.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def start(config: Path, tmp_path: Path) -> Up:
+    return Up(config, tmp_path / "data", fake=True)
+
+
+def test_ready_line_once_after_components_and_addresses(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        wait_for(lambda: len(up.lines) >= 3)  # configserv cannot be ready: its feed has not spoken
+        up.feed(address("a", ready=False, phase="Configuring"))
+        wait_for(lambda: len(up.lines) == 4)
+        wait_for(lambda: up.status()["addresses"])
+        assert "EnMasse is ready" not in up.lines
+        assert not up.status()["ready"]
+        up.feed(address("a"))
+        up.until_ready()
+        assert sorted(line.split(" is ready (pid")[0] for line in up.lines[:4]) == sorted(FIXED)
+        assert up.lines[4:] == ["EnMasse is ready"]
+        up.feed(address("a", ready=False, phase="Configuring"))
+        wait_for(lambda: not up.status()["ready"])
+        up.feed(address("a"))
+        wait_for(lambda: up.status()["ready"])
+        assert up.end() == 0
+        assert up.lines.count("EnMasse is ready") == 1
+
+
+def test_a_failed_address_does_not_hang_the_start_and_is_told(config: Path, tmp_path: Path) -> None:
+    error = {"file": "addresses.json", "entry": "bad", "field": "flavor", "line": 3, "reason": "unknown", "since": ""}
+    with start(config, tmp_path) as up:
+        up.feed(address("bad", ready=False, phase="Failed", message="unknown flavor"), errors=(error,))
+        up.until_ready()
+        assert "addresses.json:3: entry 'bad', field 'flavor': unknown" in up.errors
+        wait_for(lambda: any("address bad is Failed: unknown flavor" in line for line in up.errors))
+        assert not up.status()["ready"]
+
+
+def test_status_json_has_exactly_the_schema(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed(address("a"))
+        up.until_ready()
+        status = up.status()
+        assert list(status) == ["schema", "ready", "config", "components", "addresses", "errors"]
+        assert [c["name"] for c in status["components"]] == FIXED
+        for component in status["components"]:
+            fields = ["name", "kind", "engine", "pid", "ready", "restarts", "since", "endpoints", "detail"]
+            assert list(component) == fields
+            assert str(up.data / "run" / f"{component['name']}.json") in Path(
+                f"/proc/{component['pid']}/cmdline"
+            ).read_text().split("\0")
+        assert up.component("router-0")["endpoints"]["amqp"] == f"127.0.0.1:{5672 + up.offset}"
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed(address("a"))
+        up.until_ready()
+        before = up.component(name)
+        os.kill(before["pid"], signal.SIGKILL)
+        wait_for(lambda: not alive(before["pid"]))
+        after = up.component(name)
+        assert not after["ready"] or after["pid"] != before["pid"]
+        wait_for(lambda: up.status()["ready"])
+        after = up.component(name)
+        assert after["restarts"] == 1 and after["pid"] != before["pid"] and after["since"] > before["since"]
+        assert any(f"{name}: killed by SIGKILL; starting again" in line for line in up.errors)
+
+
+def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        up.order("ragent", die=7)
+        wait_for(lambda: up.component("ragent")["restarts"] >= 4)
+        assert not up.status()["ready"]
+        told = [line for line in up.errors if line.startswith("ragent: ended with status 7 (fake: told to die; see ")]
+        assert [line.rpartition("; ")[2] for line in told[:3]] == [
+            "starting again", "starting again in 0.1 s", "starting again in 0.5 s",
+        ]  # fmt: skip
+        up.order("ragent")
+        wait_for(lambda: up.status()["ready"])
+
+
+def test_a_service_that_says_not_ready(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        up.order("router-0", ready=False)
+        wait_for(lambda: not up.status()["ready"])
+        assert up.component("router-0")["detail"] == "told to say so"
+        assert up.component("router-0")["restarts"] == 0
+        assert up.http("/healthz")[0] == 503
+
+
+def test_brokers_come_change_and_go_as_the_folder_says(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        up.wish("broker-a")
+        wait_for(lambda: "broker-a" in up.pids() and up.component("broker-a")["ready"])
+        actual_file = up.data / "run" / "actual.json"
+        wait_for(lambda: json.loads(actual_file.read_text())["components"][0]["ready"])
+        fact = json.loads(actual_file.read_text())["components"][0]
+        assert sorted(fact) == ["detail", "host", "kind", "name", "pid", "port", "ready", "restarts"]
+        assert (fact["name"], fact["kind"], fact["restarts"]) == ("broker-a", "broker", 0)
+        assert 20000 <= fact["port"] < 32768
+
+        os.kill(fact["pid"], signal.SIGKILL)  # restarted on the same port
+        wait_for(lambda: json.loads(actual_file.read_text())["components"][0]["restarts"] == 1)
+        wait_for(lambda: json.loads(actual_file.read_text())["components"][0]["ready"])
+        assert json.loads(actual_file.read_text())["components"][0]["port"] == fact["port"]
+
+        pid = up.pids()["broker-a"]
+        up.wish("broker-a", settings={"data_dir": None, "global_max_size": 1000})  # another setting: started anew
+        wait_for(lambda: up.pids().get("broker-a", pid) != pid and up.component("broker-a")["ready"])
+        assert json.loads((up.data / "run" / "broker-a.json").read_text())["global_max_size"] == 1000
+        assert json.loads(actual_file.read_text())["components"][0]["port"] == fact["port"]
+
+        pid = up.pids()["broker-a"]
+        (up.data / "desired" / "broker-a.json").write_text("{ half")  # not a wish withdrawn
+        up.wish("broker-b")
+        wait_for(lambda: "broker-b" in up.pids())
+        assert up.pids()["broker-a"] == pid
+        assert any("broker-a.json: Expecting" in line for line in up.errors)
+
+        (up.data / "desired" / "broker-a.json").unlink()
+        wait_for(lambda: "broker-a" not in up.pids())
+        wait_for(lambda: not alive(pid))
+        wait_for(lambda: [c["name"] for c in json.loads(actual_file.read_text())["components"]] == ["broker-b"])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("evil", {"kind": "router"}, "kind: expected one of ['broker']"),
+        ("evil", {"kind": "../../evil"}, "kind: expected one of ['broker']"),
+        ("evil", {"name": "other"}, "name: expected 'evil'"),
+        ("evil", {"schema": 2}, 'expected an object with "schema": 1'),
+        ("evil", {"settings": []}, "settings: expected an object"),
+        ("router-0", {}, "belongs to another process"),
+    ],
+)
+def test_a_wish_that_is_none_starts_nothing(
+    name: str, changes: dict[str, object], reason: str, config: Path, tmp_path: Path
+) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        up.wish(name, **changes)
+        wait_for(lambda: any(reason in line for line in up.errors), what=reason)
+        assert sorted(up.pids()) == sorted(FIXED)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.wish("broker-a")
+        up.until_ready()
+        wait_for(lambda: len(up.pids()) == 5)
+        pids = up.pids()
+        assert up.end(number) == 0
+        assert not [name for name, pid in pids.items() if alive(pid)]
+
+
+def test_a_signal_during_the_start(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        wait_for(lambda: (up.data / "run" / "children.json").exists())
+        assert up.end() == 0
+
+
+def test_a_child_that_does_not_end_is_killed_by_a_second_signal(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.order("configserv", deaf=True)
+        up.until_ready()
+        pids = up.pids()
+        deaf = pids.pop("configserv")
+        up.process.terminate()
+        wait_for(lambda: not any(alive(pid) for pid in pids.values()))
+        assert alive(deaf)
+        assert up.end() == 0
+        assert not alive(deaf)
+
+
+def test_children_die_with_a_killed_supervisor_and_it_starts_again(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        pids = up.pids()
+        up.process.kill()
+        wait_for(lambda: not any(alive(pid) for pid in pids.values()))
+    with Up(config, tmp_path / "data", fake=True, offset=up.offset) as again:
+        again.until_ready()
+
+
+def test_children_that_a_killed_supervisor_left_are_ended(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "data" / "run"
+    run.mkdir(parents=True)
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(run / "router-0.json")])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    # A child of ours stays a zombie until it is waited for: somebody has to.
+    threading.Thread(target=left.wait, daemon=True).start()
+    (run / "children.json").write_text(json.dumps([left.pid, other.pid, 999_999_999]))
+    try:
+        with start(config, tmp_path) as up:
+            up.feed()
+            up.until_ready()
+            assert left.wait(10) == -signal.SIGKILL
+            assert other.poll() is None
+    finally:
+        left.kill()
+        other.kill()
+        other.wait()
+
+
+def test_the_data_directory_is_locked(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        with Up(config, tmp_path / "data", fake=True) as second:
+            assert second.process.wait(20) == 2
+        assert f"is in use by process {up.process.pid} (enmasse up)" in "".join(second.errors)
+        assert "--data" in "".join(second.errors)
+        assert up.status()["ready"]
+
+
+def test_ports_in_use(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        with Up(config, tmp_path / "data2", fake=True, offset=up.offset) as second:
+            assert second.process.wait(20) == 2
+        told = "".join(second.errors)
+        assert f"port {8080 + up.offset} (HTTP) is in use by" in told and f"(pid {up.process.pid})" in told
+        assert "--port-offset" in told
+    with socket.create_server(("127.0.0.1", 5672 + up.offset)):
+        with Up(config, tmp_path / "data2", fake=True, offset=up.offset) as third:
+            assert third.process.wait(20) == 2
+        assert f"port {5672 + up.offset} (AMQP) is in use by" in "".join(third.errors)
+        assert not (tmp_path / "data2" / "run" / "configserv.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"format": 99}', "has format 99, written by a newer EnMasse"),
+        ("{", 'expected {"format": 1}'),
+        ('{"format": true}', 'expected {"format": 1}'),
+    ],
+)
+def test_a_data_directory_of_another_version(content: str, reason: str, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "format.json").write_text(content)
+    with start(config, tmp_path) as up:
+        assert up.process.wait(20) == 2
+    assert reason in "".join(up.errors)
+    assert (tmp_path / "data" / "format.json").read_text() == content
+
+
+def test_a_data_directory_that_is_a_file(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with start(config, tmp_path) as up:
+        assert up.process.wait(20) == 2
+    assert f"data directory {tmp_path / 'data'}: File exists" in "".join(up.errors)
+
+
+def test_scale_and_force_over_http(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed(address("a"))
+        up.until_ready()
+        assert up.http("/api/scale", {"service": "router", "count": 1}) == (
+            200, {"accepted": True, "message": "router runs 1 process already"},
+        )  # fmt: skip
+        for service, count, reason in (
+            ("router", 2, "mesh"),
+            ("router", 0, "cannot run without router"),
+            ("ragent", 3, "controller"),
+            ("broker", 3, "BROKERS"),
+            ("nonsense", 1, "no service 'nonsense'"),
+        ):
+            code, answer = up.http("/api/scale", {"service": service, "count": count})
+            assert code == 409 and reason in answer["message"], answer
+            done = enmasse("scale", f"{service}={count}", "--port-offset", up.offset)
+            assert done.returncode == 1 and reason in done.stderr
+        assert enmasse("scale", "broker=0", "--port-offset", up.offset).returncode == 0
+        body: object
+        for body in ({}, {"service": "router"}, {"service": "router", "count": -1}, [], "x", '{"count": ', None):
+            assert up.http("/api/scale", body, method="POST", Content_Type="application/json")[0] == 400
+        assert up.http("/api/force", {"addresses": ["a", "b"]})[0] == 200
+        assert json.loads((up.data / "forced.json").read_text()) == ["a", "b"]
+        assert up.http("/api/force", {"addresses": []})[0] == 400
+
+
+def test_web_pages_cannot_order_or_read_anything(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        port = 8080 + up.offset
+        order = {"service": "router", "count": 1}
+        assert up.http("/api/scale", order, Host=f"evil.example:{port}")[0] == 403
+        assert up.http("/api/status", Host="evil.example")[0] == 403
+        assert up.http("/api/scale", order, Content_Type="text/plain")[0] == 415
+        assert up.http("/api/scale", order, Origin="http://evil.example")[0] == 403
+        assert up.http("/api/scale", order, Origin="null")[0] == 403
+        for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+            assert up.http("/api/scale", order, Host=host)[0] == 200
+        assert up.http("/api/scale", order, Origin=f"http://localhost:{port}")[0] == 200
+        assert up.http("/api/scale", method="OPTIONS", Origin="http://evil.example")[0] == 403
+        assert up.http("/api/scale", "x" * 2_000_000)[0] == 413
+
+
+def test_metrics(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed(address('a"b', messages=7), address("c", ready=False, phase="Configuring", messages=None))
+        wait_for(lambda: len(up.lines) == 4)
+        wait_for(lambda: up.status()["addresses"])
+        code, text = up.http("/metrics")
+        assert code == 200
+        assert "\nenmasse_ready 0\n" in text
+        assert 'enmasse_component_up{name="router-0",kind="router"} 1\n' in text
+        assert 'enmasse_component_restarts_total{name="router-0",kind="router"} 0\n' in text
+        assert 'enmasse_addresses{phase="Configuring"} 1\n' in text
+        assert 'enmasse_address_messages{address="a\\"b",type="queue"} 7\n' in text
+        assert 'address="c"' not in text.split("enmasse_address_messages")[-1].split("enmasse_address_consumers")[0]
+        rss = next(line for line in text.splitlines() if line.startswith("enmasse_component_resident"))
+        assert float(rss.rpartition(" ")[2]) > 1_000_000
+
+
+def test_two_suites_side_by_side(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "one", fake=True) as one, Up(config, tmp_path / "two", fake=True) as two:
+        one.feed()
+        two.feed()
+        one.until_ready()
+        two.until_ready()
+        ports = [set(json.loads((up.data / "run" / "ports.json").read_text()).values()) for up in (one, two)]
+        assert not ports[0] & ports[1]
+
+
+def test_stdout_that_nobody_reads_does_not_stop_it(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "data", fake=True, unread=True) as up:
+        up.feed()
+        wait_for(lambda: isinstance(status := up.try_status(), dict) and status["ready"])
+        assert up.end() == 0
