@@ -108,14 +108,14 @@ class Router:
                     await self._step()
                     self._tell()
                     delay = RETRY_FIRST
-            except ConnectionLost:
-                return
             except AmqpError as error:
+                if self._connection.is_gone or isinstance(error, ConnectionLost):
+                    return
                 # What the last operations did is unknown, so the retry begins with reading everything.
                 self._log.warning("management failed; reading everything again", reason=str(error), seconds=delay)
                 self._full = True
                 self._scan = None
-                if isinstance(error, LinkClosed) and not self._connection.is_gone:
+                if isinstance(error, LinkClosed):
                     self._node.close()
             self._tell()
             await asyncio.sleep(delay)

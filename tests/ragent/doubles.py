@@ -1,0 +1,229 @@
+"""Doubles that can be made to fail at will: a router's management node and the configuration service."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import proton
+
+from enmasse.control import Connection, Delivery, Link, Listener, Receiver, Sender, connect, listen
+from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE
+
+ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
+Row = dict[str, Any]
+
+
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Waits until `condition()` holds; fails when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {condition.__name__}"
+        await asyncio.sleep(0.005)
+
+
+class FakeRouter:
+    """The tables of a router, served over a connection that it dials; `broken` says how it misbehaves."""
+
+    def __init__(self, name: str = "router-0", product: str = "qpid-dispatch-router") -> None:
+        self.name = name
+        self.product = product
+        self.tables: dict[str, dict[str, Row]] = {type_: {} for type_ in (*ALL_TYPES, ROUTER_ADDRESS)}
+        self.brokers_down: set[str] = set()
+        self.requests: list[tuple[str, str, str]] = []
+        """operation, short type, name"""
+        self.drop_replies = 0
+        self.refuse: dict[str, str] = {}
+        """name → description of the 400 that its CREATE gets"""
+        self.connection: Connection | None = None
+        self._identity = itertools.count(1)
+
+    async def dial(self, port: int) -> None:
+        def prepare(connection: Connection) -> None:
+            connection.on_attach = self._attached
+
+        self.connection = await connect(
+            "127.0.0.1", port, container=self.name, prepare=prepare, properties={"product": self.product}
+        )
+
+    def kill(self) -> None:
+        assert self.connection is not None
+        self.connection.abort()
+
+    def restarted(self) -> FakeRouter:
+        """The same router after a SIGKILL: without what it was told."""
+        self.kill()
+        new = FakeRouter(self.name)
+        new.brokers_down = self.brokers_down
+        return new
+
+    def names(self, type_: str) -> set[str]:
+        return set(self.tables[type_])
+
+    def made(self) -> int:
+        return sum(len(self.tables[type_]) for type_ in ADDRESS_TYPES)
+
+    def changes(self) -> list[tuple[str, str, str]]:
+        return [request for request in self.requests if request[0] in ("CREATE", "DELETE")]
+
+    def _attached(self, link: Link) -> None:
+        link.accept()
+        if isinstance(link, Sender):
+            link.proton_link.source.address = link.name
+            self._replies = link
+        elif isinstance(link, Receiver):
+            link.window = 250
+            link.on_message = self._request
+            link.grant(250)
+
+    def _request(self, delivery: Delivery) -> None:
+        message = delivery.message
+        delivery.accept()
+        status, description, body = self._answer(message.properties, message.body or {})
+        if self.drop_replies > 0:
+            self.drop_replies -= 1
+            return
+        reply = proton.Message(
+            correlation_id=message.correlation_id,
+            properties={"statusCode": status, "statusDescription": description},
+            body=body,
+        )
+        self._replies.send(reply, settled=True)
+
+    def _answer(self, properties: dict[str, Any], body: Any) -> tuple[int, str, Any]:
+        operation = properties["operation"]
+        type_ = properties.get("entityType") or properties.get("type")
+        name = properties.get("name", "")
+        self.requests.append((operation, str(type_).rpartition(".")[2], name))
+        table = self.tables[type_]
+        if operation == "QUERY":
+            columns = body["attributeNames"]
+            rows: Iterator[Row] | list[Row] = list(table.values())
+            if "offset" in properties:
+                rows = list(rows)[properties["offset"] : properties["offset"] + properties["count"]]
+            return 200, "OK", {"attributeNames": columns, "results": [self._row(type_, r, columns) for r in rows]}
+        if operation == "CREATE":
+            if name in self.refuse:
+                return 400, self.refuse[name], None
+            if name in table:
+                return 400, "Name conflicts with an existing entity", None
+            table[name] = {"name": name, "identity": str(next(self._identity)), **body}
+            return 201, "Created", self._show(type_, table[name])
+        if name not in table:
+            return 404, "Not Found", None
+        if operation == "DELETE":
+            del table[name]
+            return 204, "No Content", {}
+        return 200, "OK", self._show(type_, table[name])
+
+    def _row(self, type_: str, row: Row, columns: list[str]) -> list[Any]:
+        shown = self._show(type_, row)
+        return [shown.get(column) for column in columns]
+
+    def _show(self, type_: str, row: Row) -> Row:
+        if type_ in (AUTO_LINK, LINK_ROUTE):
+            connection = row["connection"]
+            up = connection in self.tables[CONNECTOR] and connection.rpartition("/")[2] not in self.brokers_down
+            return {**row, "operStatus": "active" if up else "inactive"}
+        if type_ == CONNECTOR:
+            up = row["name"].rpartition("/")[2] not in self.brokers_down
+            return {**row, "connectionStatus": "SUCCESS" if up else "FAILED", "connectionMsg": "" if up else "refused"}
+        return row
+
+    def tamper(self, type_: str, name: str, **attributes: Any) -> None:
+        """Somebody makes `name` anew by hand."""
+        self.tables[type_].setdefault(name, {"name": name, "identity": "x"}).update(attributes)
+
+
+class FakeConfigserv:
+    """Feeds with given snapshots, and the reports that came in, merged per reporter."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[str, Any] = {}
+        self.readiness: dict[str, dict[str, Any]] = {}
+        self.placements: Any = None
+        self.fulls = 0
+        self.refuse_placements = False
+        self.placements_reported = 0
+        self._subscribers: dict[str, list[Sender]] = {}
+        self._listener: Listener | None = None
+        self._port = 0
+
+    async def start(self) -> int:
+        self._listener = await listen("127.0.0.1", self._port, self._accepted, container="configuration-service")
+        self._port = self._listener.port
+        return self._port
+
+    async def stop(self) -> None:
+        assert self._listener is not None
+        await self._listener.close()
+        self.readiness.clear()
+        self._subscribers.clear()
+
+    def addresses(self, addresses: dict[str, Any], forced: list[str] | None = None) -> None:
+        self.publish("addresses", {"schema": 1, "addresses": addresses, "forced": forced or []})
+
+    def flavors(self, flavors: dict[str, Any]) -> None:
+        self.publish("flavors", {"schema": 1, "flavors": flavors})
+
+    def place(self, addresses: dict[str, Any], brokers: dict[str, Any] | None = None) -> None:
+        found = {entry["broker"] for entries in addresses.values() for entry in entries}
+        where = {name: {"host": "127.0.0.1", "port": 5} for name in found} if brokers is None else brokers
+        self.publish("placements", {"schema": 1, "brokers": where, "addresses": addresses})
+
+    def publish(self, feed: str, body: Any) -> None:
+        self.feeds[feed] = body
+        for sender in self._subscribers.get(feed, []):
+            self._send(sender, feed)
+
+    def _send(self, sender: Sender, feed: str) -> None:
+        if not sender.closed and feed in self.feeds:
+            text = json.dumps(self.feeds[feed])
+            sender.send(proton.Message(subject=f"enmasse.{feed}", content_type="application/json", body=text))
+
+    def _accepted(self, connection: Connection) -> None:
+        connection.on_attach = self._attached
+
+    def _attached(self, link: Link) -> None:
+        link.accept()
+        if isinstance(link, Sender):
+            feed = str(link.remote_source)
+            self._subscribers.setdefault(feed, []).append(link)
+            self._send(link, feed)
+        elif isinstance(link, Receiver):
+            target = str(link.remote_target)
+            link.window = 10
+            link.on_message = lambda delivery: self._report(target, link.name, delivery)
+            link.on_closed = lambda error: self.readiness.pop(link.name, None) and None
+            link.grant(10)
+
+    def _report(self, target: str, reporter: str, delivery: Delivery) -> None:
+        body = json.loads(delivery.message.body)
+        if target == "placements":
+            if self.refuse_placements:
+                delivery.reject("amqp:not-allowed", "there is a brokers.json")
+                return
+            self.placements = body
+            self.placements_reported += 1
+            self.publish("placements", body)
+        elif delivery.message.subject == "full":
+            self.readiness[reporter] = body["addresses"]
+            self.fulls += 1
+        else:
+            self.readiness[reporter].update(body["addresses"])
+            for name in body["removed"]:
+                self.readiness[reporter].pop(name, None)
+        delivery.accept()
+
+    def ready(self, reporter: str) -> set[str]:
+        return {name for name, report in self.readiness.get(reporter, {}).items() if report["ready"]}
+
+    def message(self, reporter: str, name: str) -> str:
+        return str(self.readiness.get(reporter, {}).get(name, {}).get("message"))
+
+
+__all__ = ["ADDRESS", "FakeConfigserv", "FakeRouter", "until"]
