@@ -2,76 +2,224 @@
 
 All methods belong to the thread of the event loop. Nothing is durable before the `commit` that follows it has reported
 success. Ids (messages, queues, addresses, caches alike) are positive integers from one counter, never used again.
+
+The record that stores a message (MESSAGE, or COPY once it has been moved) is its root: what else is written of it hangs
+on that. A segment goes when nothing in it is live and no older segment is left whose records it overrules (`Usage.kills`),
+so a removed message cannot come back, in whatever order segments go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+import structlog
+
+from services.broker.storage import files as layer
+from services.broker.storage.compaction import Compactor
+from services.broker.storage.files import Files
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Block, Index
+from services.broker.storage.journal import SEGMENT_SIZE, Journal
+from services.broker.storage.records import (
+    COPY,
+    DEFINE,
+    DEFINE_S,
+    DUPLICATE,
+    DUPLICATE_S,
+    HAS_KEY,
+    KEY,
+    MESSAGE,
+    META,
+    META1,
+    MOVE,
+    MOVE_S,
+    REF,
+    REF_S,
+    REMOVE,
+    REMOVE_S,
+    UNDEFINE,
+    UNDEFINE_S,
+    State,
+    parse_message,
+    payload_start,
+)
+from services.broker.storage.recovery import Recovered, Recovery, Reference
+from services.broker.storage.segment import HEAD_SIZE
+
+log = structlog.get_logger()
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview
+
+FORMAT = 1
+DUPLICATES = 20_000
+KEY_COST = 40  # bytes a remembered key counts as, beside itself
+STATE_COST = HEAD_SIZE + REF_S.size
+TICK_SECONDS = 0.5
+RESERVE = 4  # segments' worth of free space below which no more messages are taken
 
 
 class StoreError(Exception):
     """The data directory cannot be used (in use, of a newer version, unreadable): says which, and what to do."""
 
 
-class Reference(NamedTuple):
-    """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size` is that of the payload."""
+class Usage:
+    """What is worth keeping in a segment."""
 
-    message: int
-    size: int
-    priority: int
-    expiry: int
-    not_before: int
-    delivery_count: int
+    __slots__ = ("damaged", "kills", "live", "tombs")
 
-
-@dataclass
-class Recovered:
-    """What was found on disk: definitions by id, and the references of each defined queue in queue order."""
-
-    definitions: dict[int, bytes] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)  # one line per damaged place: file, offset, what was lost
-
-    def references(self, queue: int) -> Iterator[Reference]:
-        """The messages of a queue in order of arrival; made on the fly, payloads stay on disk."""
-        raise NotImplementedError
-
-    def queues(self) -> Iterable[int]:
-        """Ids of the definitions that hold at least one reference."""
-        raise NotImplementedError
+    def __init__(self) -> None:
+        self.live = 0  # bytes of records that are in force
+        self.kills: set[int] = set()  # segments that hold records which this one overrules
+        self.tombs = 0  # bytes of removals
+        self.damaged = False
 
 
 class Store:
     """See the module. `Store.open` replays; then `recovered` tells what was there."""
 
-    recovered: Recovered
+    def __init__(self, directory: Path, files: Files, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.directory = directory
+        self.recovered = Recovered()
+        self.full = False  # too little space for more messages, removals still fit: refuse or block senders
+        self.index = Index()
+        self.states: dict[tuple[int, int], State] = {}  # by message and queue
+        self.definitions: dict[int, tuple[int, int]] = {}  # location, size
+        self.keys: dict[int, OrderedDict[bytes, tuple[int, int]]] = {}  # by cache: message, location
+        self.usages: dict[int, Usage] = {}
+        self.moving: dict[int, int] = {}  # being copied: id -> segment of the copy
+        self._key_limits: dict[int, int] = {}
+        self._last_id = 0
+        self._last_block: tuple[int, Block] = (-1, Block())
+        self._tail: tuple[int, Usage] = (-1, Usage())
+        self._files = files
+        self._loop = loop
+        self._lock: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+        self.journal: Journal
+        self.compactor: Compactor
 
     @classmethod
-    def open(cls, directory: Path, *, loop: asyncio.AbstractEventLoop | None = None) -> Store:
-        """Locks and replays the directory (made when missing). Raises StoreError. Without a loop, commits happen in `flush`."""
-        raise NotImplementedError
+    def open(
+        cls,
+        directory: Path,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        files: Files | None = None,
+        segment_size: int = SEGMENT_SIZE,
+    ) -> Store:
+        """Locks and replays the directory (made when missing). Raises StoreError. Without a loop, commits happen in
+        `flush` and housekeeping in `tick`."""
+        files = files or layer.FILES
+        self = cls(directory, files, loop)
+        try:
+            files.make_dir(directory)
+            self._lock = files.lock(directory / "LOCK")
+            if self._lock is None:
+                raise StoreError(
+                    f"{directory} is in use by another process: end that one or choose another data directory"
+                )
+            self._check_format()
+            recovery = Recovery(self)
+            self.journal = Journal.open(
+                directory, files, recovery.replay, loop=loop, lost=self._lost, segment_size=segment_size
+            )
+        except OSError as e:
+            self.close()
+            raise StoreError(f"{directory} cannot be used as data directory: {e.strerror or e}") from e
+        except StoreError:
+            self.close()
+            raise
+        self.recovered = recovery.finish()
+        self.recovered.damaged = self.journal.damaged
+        for number in self.journal.damaged_segments:
+            self.usage(number).damaged = True
+        self._last_id = recovery.last_id
+        self.compactor = Compactor(self, loop)
+        self._check_space()
+        if loop:
+            self._timer = loop.call_later(TICK_SECONDS, self._ticks)
+        return self
+
+    def _check_format(self) -> None:
+        path = self.directory / "FORMAT"
+        if path.name not in self._files.list(self.directory):
+            new = self.directory / "FORMAT.new"
+            if new.name in self._files.list(self.directory):
+                self._files.unlink(new)
+            file = self._files.open(new, create=True)
+            try:
+                file.write(0, json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
+                file.sync()
+            finally:
+                file.close()
+            self._files.rename(new, path)
+            self._files.sync_dir(self.directory)
+            return
+        file = self._files.open(path)
+        try:
+            found = json.loads(file.read(0, 4096))["format"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                f"{path} is not readable as a format file: restore it, or move the directory away"
+            ) from None
+        finally:
+            file.close()
+        if found != FORMAT:
+            raise StoreError(
+                f"{self.directory} has format {found}, this version reads {FORMAT}: "
+                "run the version that wrote it, or choose another data directory"
+            )
 
     def close(self) -> None:
         """Commits what is appended, unlocks. Blocks."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer:
+            self._timer.cancel()
+        if hasattr(self, "journal"):
+            self.journal.close()
+        if self._lock is not None:
+            self._files.unlock(self._lock)
 
     def new_id(self) -> int:
         """An id for a definition."""
-        raise NotImplementedError
+        self._last_id += 1
+        return self._last_id
 
     # -- definitions: queues, addresses, settings; the value is the caller's (JSON) -----------------------------------
     def define(self, id: int, value: bytes) -> None:
-        """Creates or replaces the definition. A queue must be defined before the commit of its first reference: references
-        to ids without a definition are dropped at start."""
+        """Creates or replaces the definition. A queue must be defined before the commit of its first reference:
+        references to ids without a definition are dropped at start."""
+        old = self.definitions.get(id)
+        location = self.journal.append(DEFINE, DEFINE_S.pack(id), value)
+        size = HEAD_SIZE + DEFINE_S.size + len(value)
+        usage = self.usage(location >> 32)
+        usage.live += size
+        self.definitions[id] = (location, size)
+        if old:
+            self.usages[old[0] >> 32].live -= old[1]
+            self.overrule(usage, location >> 32, id, old[0] >> 32)
 
     def undefine(self, id: int) -> None:
-        """Deletes a definition. Its references and its duplicate cache are gone with it; call `discard` for each reference
-        still held, so that memory and disk are given back."""
+        """Deletes a definition. Its references and its duplicate cache are gone with it; call `discard` for each
+        reference still held, so that memory and disk are given back."""
+        old = self.definitions.pop(id, None)
+        if old is None:
+            return
+        root = old[0] >> 32
+        self.usages[root].live -= old[1]
+        for segment in self._roots(id, root):
+            self._tomb(UNDEFINE, UNDEFINE_S.pack(id, segment), segment)
+        for key, (_, location) in self.keys.pop(id, OrderedDict()).items():
+            self.usages[location >> 32].live -= KEY_COST + len(key)
+        self._key_limits.pop(id, None)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def add(
@@ -84,53 +232,306 @@ class Store:
         not_before: int = 0,
         duplicate: tuple[int, bytes] | None = None,
     ) -> int:
-        """Stores one copy with a reference from each queue (at least one), in one atomic record; returns the message's id.
-        `duplicate` = (id of the definition whose cache it is, key): remembered together with the message."""
-        raise NotImplementedError
+        """Stores one copy with a reference from each queue (at least one), in one atomic record; returns the message's
+        id. `duplicate` = (id of the definition whose cache it is, key): remembered together with the message."""
+        self._last_id = message = self._last_id + 1
+        n = len(queues)
+        assert n, "a message that no queue refers to"
+        if n == 1 and duplicate is None:
+            head = META1.pack(message, priority, 0, 1, expiry, not_before, queues[0])
+        else:
+            head = META.pack(message, priority, HAS_KEY if duplicate else 0, n, expiry, not_before)
+            head += struct.pack(f"<{n}Q", *queues)
+            if duplicate:
+                head += KEY.pack(duplicate[0], len(duplicate[1])) + duplicate[1]
+        if isinstance(payload, (bytes, memoryview, bytearray)):
+            location = self.journal.append(MESSAGE, head, payload)
+            size = HEAD_SIZE + len(head) + len(payload)
+        else:
+            location = self.journal.append(MESSAGE, head, *payload)
+            size = HEAD_SIZE + len(head) + sum(map(len, payload))
+        number, usage = self._tail
+        if number != location >> 32:
+            usage = self.usage(location >> 32)
+            self._tail = (location >> 32, usage)
+        usage.live += size
+        if n == 1:
+            number, block = self._last_block
+            if number != message >> BLOCK_BITS or not block.live:
+                number = message >> BLOCK_BITS
+                found = self.index.blocks.get(number)
+                if found is None:
+                    found = self.index.blocks[number] = Block()
+                block = found
+                self._last_block = (number, block)
+            i = message & BLOCK_MASK
+            block.locations[i] = location
+            block.queues[i] = queues[0]
+            block.sizes[i] = size
+            block.live += 1
+        else:
+            self.index.put(message, location, size, tuple(dict.fromkeys(queues)))
+        if duplicate:
+            self.remember(duplicate[0], duplicate[1], message, location)
+        return message
 
     def reference(self, message: int, queue: int) -> None:
         """One more queue refers to the message, at the end of that queue."""
+        queues = self.index.queues(message)
+        if not queues or queue in queues:
+            return
+        self.index.set_queues(message, (*queues, queue))
+        self._write_state(message, queue, self.new_id(), 0, 0)
 
     def remove(self, message: int, queue: int) -> None:
-        """Acknowledged, expired or purged: the reference is gone; with the last one, the message. Unknown ones are ignored."""
-
-    def move(self, message: int, source: int, target: int) -> None:
-        """The reference leaves `source` and arrives at the end of `target`, atomically; its delivery count starts at 0."""
-
-    def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
-        """Records deliveries made and the time before which there is to be no other."""
+        """Acknowledged, expired or purged: the reference is gone; with the last one, the message. Unknown ones are
+        ignored."""
+        block = self.index.blocks.get(message >> BLOCK_BITS)
+        if block is None:
+            return
+        i = message & BLOCK_MASK
+        root = block.locations[i] >> 32
+        if not self._forget(block, i, message, queue):
+            return
+        location = self.journal.append(REMOVE, REMOVE_S.pack(message, queue, root))
+        number, usage = self._tail
+        if number != location >> 32:
+            usage = self.usage(location >> 32)
+            self._tail = (location >> 32, usage)
+        usage.tombs += HEAD_SIZE + REMOVE_S.size
+        if root != location >> 32:
+            usage.kills.add(root)
+        if message in self.moving:
+            self._tomb(REMOVE, REMOVE_S.pack(message, queue, self.moving[message]), self.moving[message])
 
     def discard(self, message: int, queue: int) -> None:
         """Forgets a reference whose queue was undefined: nothing is written."""
+        block = self.index.blocks.get(message >> BLOCK_BITS)
+        if block is not None:
+            self._forget(block, message & BLOCK_MASK, message, queue)
+
+    def _forget(self, block: Block, i: int, message: int, queue: int) -> bool:
+        """Takes a reference out of memory; False when there is none."""
+        found = block.queues[i]
+        if found == queue:
+            if not found:
+                return False
+            self.usages[block.locations[i] >> 32].live -= block.sizes[i]
+            block.queues[i] = 0
+            block.live -= 1
+            if not block.live:
+                del self.index.blocks[message >> BLOCK_BITS]
+        elif found == MANY:
+            queues = self.index.many[message]
+            if queue not in queues:
+                return False
+            self.index.set_queues(message, tuple(q for q in queues if q != queue))
+        else:
+            return False
+        if self.states:
+            self._drop_state(message, queue, block.locations[i])
+        return True
+
+    def move(self, message: int, source: int, target: int) -> None:
+        """The reference leaves `source` and arrives at the end of `target`, atomically; its delivery count starts at
+        0."""
+        queues = self.index.queues(message)
+        if source not in queues or source == target:
+            return
+        if target in queues:
+            self.remove(message, source)
+            return
+        found = self.index.find(message)
+        assert found
+        root = found[0] >> 32
+        self._drop_state(message, source, found[0])
+        self.index.set_queues(message, tuple(target if q == source else q for q in queues))
+        order = self.new_id()
+        location = self._tomb(MOVE, MOVE_S.pack(message, source, target, order, root), root)
+        self.states[message, target] = State(location, order, 0, 0)
+        self.usage(location >> 32).live += STATE_COST
+        if message in self.moving:
+            self._tomb(REMOVE, REMOVE_S.pack(message, source, self.moving[message]), self.moving[message])
+
+    def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
+        """Records deliveries made and the time before which there is to be no other."""
+        found = self.index.find(message)
+        if found is None or queue not in self.index.queues(message):
+            return
+        old = self._drop_state(message, queue, found[0])
+        self._write_state(message, queue, old.order if old else message, not_before, delivery_count)
+
+    def _write_state(self, message: int, queue: int, order: int, not_before: int, delivery_count: int) -> None:
+        location = self.journal.append(REF, REF_S.pack(message, queue, order, not_before, delivery_count))
+        self.usage(location >> 32).live += STATE_COST
+        self.states[message, queue] = State(location, order, not_before, delivery_count)
+
+    def _drop_state(self, message: int, queue: int, root: int) -> State | None:
+        state = self.states.pop((message, queue), None)
+        if state and state.location != root:
+            self.usages[state.location >> 32].live -= STATE_COST
+        return state
 
     def load(self, message: int) -> bytes:
         """The payload, from disk. Raises KeyError (no such message), OSError (unreadable)."""
-        raise NotImplementedError
+        found = self.index.find(message)
+        if found is None:
+            raise KeyError(message)
+        _, record = self.journal.read(*found)
+        return bytes(record[payload_start(record) :])
 
     # -- duplicates ----------------------------------------------------------------------------------------------------
     def seen(self, cache: int, key: bytes) -> bool:
-        """Whether `add` was called with this duplicate key and it is still among the newest of its cache."""
-        raise NotImplementedError
+        """Whether `add` was called with this duplicate key and it is still among the newest of its cache. Durable with
+        the next commit, like the message it came with."""
+        keys = self.keys.get(cache)
+        return keys is not None and key in keys
 
     def limit_duplicates(self, cache: int, count: int) -> None:
         """How many keys the cache keeps (default 20,000)."""
+        self._key_limits[cache] = count
+        self._trim(cache)
+
+    def remember(self, cache: int, key: bytes, message: int, location: int) -> None:
+        keys = self.keys.get(cache)
+        if keys is None:
+            keys = self.keys[cache] = OrderedDict()
+        old = keys.pop(key, None)
+        if old:
+            self.usages[old[1] >> 32].live -= KEY_COST + len(key)
+        keys[key] = (message, location)
+        self.usage(location >> 32).live += KEY_COST + len(key)
+        self._trim(cache)
+
+    def key(self, cache: int, key: bytes) -> tuple[int, int] | None:
+        """(message, location) of a remembered key."""
+        keys = self.keys.get(cache)
+        return keys.get(key) if keys else None
+
+    def _trim(self, cache: int) -> None:
+        keys = self.keys.get(cache)
+        if not keys:
+            return
+        limit = self._key_limits.get(cache, DUPLICATES)
+        while len(keys) > limit:
+            key, (_, location) = keys.popitem(last=False)
+            self.usages[location >> 32].live -= KEY_COST + len(key)
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:
-        """`done(None)` once everything called so far is on disk, `done(error)` when it is not and will not be: then messages
-        added since the last success are forgotten (reject them; their ids are unknown from here on), while removals,
-        moves, updates and definitions are kept in memory and written with the next commit. `done` runs in the loop, never
-        inside this call (without a loop: inside `flush`)."""
+        """`done(None)` once everything called so far is on disk, `done(error)` when it is not and will not be: then
+        messages added since the last success are forgotten (reject them; their ids are unknown from here on), while
+        removals, moves, updates and definitions are kept in memory and written with the next commit. `done` runs in the
+        loop, never inside this call (without a loop: inside `flush`)."""
+        self.journal.commit(done)
 
     def flush(self) -> None:
-        """Writes and syncs now, blocking; calls what waits."""
+        """Writes and syncs now, blocking; calls what waits. Only for a store without a loop."""
+        self.journal.flush()
 
-    @property
-    def full(self) -> bool:
-        """Too little disk space is left to take more messages (removals still fit): refuse or block senders. Cheap to ask."""
-        raise NotImplementedError
+    def _lost(self, kind: int, payload: memoryview, location: int) -> None:
+        """A record that a failed commit left out: forgotten with its message, or written again further on."""
+        if kind == MESSAGE:
+            stored = parse_message(payload)
+            found = self.index.find(stored.message)
+            if found and found[0] == location:
+                for queue in self.index.queues(stored.message):
+                    self.discard(stored.message, queue)
+            if stored.key:
+                cache, key = stored.key
+                if self.key(cache, key) == (stored.message, location):
+                    del self.keys[cache][key]
+                    self.usages[location >> 32].live -= KEY_COST + len(key)
+        elif kind == REF:
+            message, queue, order, not_before, count = REF_S.unpack(payload)
+            state = self.states.get((message, queue))
+            if state and state.location == location:
+                self._drop_state(message, queue, 0)
+                self._write_state(message, queue, order, not_before, count)
+        elif kind in (REMOVE, UNDEFINE):
+            root = (REMOVE_S if kind == REMOVE else UNDEFINE_S).unpack(payload)[-1]
+            if root in self.journal.segments:
+                self._tomb(kind, bytes(payload), root)
+        elif kind == MOVE:
+            message, _, target, order, root = MOVE_S.unpack(payload)
+            state = self.states.get((message, target))
+            if root in self.journal.segments:
+                new = self._tomb(MOVE, bytes(payload), root)
+                if state and state.location == location:
+                    self._drop_state(message, target, 0)
+                    self.states[message, target] = State(new, order, 0, 0)
+                    self.usage(new >> 32).live += STATE_COST
+        elif kind == DEFINE:
+            (id,) = DEFINE_S.unpack_from(payload)
+            if self.definitions.get(id, (0, 0))[0] == location:
+                self.define(id, bytes(payload[DEFINE_S.size :]))
+        if kind not in (MESSAGE, COPY, DUPLICATE) and self.journal.gathered:  # what it overruled, its successor does
+            lost = location >> 32
+            usage = self.usage(self.journal.current)
+            usage.kills |= self.usage(lost).kills | {lost}
+            usage.kills.discard(self.journal.current)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+    def usage(self, number: int) -> Usage:
+        usage = self.usages.get(number)
+        if usage is None:
+            usage = self.usages[number] = Usage()
+        return usage
+
+    def overrule(self, usage: Usage, number: int, id: int, old: int) -> None:
+        """The record in segment `number` overrules that of the same id in segment `old`, and the copy being made of
+        it."""
+        for segment in self._roots(id, old):
+            if segment != number:
+                usage.kills.add(segment)
+
+    def _roots(self, id: int, root: int) -> tuple[int, ...]:
+        return (root, self.moving[id]) if id in self.moving else (root,)
+
+    def _tomb(self, kind: int, payload: bytes, root: int) -> int:
+        """A record that overrules one of segment `root`."""
+        location = self.journal.append(kind, payload)
+        usage = self.usage(location >> 32)
+        usage.tombs += HEAD_SIZE + len(payload)
+        if root != location >> 32:
+            usage.kills.add(root)
+        return location
+
+    def tombstone(self, kind: int, payload: bytes, root: int) -> int:
+        """For compaction: writes a removal again, further on."""
+        return self._tomb(kind, payload, root)
+
+    # -- housekeeping --------------------------------------------------------------------------------------------------
+    def _ticks(self) -> None:
+        try:
+            self.tick()
+        except Exception:
+            log.exception("store.housekeeping-failed", directory=str(self.directory))
+        if self._loop and not self.closed:
+            self._timer = self._loop.call_later(TICK_SECONDS, self._ticks)
+
+    def tick(self) -> None:
+        """Deletes what is dead, compacts what is sparse, proves what is idle: twice a second with a loop."""
+        self._check_space()
+        self.compactor.step()
+        if self.journal.gathered:
+            self.journal.commit()
+        else:
+            self.journal.prove()
+
+    def _check_space(self) -> None:
+        try:
+            full = self._files.free(self.directory) < RESERVE * self.journal.segment_size
+        except OSError:
+            full = True
+        if full and not self.full:
+            log.warning("store.full", directory=str(self.directory))
+        self.full = full
 
     @property
     def disk_bytes(self) -> int:
-        """What the directory takes."""
-        raise NotImplementedError
+        """What the segments take."""
+        return self.journal.disk_bytes
+
+
+__all__ = ["COPY", "DUPLICATE", "DUPLICATE_S", "Done", "Payload", "Recovered", "Reference", "Store", "StoreError"]

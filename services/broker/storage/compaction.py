@@ -1,0 +1,325 @@
+"""Giving back the space of what is gone: dead segments are deleted, sparse ones copied to the end in small slices.
+
+Copies count only once they are committed; the segment goes after that. A crash in between leaves two copies of one
+message under one id, of which replay takes the later, whole truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import structlog
+
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK
+from services.broker.storage.records import (
+    COPY,
+    DEFINE,
+    DEFINE_S,
+    DUPLICATE,
+    DUPLICATE_S,
+    MESSAGE,
+    MOVE,
+    MOVE_S,
+    REF,
+    REF_S,
+    REMOVE,
+    REMOVE_S,
+    UNDEFINE,
+    UNDEFINE_S,
+    State,
+    encode_copy,
+    parse_message,
+)
+from services.broker.storage.recovery import KEY_COST, STATE_COST
+from services.broker.storage.segment import HEAD_SIZE
+
+if TYPE_CHECKING:
+    from services.broker.storage.store import Store
+
+log = structlog.get_logger()
+
+SLICE_BYTES = 256 << 10
+SCAN_BYTES = 1 << 20
+SLICE_PAUSE = 0.005  # seconds between slices, for the messages of others
+SPARSE = 0.5  # a segment of which less than this is needed is worth copying
+SLACK = 4  # segments' worth of garbage that is left alone
+
+
+class _Job:
+    """The compaction of one segment."""
+
+    def __init__(self, number: int, records: Iterator[tuple[int, memoryview, int, int]]) -> None:
+        self.number = number
+        self.records = records
+        self.touched: set[int] = set()  # segments the copies went to
+        self.ended = False
+        self.waiting = False  # for the commit of a slice
+        # of the slice that is being committed: id or key -> (old location, new location, size)
+        self.messages: dict[int, tuple[int, int, int]] = {}
+        self.definitions: dict[int, tuple[int, int]] = {}
+        self.states: dict[tuple[int, int], tuple[int, int]] = {}
+        self.keys: dict[tuple[int, bytes], tuple[int, int]] = {}
+
+
+class Compactor:
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._store = store
+        self._loop = loop
+        self._job: _Job | None = None
+        self._deleting: set[int] = set()
+        self._undeleted: set[int] = set()  # an unlink failed: still on disk until the next start
+
+    # -- deleting ------------------------------------------------------------------------------------------------------
+    def step(self) -> None:
+        """Deletes what is dead and begins to copy the sparsest segment, if that is worth it."""
+        self._prune()
+        if not self._deleting:
+            self._delete()
+        if self._job is None:
+            number = self._choose()
+            if number is not None:
+                self._begin(number)
+        elif self._loop is None and not self._job.waiting:
+            self._slice()
+
+    def _prune(self) -> None:
+        store = self._store
+        segments = store.journal.segments
+        for number in [n for n in store.usages if n not in segments and n not in self._deleting]:
+            if number not in self._undeleted and number < store.journal.tail:
+                del store.usages[number]
+
+    def _exists(self, number: int) -> bool:
+        return number in self._store.journal.segments or number in self._deleting or number in self._undeleted
+
+    def _delete(self) -> None:
+        """Those with nothing live that overrule nothing: after them, in later rounds, those that overruled them."""
+        store = self._store
+        journal = store.journal
+        busy = self._job.number if self._job else 0
+        dead = []
+        for number in journal.segments:
+            usage = store.usage(number)
+            if usage.live <= 0 and number < journal.tail and number != busy and number != journal.current:
+                usage.kills = {n for n in usage.kills if self._exists(n)}
+                if not usage.kills:
+                    dead.append(number)
+        if not dead:
+            return
+        if self._loop is None:
+            self._gone(dead, self._delete_now(dead))
+            self._delete()
+            return
+        self._deleting = set(dead)
+        journal.delete_later(dead, lambda error: self._gone(dead, error))
+
+    def _delete_now(self, dead: list[int]) -> OSError | None:
+        try:
+            self._store.journal.delete(dead)
+        except OSError as e:
+            for number in dead:
+                self._store.journal.segments.pop(number, None)
+            return e
+        return None
+
+    def _gone(self, dead: list[int], error: OSError | None) -> None:
+        self._deleting = set()
+        if error:  # whatever overrules them stays, too
+            log.warning("store.not-deleted", directory=str(self._store.directory), segments=dead, reason=str(error))
+            self._undeleted.update(dead)
+            return
+        for number in dead:
+            self._store.usages.pop(number, None)
+        if self._loop:
+            self._delete()
+
+    # -- choosing ------------------------------------------------------------------------------------------------------
+    def _choose(self) -> int | None:
+        store = self._store
+        journal = store.journal
+        best, best_share = None, SPARSE
+        garbage = live = 0
+        for number, segment in journal.segments.items():
+            if number >= journal.tail or number == journal.current:
+                continue
+            usage = store.usage(number)
+            if usage.live <= 0 and not usage.tombs:
+                continue  # waits for older ones, then goes
+            if usage.damaged:
+                usage.damaged = False
+                return number
+            needed = usage.live + (usage.tombs if usage.kills else 0)
+            live += usage.live
+            garbage += max(segment.end - needed, 0)
+            share = needed / segment.end
+            if share < best_share:
+                best, best_share = number, share
+        if garbage < max(live // 2, SLACK * journal.segment_size):
+            return None
+        return best
+
+    # -- copying -------------------------------------------------------------------------------------------------------
+    def _begin(self, number: int) -> None:
+        try:
+            self._job = _Job(number, self._store.journal.records(number))
+            self._slice()
+        except OSError as e:
+            log.warning("store.not-compacted", segment=number, reason=str(e))
+            self._job = None
+
+    def _slice(self) -> None:
+        job, store = self._job, self._store
+        if job is None or store.closed:
+            return
+        copied = scanned = 0
+        for kind, payload, location, size in job.records:
+            scanned += size
+            copied += self._copy(job, kind, payload, location)
+            if copied >= SLICE_BYTES or scanned >= SCAN_BYTES:
+                break
+        else:
+            job.ended = True
+        if copied:
+            job.waiting = True
+            store.commit(self._committed)
+        else:
+            self._committed(None)
+
+    def _copy(self, job: _Job, kind: int, payload: memoryview, location: int) -> int:
+        """Writes a record again if it is in force; bytes written."""
+        store = self._store
+        append = store.journal.append
+        before = location
+        new = 0
+        size = HEAD_SIZE + len(payload)
+        if kind in (MESSAGE, COPY):
+            (message,) = DEFINE_S.unpack_from(payload)
+            stored = parse_message(payload)
+            found = store.index.find(message)
+            if found and found[0] == location:
+                queues = store.index.queues(message)
+                states = [(q, s) for q in queues if (s := store.states.get((message, q)))]
+                parts = encode_copy(payload, stored, queues, states)
+                new = append(COPY, *parts)
+                size = HEAD_SIZE + sum(map(len, parts))
+                job.messages[message] = (location, new, size)
+                store.moving[message] = new >> 32
+            if stored.key:
+                cache, key = stored.key
+                if store.key(cache, key) == (message, location):
+                    new = append(DUPLICATE, DUPLICATE_S.pack(cache, message), key)
+                    job.keys[cache, key] = (location, new)
+        elif kind == DUPLICATE:
+            cache, message = DUPLICATE_S.unpack_from(payload)
+            key = bytes(payload[DUPLICATE_S.size :])
+            if store.key(cache, key) == (message, location):
+                new = append(DUPLICATE, payload)
+                job.keys[cache, key] = (location, new)
+        elif kind == DEFINE:
+            (id,) = DEFINE_S.unpack_from(payload)
+            if store.definitions.get(id, (0, 0))[0] == location:
+                new = append(DEFINE, payload)
+                job.definitions[id] = (location, new)
+                store.moving[id] = new >> 32
+        elif kind == REF:
+            message, queue, *_ = REF_S.unpack(payload)
+            state = store.states.get((message, queue))
+            if state and state.location == location:
+                new = append(REF, payload)
+                job.states[message, queue] = (location, new)
+        elif kind == MOVE:
+            message, source, target, order, root = MOVE_S.unpack(payload)
+            state = store.states.get((message, target))
+            if state and state.location == location:
+                new = append(REF, REF_S.pack(message, target, order, 0, 0))
+                job.states[message, target] = (location, new)
+                job.touched.add(new >> 32)
+            if self._exists(root) and root != job.number and (message, source) not in store.states:
+                new = store.tombstone(REMOVE, REMOVE_S.pack(message, source, root), root)
+        elif kind in (REMOVE, UNDEFINE):
+            if kind == REMOVE:
+                message, queue, root = REMOVE_S.unpack(payload)
+                needed = (message, queue) not in store.states
+            else:
+                id, root = UNDEFINE_S.unpack(payload)
+                needed = id not in store.definitions
+            if needed and root != job.number and self._exists(root):
+                new = store.tombstone(kind, bytes(payload), root)
+        if not new:
+            return 0
+        job.touched.add(new >> 32)
+        usage = store.usage(new >> 32)
+        if new >> 32 != before >> 32:
+            usage.kills.add(job.number)
+        return size
+
+    def _committed(self, error: OSError | None) -> None:
+        job, store = self._job, self._store
+        assert job is not None
+        store.moving.clear()
+        job.waiting = False
+        if error is not None:
+            self._job = None  # nothing has changed; another time
+            return
+        usages = store.usages
+        for message, (old, new, size) in job.messages.items():
+            found = store.index.find(message)
+            if found is None or found[0] != old:
+                continue  # removed meanwhile
+            block = store.index.blocks[message >> BLOCK_BITS]
+            i = message & BLOCK_MASK
+            block.locations[i] = new
+            block.sizes[i] = size
+            usages[old >> 32].live -= found[1]
+            usages[new >> 32].live += size
+            for queue in store.index.queues(message):
+                state = store.states.get((message, queue))
+                if state and state.location < new:  # the copy says it
+                    if state.location != old:
+                        usages[state.location >> 32].live -= STATE_COST
+                    store.states[message, queue] = state._replace(location=new)
+        for (message, queue), (old, new) in job.states.items():
+            state = store.states.get((message, queue))
+            if state and state.location == old:
+                usages[old >> 32].live -= STATE_COST
+                usages[new >> 32].live += STATE_COST
+                store.states[message, queue] = State(new, *state[1:])
+        for id, (old, new) in job.definitions.items():
+            location, length = store.definitions.get(id, (0, 0))
+            if location == old:
+                usages[old >> 32].live -= length
+                usages[new >> 32].live += length
+                store.definitions[id] = (new, length)
+        for (cache, key), (old, new) in job.keys.items():
+            found = store.key(cache, key)
+            if found and found[1] == old:
+                usages[old >> 32].live -= KEY_COST + len(key)
+                usages[new >> 32].live += KEY_COST + len(key)
+                store.keys[cache][key] = (found[0], new)
+        job.messages.clear()
+        job.states.clear()
+        job.definitions.clear()
+        job.keys.clear()
+        if not job.ended:
+            if self._loop:
+                self._loop.call_later(SLICE_PAUSE, self._slice)
+            return  # without a loop: the next step
+        self._end(job)
+
+    def _end(self, job: _Job) -> None:
+        """All that was in force lies further on, and overrules what this segment did."""
+        store = self._store
+        usage = store.usage(job.number)
+        self._job = None
+        if usage.live > 0:
+            log.warning(
+                "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(store.directory)
+            )  # unreadable: stays until its messages are removed
+            return
+        for number in job.touched:
+            store.usage(number).kills |= (usage.kills | {job.number}) - {number}
+        usage.kills = set()
+        if self._loop and not self._deleting:
+            self._delete()

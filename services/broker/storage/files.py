@@ -1,0 +1,162 @@
+"""The file operations the storage stands on, few enough that a test can put a disk that loses or tears them in their
+place.
+
+`FILES` is the layer of this process. The durability tests replace it before the broker starts; nothing else does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are bytes; every method raises OSError. `write` and `sync` may run in a thread,
+    one at a time, while the loop reads."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data` at `offset`; not durable yet."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes, fewer at the end of the file; what was written is read, durable or not."""
+
+    def sync(self) -> None:
+        """What was written before the call is on disk when it returns. After an error nothing is known of it."""
+
+    def allocate(self, size: int) -> None:
+        """Reserves the space of the first `size` bytes, which read as zeros."""
+
+    def truncate(self, size: int) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """Operations on names. A name is durable once `sync_dir` has returned for its folder."""
+
+    def make_dir(self, path: Path) -> None:
+        """With its parents; an existing one is fine."""
+
+    def list(self, path: Path) -> list[str]: ...
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """`create`: the file must not exist."""
+
+    def rename(self, old: Path, new: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+    def copy(self, old: Path, new: Path) -> None:
+        """A second name or a copy, for a person to look at."""
+
+    def sync_dir(self, path: Path) -> None: ...
+    def free(self, path: Path) -> int:
+        """Bytes that can still be written."""
+
+    def lock(self, path: Path) -> int | None:
+        """Takes the lock file for this process until `unlock` or its end; None: another process has it."""
+
+    def unlock(self, handle: int) -> None: ...
+
+
+class RealFile:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def write(self, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            n = os.pwrite(self.fd, view, offset)
+            view = view[n:]
+            offset += n
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self.fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        while data and (size := size - len(data)):  # a signal, or more than the kernel gives at once
+            offset += len(data)
+            data = os.pread(self.fd, size, offset)
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self.fd, 0, size)
+        except OSError as e:
+            if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            # a file system without it: the space is taken as it is written
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class RealFiles:
+    def make_dir(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return RealFile(os.open(path, flags, 0o600))
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def copy(self, old: Path, new: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(old, new)
+            except FileExistsError:
+                raise
+            except OSError:
+                shutil.copyfile(old, new)
+
+    def sync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free(self, path: Path) -> int:
+        s = os.statvfs(path)
+        return s.f_bavail * s.f_frsize
+
+    def lock(self, path: Path) -> int | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def unlock(self, handle: int) -> None:
+        os.close(handle)
+
+
+FILES: Files = RealFiles()

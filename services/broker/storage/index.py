@@ -1,0 +1,88 @@
+"""Where each live message is, in 20 bytes of memory."""
+
+from __future__ import annotations
+
+from array import array
+
+BLOCK_BITS = 8
+BLOCK_MASK = (1 << BLOCK_BITS) - 1
+MANY = (1 << 64) - 1  # in `queues`: several, look into `Index.many`
+
+_ZERO8 = array("Q", bytes(8 << BLOCK_BITS))
+_ZERO4 = array("I", bytes(4 << BLOCK_BITS))
+
+
+class Block:
+    """256 consecutive ids. `queues[i]` == 0: there is no such message."""
+
+    __slots__ = ("live", "locations", "queues", "sizes")
+
+    def __init__(self) -> None:
+        self.locations = _ZERO8[:]  # of the record that is the whole truth about the message
+        self.queues = _ZERO8[:]  # the one queue that refers to it
+        self.sizes = _ZERO4[:]  # of that record
+        self.live = 0
+
+
+class Index:
+    """Blocks by number, and the references of messages that have more than one."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Block] = {}
+        self.many: dict[int, tuple[int, ...]] = {}
+        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def put(self, message: int, location: int, size: int, queues: tuple[int, ...]) -> None:
+        block = self.blocks.get(message >> BLOCK_BITS)
+        if block is None:
+            block = self.blocks[message >> BLOCK_BITS] = Block()
+        i = message & BLOCK_MASK
+        if not block.queues[i]:
+            block.live += 1
+        block.locations[i] = location
+        block.sizes[i] = size
+        self._set(block, i, message, queues)
+
+    def _set(self, block: Block, i: int, message: int, queues: tuple[int, ...]) -> None:
+        if len(queues) == 1:
+            block.queues[i] = queues[0]
+            self.many.pop(message, None)
+        else:
+            block.queues[i] = MANY
+            if len(self._tuples) > 10_000:
+                self._tuples.clear()  # they are only shared to save memory
+            self.many[message] = self._tuples.setdefault(queues, queues)
+
+    def find(self, message: int) -> tuple[int, int] | None:
+        """(location, size) or None."""
+        block = self.blocks.get(message >> BLOCK_BITS)
+        i = message & BLOCK_MASK
+        if block is None or not block.queues[i]:
+            return None
+        return block.locations[i], block.sizes[i]
+
+    def queues(self, message: int) -> tuple[int, ...]:
+        """Those that refer to the message; none when there is no such message."""
+        block = self.blocks.get(message >> BLOCK_BITS)
+        if block is None:
+            return ()
+        queue = block.queues[message & BLOCK_MASK]
+        if queue == MANY:
+            return self.many[message]
+        return (queue,) if queue else ()
+
+    def set_queues(self, message: int, queues: tuple[int, ...]) -> None:
+        """Of a message that is there; without any, it is gone."""
+        block = self.blocks[message >> BLOCK_BITS]
+        i = message & BLOCK_MASK
+        if queues:
+            self._set(block, i, message, queues)
+            return
+        self.many.pop(message, None)
+        block.queues[i] = 0
+        block.live -= 1
+        if not block.live:
+            del self.blocks[message >> BLOCK_BITS]
+
+    def __len__(self) -> int:
+        return sum(block.live for block in self.blocks.values())

@@ -1,0 +1,590 @@
+"""An append-only log in segments, durable by group commit.
+
+Appended records gather in memory; `commit` lets them be written and synced together once the loop comes round, at once
+when they are few and the disk is fast, in a thread otherwise. Every batch begins with a BATCH record, which proves what
+lies before it had been synced. At start, bytes that cannot be read before such a proof are damage: skipped, reported,
+the file kept aside. Without a proof behind them they are the torn end of the last batch, of which nobody was told: cut
+off.
+
+A location is `segment << 32 | offset` of a record's head; segments are numbered upwards and never reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from services.broker.storage.files import File, Files
+from services.broker.storage.segment import (
+    BAD,
+    BATCH,
+    FIRST,
+    HEAD,
+    HEAD_SIZE,
+    MAGIC,
+    OFFSET_BITS,
+    OFFSET_MASK,
+    TAIL,
+    check,
+    decode_head,
+    encode_head,
+    salt,
+    walk,
+)
+
+log = structlog.get_logger()
+
+Done = Callable[[OSError | None], None]
+Replay = Callable[[int, memoryview, int], None]
+"""(kind, payload, location); the view is only good during the call."""
+
+SEGMENT_SIZE = 16 << 20
+INLINE_BYTES = 64 << 10  # a batch up to this is synced in the loop
+INLINE_SECONDS = 0.001  # unless syncs have been taking longer than this
+READ_AHEAD = 128 << 10
+READERS = 16
+
+_NAME = re.compile(r"(\d{10})\.journal")
+
+
+class Segment:
+    """One file. `end`: what is committed ends here; `size`: what is allocated; `file`: while it is written to."""
+
+    __slots__ = ("end", "file", "number", "path", "previous", "previous_end", "size")
+
+    def __init__(self, number: int, path: Path, size: int) -> None:
+        self.number = number
+        self.path = path
+        self.size = size
+        self.end = FIRST
+        self.previous = self.previous_end = 0
+        self.file: File | None = None
+
+
+class _Chunk:
+    """Records gathered for one segment, to be written at `start`."""
+
+    __slots__ = ("parts", "segment", "start", "stop")
+
+    def __init__(self, segment: Segment, start: int) -> None:
+        self.segment = segment
+        self.start = start
+        self.stop = start
+        self.parts: list[bytes | bytearray | memoryview] = []
+
+    def data(self) -> bytes:
+        return b"".join(self.parts)
+
+
+class Journal:
+    """See the module. `open` makes one. With a loop, commits happen by themselves; without, in `flush`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        loop: asyncio.AbstractEventLoop | None,
+        lost: Replay | None,
+        segment_size: int,
+    ) -> None:
+        self.directory = directory
+        self.segments: dict[int, Segment] = {}
+        self.damaged: list[str] = []
+        self.damaged_segments: set[int] = set()
+        self.syncs = 0
+        self._files = files
+        self._loop = loop
+        self._lost = lost
+        self._segment_size = segment_size
+        self._next = 1
+        self._thread = ThreadPoolExecutor(1, "journal") if loop else None
+        self._chunks: list[_Chunk] = []  # gathered; the last one is being appended to
+        self._parts: list[bytes | bytearray | memoryview] = []  # those of the last chunk
+        self._segment: Segment | None = None  # appended to
+        self._at = 0  # where the next record goes
+        self._limit = 0  # and where the segment ends
+        self._base = 0
+        self._salt = 0
+        self._waiting: list[Done] = []
+        self._writing: list[_Chunk] = []
+        self._writing_done: list[Done] = []
+        self._scheduled = False
+        self._busy = False
+        self._closed = False
+        self._sync_cost = 0.0  # seconds, smoothed
+        self._unproved = False  # the last batch has no BATCH record behind it
+        self._ahead: tuple[int, int, bytes] = (0, 0, b"")  # segment, offset, bytes read ahead
+        self._last_read = 0
+        self._readers: dict[int, File] = {}  # files open for reading, the oldest first
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        files: Files,
+        replay: Replay,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        lost: Replay | None = None,
+        segment_size: int = SEGMENT_SIZE,
+    ) -> Journal:
+        """Reads every segment, calling `replay` for each record in order. `lost` is called for each record that a
+        failed commit leaves out, before its `done(error)`; it may append. Raises OSError where the directory cannot be
+        used; damage in the files raises nothing and is told in `damaged`."""
+        self = cls(directory, files, loop, lost, segment_size)
+        files.make_dir(directory)
+        numbers = sorted(int(m[1]) for name in files.list(directory) if (m := _NAME.fullmatch(name)))
+        if numbers:
+            self._next = numbers[-1] + 1
+        ends: dict[int, int] = {}
+        for number in numbers:
+            segment = Segment(number, self._path(number), 0)
+            self.segments[number] = segment
+            file = self._reader(segment)
+            segment.size = file.size()
+            head = decode_head(file.read(0, FIRST), number)
+            if head:
+                ends[head[0]] = head[1]
+        empty = []
+        for number in numbers:
+            segment = self.segments[number]
+            self._replay(segment, ends.get(number), replay)
+            if segment.end <= FIRST and number not in self.damaged_segments:
+                empty.append(number)
+        if empty:
+            self.delete(empty)
+        return self
+
+    def _replay(self, segment: Segment, sealed: int | None, replay: Replay) -> None:
+        """`sealed`: where the data ends according to the segment that follows; up to there everything was synced."""
+        file = self._reader(segment)
+        data = file.read(0, segment.size)
+        number, base = segment.number, segment.number << OFFSET_BITS
+        limit = len(data) if sealed is None else min(sealed, len(data))
+        view = memoryview(data)
+        held: list[tuple[int, int, int]] = []  # from the first bad bytes on: damage or a torn end?
+        bad: list[tuple[int, int]] = []
+        end = FIRST
+        for kind, start, stop in walk(data, number, limit):
+            if kind > 0 and not bad:
+                end = stop
+                if kind != BATCH:
+                    replay(kind, view[start:stop], base | (start - HEAD_SIZE))
+            elif kind == BATCH:
+                self._damage(segment, bad)
+                for k, a, b in held:
+                    replay(k, view[a:b], base | (a - HEAD_SIZE))
+                held.clear()
+                bad.clear()
+                end = stop
+            elif kind > 0:
+                held.append((kind, start, stop))
+            else:
+                bad.append((start, stop))
+        if sealed is not None:
+            if limit < sealed:
+                bad.append((limit, sealed))
+            elif not bad and end < limit:
+                bad.append((end, limit))  # zeros where records were
+            if bad:
+                self._damage(segment, bad)
+                for k, a, b in held:
+                    replay(k, view[a:b], base | (a - HEAD_SIZE))
+            end = limit
+        elif bad:
+            log.info("journal.torn", file=str(segment.path), offset=end, bytes=limit - end)
+        if end > FIRST and decode_head(data, number) is None:
+            self._damage(segment, [(0, FIRST)])
+        segment.end = end
+        if segment.size > end:
+            with contextlib.suppress(OSError):  # also gives back the space allocated ahead
+                file.truncate(end)
+                file.sync()
+            segment.size = end
+
+    def _damage(self, segment: Segment, places: Sequence[tuple[int, int]]) -> None:
+        aside = self.directory / "damaged"
+        kept: str | None = str(aside / segment.path.name)
+        if segment.number not in self.damaged_segments:
+            self.damaged_segments.add(segment.number)
+            try:
+                self._files.make_dir(aside)
+                self._files.copy(segment.path, aside / segment.path.name)
+            except OSError as e:
+                kept = None
+                log.warning("journal.not-kept-aside", file=str(segment.path), reason=str(e))
+        for start, stop in places:
+            self.damaged.append(f"{segment.path}: offset {start}: {stop - start} bytes cannot be read")
+            log.warning("journal.damaged", file=str(segment.path), offset=start, bytes=stop - start, copy=kept)
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:010}.journal"
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+    def append(self, kind: int, *parts: bytes | bytearray | memoryview) -> int:
+        """One record, in memory; returns its location. The parts must not change until the commit is done."""
+        size = 0
+        for part in parts:
+            size += len(part)
+        at = self._at
+        stop = at + HEAD_SIZE + size
+        if stop > self._limit:
+            self._roll(size)
+            at = self._at
+            stop = at + HEAD_SIZE + size
+        crc = (self._salt ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
+        for part in parts:
+            crc = zlib.crc32(part, crc)
+        self._parts.append(HEAD.pack(MAGIC, kind, size, crc))
+        self._parts += parts
+        self._at = stop
+        return self._base | at
+
+    def _roll(self, size: int) -> None:
+        """A new segment, in memory; its file is made when it is written."""
+        last = self._segment
+        if last is None and self.segments:
+            last = self.segments[max(self.segments)]
+            end = last.end
+        else:
+            end = self._at
+        number = self._next
+        self._next += 1
+        segment = Segment(number, self._path(number), max(self._segment_size, FIRST + 2 * HEAD_SIZE + size))
+        if last:
+            segment.previous, segment.previous_end = last.number, end
+        self._close_chunk()
+        self.segments[number] = self._segment = segment
+        self._base = number << OFFSET_BITS
+        self._salt = salt(number)
+        self._at = FIRST
+        self._limit = segment.size - HEAD_SIZE  # the BATCH record of the next batch always fits
+        self._begin_chunk()
+
+    def _begin_chunk(self) -> None:
+        segment = self._segment
+        assert segment is not None
+        chunk = _Chunk(segment, self._at)
+        self._chunks.append(chunk)
+        self._parts = chunk.parts
+        at = self._at
+        crc = zlib.crc32(b"", (self._salt ^ at ^ (BATCH << 24)) & 0xFFFFFFFF)
+        self._parts.append(HEAD.pack(MAGIC, BATCH, 0, crc))
+        self._at = at + HEAD_SIZE
+
+    def _close_chunk(self) -> None:
+        if self._chunks:
+            self._chunks[-1].stop = self._at
+
+    @property
+    def gathered(self) -> bool:
+        """Whether something is appended that no commit has taken up."""
+        return len(self._parts) > 1 or len(self._chunks) > 1
+
+    @property
+    def segment_size(self) -> int:
+        return self._segment_size
+
+    @property
+    def current(self) -> int:
+        """The segment appended to; 0: none yet."""
+        return self._segment.number if self._segment else 0
+
+    @property
+    def tail(self) -> int:
+        """The lowest segment that is not completely committed; those below it do not change any more."""
+        chunks = self._writing or self._chunks
+        return chunks[0].segment.number if chunks else self._next
+
+    # -- committing ----------------------------------------------------------------------------------------------------
+    def commit(self, done: Done | None = None) -> None:
+        """`done(None)` in the loop once all appended so far is on disk; `done(error)` if it is not and will not be.
+        Then nothing appended since the last success is on disk."""
+        if done is not None:
+            self._waiting.append(done)
+        if not self._scheduled and self._loop and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._busy or self._closed:
+            return  # what is being written goes on with the rest when it is done
+        size = self._cut()
+        if size == 0:
+            self._finish(None)
+        elif size <= INLINE_BYTES and self._sync_cost < INLINE_SECONDS:
+            began = time.perf_counter()
+            error = self._write()
+            self._took(time.perf_counter() - began)
+            self._finish(error)
+        else:
+            assert self._loop and self._thread
+            self._busy = True
+            self._loop.run_in_executor(self._thread, self._write_timed).add_done_callback(self._written)
+
+    def _write_timed(self) -> tuple[OSError | None, float]:
+        began = time.perf_counter()
+        error = self._write()
+        return error, time.perf_counter() - began
+
+    def _written(self, future: asyncio.Future[tuple[OSError | None, float]]) -> None:
+        self._busy = False
+        if future.cancelled() or self._closed:
+            return
+        error, seconds = future.result()
+        if sum(c.stop - c.start for c in self._writing) <= INLINE_BYTES:
+            self._took(seconds)
+        else:
+            self._sync_cost *= 0.9  # a large batch says little of a small one's cost: try in the loop again some time
+        self._finish(error)
+        if self._waiting or self.gathered:
+            self.commit()
+
+    def _took(self, seconds: float) -> None:
+        self._sync_cost += (min(seconds, 0.1) - self._sync_cost) * 0.1
+
+    def flush(self) -> None:
+        """Writes and syncs what has gathered, blocking, and calls what waits. Not while a loop's commit is under
+        way."""
+        assert not self._busy
+        if self._cut() or self._waiting or self._writing_done:
+            self._finish(self._write() if self._writing else None)
+
+    def prove(self) -> None:
+        """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it is told from
+        a torn end. Costs one small sync per idle time."""
+        if self._unproved and not self.gathered and not self._busy and self._segment:
+            self._unproved = False
+            chunk = self._chunks[-1]
+            chunk.stop = self._at
+            self._writing = self._chunks
+            self._chunks = []
+            self._begin_chunk()
+            self._finish(self._write())
+
+    def _cut(self) -> int:
+        """Takes what has gathered as the batch to write; its size in bytes, 0 = nothing."""
+        self._writing_done, self._waiting = self._waiting, []
+        if not self.gathered:
+            return 0
+        self._close_chunk()
+        self._writing = self._chunks
+        self._chunks = []
+        self._begin_chunk()
+        self._unproved = True
+        return sum(c.stop - c.start for c in self._writing)
+
+    def _write(self) -> OSError | None:
+        """One segment after the other: the head of a new one says where the last one ends, and that it is synced."""
+        try:
+            for chunk in self._writing:
+                segment = chunk.segment
+                file = segment.file
+                if file is None:
+                    file = self._create(segment)
+                file.write(chunk.start, chunk.data())
+                file.sync()
+                self.syncs += 1
+        except OSError as e:
+            return e
+        return None
+
+    def _create(self, segment: Segment) -> File:
+        file = self._files.open(segment.path, create=True)
+        try:
+            file.allocate(segment.size)
+            file.write(0, encode_head(segment.number, segment.previous, segment.previous_end))
+            file.sync()
+            self._files.sync_dir(self.directory)
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.close()
+                self._files.unlink(segment.path)
+            raise
+        segment.file = file
+        return file
+
+    def _finish(self, error: OSError | None) -> None:
+        chunks, self._writing = self._writing, []
+        done, self._writing_done = self._writing_done, []
+        if error is None:
+            for chunk in chunks:
+                segment = chunk.segment
+                segment.end = chunk.stop
+                if segment is not self._segment and all(c.segment is not segment for c in self._chunks):
+                    self._close_file(segment)
+        else:
+            done += self._waiting
+            self._waiting = []
+            self._fail(chunks, error)
+        for call in done:
+            try:
+                call(error)
+            except Exception:
+                log.exception("journal.callback-failed")
+
+    def _fail(self, chunks: list[_Chunk], error: OSError) -> None:
+        """After a failed sync nothing is known of the file behind its committed end: the next batch goes to a new one,
+        whose head says so. What was appended meanwhile may build on what is lost, so it is lost as well."""
+        log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
+        self._close_chunk()
+        chunks = chunks + self._chunks
+        self._chunks = []
+        self._parts = []
+        self._segment = None
+        self._limit = 0
+        self._unproved = False
+        self._ahead = (0, 0, b"")
+        for segment in {c.segment.number: c.segment for c in chunks}.values():
+            made = segment.file is not None
+            with contextlib.suppress(OSError):
+                if segment.end > FIRST and segment.file:
+                    segment.file.truncate(segment.end)
+                    segment.file.sync()
+                    segment.size = segment.end
+            self._close_file(segment)
+            if segment.end <= FIRST:  # holds nothing: no trace of it
+                del self.segments[segment.number]
+                if made:
+                    with contextlib.suppress(OSError):
+                        self._files.unlink(segment.path)
+        if self._lost:
+            for chunk in chunks:
+                for kind, payload, location in _records(chunk):
+                    if kind != BATCH:
+                        self._lost(kind, payload, location)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+    def read(self, location: int, size: int) -> tuple[int, memoryview]:
+        """(kind, payload) of the record; `size`: of the record with its head. Raises OSError: not there, or damaged."""
+        number, offset = location >> OFFSET_BITS, location & OFFSET_MASK
+        segment = self.segments.get(number)
+        if segment is None:
+            raise OSError(f"{self._path(number)}: no such segment")
+        data, at = self._bytes(segment, offset, size)
+        piece = check(data, at, offset, at + size, salt(number))
+        if piece is None or piece.stop != at + size:
+            raise OSError(f"{segment.path}: offset {offset}: the record cannot be read")
+        return piece.kind, memoryview(data)[piece.start : piece.stop]
+
+    def _bytes(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
+        """The bytes at `offset`, within a larger buffer where they are read one after the other."""
+        if offset + size > segment.end:
+            for chunk in self._writing + self._chunks:
+                if chunk.segment is segment and offset >= chunk.start:
+                    data = chunk.data()
+                    if offset - chunk.start + size <= len(data):
+                        return data, offset - chunk.start
+        number, start, ahead = self._ahead
+        if number == segment.number and start <= offset and offset + size <= start + len(ahead):
+            self._last_read = offset
+            return ahead, offset - start
+        near = number == segment.number and 0 <= offset - self._last_read <= READ_AHEAD
+        want = min(max(size, READ_AHEAD if near else size), max(segment.end - offset, size))
+        data = self._reader(segment).read(offset, want)
+        self._ahead = (segment.number, offset, data)
+        self._last_read = offset
+        return data, 0
+
+    def _reader(self, segment: Segment) -> File:
+        """A file to read from; a few are kept open, however many segments there are."""
+        if segment.file is not None:
+            return segment.file
+        file = self._readers.get(segment.number)
+        if file is None:
+            file = self._readers[segment.number] = self._files.open(segment.path)
+            if len(self._readers) > READERS:
+                self._readers.pop(next(iter(self._readers))).close()
+        return file
+
+    def _close_file(self, segment: Segment) -> None:
+        for file in (segment.file, self._readers.pop(segment.number, None)):
+            if file:
+                with contextlib.suppress(OSError):
+                    file.close()
+        segment.file = None
+
+    def records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
+        """(kind, payload, location, size with head) of every readable record of a segment below `tail`."""
+        segment = self.segments[number]
+        data = self._reader(segment).read(0, segment.end)
+        view = memoryview(data)
+        base = number << OFFSET_BITS
+        for kind, start, stop in walk(data, number, len(data)):
+            if kind > 0 and kind != BATCH:
+                yield kind, view[start:stop], base | (start - HEAD_SIZE), stop - start + HEAD_SIZE
+
+    # -- deleting, closing ---------------------------------------------------------------------------------------------
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Deletes segments durably, blocking. They are below `tail`. Raises OSError; then some may still be there."""
+        for number in numbers:
+            segment = self.segments[number]
+            self._files.unlink(segment.path)
+            self._close_file(segment)
+            del self.segments[number]
+        self._files.sync_dir(self.directory)
+
+    def delete_later(self, numbers: Sequence[int], done: Done) -> None:
+        """The same in the thread; `done` in the loop. The segments are gone from `segments` at once."""
+        assert self._loop and self._thread
+        gone = [self.segments.pop(number) for number in numbers]
+        for segment in gone:
+            self._close_file(segment)
+        future = self._loop.run_in_executor(self._thread, partial(self._unlink, gone))
+        future.add_done_callback(lambda f: None if f.cancelled() or self._closed else done(f.result()))
+
+    def _unlink(self, segments: Sequence[Segment]) -> OSError | None:
+        try:
+            for segment in segments:
+                self._files.unlink(segment.path)
+            self._files.sync_dir(self.directory)
+        except OSError as e:
+            return e
+        return None
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(s.size for s in self.segments.values())
+
+    def close(self) -> None:
+        """Commits what has gathered, closes the files. Blocks."""
+        if self._closed:
+            return
+        if self._thread:
+            self._thread.shutdown(wait=True)
+        if self._busy:  # the thread has written it, its callback has not run yet
+            self._busy = False
+            self._finish(self._write())
+        self.flush()
+        self.prove()
+        self._closed = True
+        for segment in self.segments.values():
+            if segment.file and segment is self._segment:
+                with contextlib.suppress(OSError):
+                    segment.file.truncate(segment.end)
+            self._close_file(segment)
+
+
+def _records(chunk: _Chunk) -> Iterator[tuple[int, memoryview, int]]:
+    """(kind, payload, location) of the records of a chunk, from memory."""
+    data = memoryview(chunk.data())
+    at = 0
+    while at < len(data):
+        _, kind, length, _ = HEAD.unpack_from(data, at)
+        start = at + HEAD_SIZE
+        yield kind, data[start : start + length], chunk.segment.number << OFFSET_BITS | (chunk.start + at)
+        at = start + length
+
+
+__all__ = ["BAD", "SEGMENT_SIZE", "TAIL", "Done", "Journal", "Replay", "Segment"]

@@ -1,0 +1,90 @@
+"""The payloads of the store's records in the journal. Integers are little-endian; times are milliseconds since 1970."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MESSAGE = 2  # meta, queues, [duplicate key], payload
+COPY = 3  # the same, with the state of its references instead of the key: moved here from an older segment
+REF = 4  # a reference made or changed after the message was stored
+REMOVE = 5  # a reference is gone
+MOVE = 6  # a reference is gone from one queue and at the end of another
+DEFINE = 7  # id, value
+UNDEFINE = 8  # id
+DUPLICATE = 9  # a key that outlives its message, moved here from an older segment
+
+META = struct.Struct("<QBBHQQ")  # message, priority, flags, number of queues, expiry, not before
+META1 = struct.Struct("<QBBHQQQ")  # the same with one queue
+KEY = struct.Struct("<QH")  # cache, length of the key
+STATE = struct.Struct("<QQQI")  # queue, place in its order, not before, delivery count
+REF_S = struct.Struct("<QQQQI")  # message, queue, place in its order, not before, delivery count
+REMOVE_S = struct.Struct("<QQI")  # message, queue, segment of the message
+MOVE_S = struct.Struct("<QQQQI")  # message, from, to, place in its order, segment of the message
+DEFINE_S = struct.Struct("<Q")
+UNDEFINE_S = struct.Struct("<QI")  # id, segment of the definition
+DUPLICATE_S = struct.Struct("<QQ")  # cache, message (the order of keys)
+
+HAS_KEY = 1
+HAS_STATES = 2
+
+
+class State(NamedTuple):
+    """What is known of a reference beyond its existence, and where it is written."""
+
+    location: int
+    order: int  # references of a queue are sorted by it; that of an unmoved one is the message's id
+    not_before: int
+    delivery_count: int
+
+
+class Stored(NamedTuple):
+    """A MESSAGE or COPY record taken apart."""
+
+    message: int
+    priority: int
+    expiry: int
+    not_before: int
+    queues: Sequence[int]
+    key: tuple[int, bytes] | None
+    states: Sequence[tuple[int, int, int, int]]  # queue, order, not before, delivery count
+    start: int  # of the payload
+
+
+def parse_message(record: memoryview) -> Stored:
+    message, priority, flags, n, expiry, not_before = META.unpack_from(record)
+    at = META.size + 8 * n
+    queues = struct.unpack_from(f"<{n}Q", record, META.size)
+    key = None
+    states: list[tuple[int, int, int, int]] = []
+    if flags & HAS_KEY:
+        cache, length = KEY.unpack_from(record, at)
+        at += KEY.size + length
+        key = (cache, bytes(record[at - length : at]))
+    if flags & HAS_STATES:
+        count = int.from_bytes(record[at : at + 2], "little")
+        at += 2
+        for _ in range(count):
+            states.append(STATE.unpack_from(record, at))
+            at += STATE.size
+    return Stored(message, priority, expiry, not_before, queues, key, states, at)
+
+
+def payload_start(record: memoryview) -> int:
+    """Where the payload begins in a MESSAGE or COPY record."""
+    _, _, flags, n, _, _ = META.unpack_from(record)
+    return parse_message(record).start if flags else META.size + 8 * n
+
+
+def encode_copy(
+    record: memoryview, old: Stored, queues: Sequence[int], states: Sequence[tuple[int, State]]
+) -> list[bytes | memoryview]:
+    """The parts of a COPY of a message's record with the references it has by now."""
+    flags = HAS_STATES if states else 0
+    head = META.pack(old.message, old.priority, flags, len(queues), old.expiry, old.not_before)
+    head += struct.pack(f"<{len(queues)}Q", *queues)
+    if states:
+        head += len(states).to_bytes(2, "little")
+        head += b"".join(STATE.pack(q, s.order, s.not_before, s.delivery_count) for q, s in states)
+    return [head, record[old.start :]]

@@ -1,0 +1,273 @@
+"""Replaying the journal: from its records to the index of what is live, and to what the broker wants to know at
+start."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY
+from services.broker.storage.records import (
+    COPY,
+    DEFINE,
+    DEFINE_S,
+    DUPLICATE,
+    DUPLICATE_S,
+    MESSAGE,
+    META,
+    MOVE,
+    MOVE_S,
+    REF,
+    REF_S,
+    REMOVE,
+    REMOVE_S,
+    UNDEFINE,
+    UNDEFINE_S,
+    State,
+    parse_message,
+)
+from services.broker.storage.segment import HEAD_SIZE
+
+if TYPE_CHECKING:
+    from services.broker.storage.store import Store, Usage
+
+KEY_COST = 40  # bytes a remembered key counts as, beside itself
+STATE_COST = HEAD_SIZE + REF_S.size
+
+
+class Reference(NamedTuple):
+    """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size` is that of the
+    payload."""
+
+    message: int
+    size: int
+    priority: int
+    expiry: int
+    not_before: int
+    delivery_count: int
+
+
+class _Facts:
+    """What the broker asks of 256 messages at start, and the store never again."""
+
+    __slots__ = ("expiry", "not_before", "priority", "size")
+
+    def __init__(self) -> None:
+        self.size = array("I", bytes(4 << BLOCK_BITS))
+        self.priority = bytearray(1 << BLOCK_BITS)
+        self.expiry = array("Q", bytes(8 << BLOCK_BITS))
+        self.not_before = array("Q", bytes(8 << BLOCK_BITS))
+
+
+class Recovered:
+    """What was found on disk: definitions by id, and the references of each defined queue in queue order. Takes 30
+    bytes a message: let go of it (`store.recovered = Recovered()`) once it is taken in."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[int, bytes] = {}
+        self.damaged: list[str] = []  # one line per damaged place: file, offset, what was lost
+        self._facts: dict[int, _Facts] = {}
+        self._order: dict[int, array[int]] = {}
+        self._states: dict[tuple[int, int], State] = {}
+
+    def references(self, queue: int) -> Iterator[Reference]:
+        """The messages of a queue in order of arrival; made on the fly, payloads stay on disk."""
+        for message in self._order.get(queue, ()):
+            facts = self._facts[message >> BLOCK_BITS]
+            i = message & BLOCK_MASK
+            state = self._states.get((message, queue))
+            yield Reference(
+                message,
+                facts.size[i],
+                facts.priority[i],
+                facts.expiry[i],
+                state.not_before if state else facts.not_before[i],
+                state.delivery_count if state else 0,
+            )
+
+    def count(self, queue: int) -> int:
+        return len(self._order.get(queue, ()))
+
+    def queues(self) -> Iterable[int]:
+        """Ids of the definitions that hold at least one reference."""
+        return self._order.keys()
+
+
+class Recovery:
+    """`replay` takes the journal's records in order, `finish` drops what belongs to nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self.last_id = 0
+        self._store = store
+        self._values: dict[int, bytes] = {}
+        self._facts: dict[int, _Facts] = {}
+        self._moved: set[int] = set()  # queues whose order is not that of message ids
+
+    def replay(self, kind: int, payload: memoryview, location: int) -> None:
+        usage = self._store.usage(location >> 32)
+        if kind in (MESSAGE, COPY):
+            self._message(payload, location, usage)
+        elif kind == REMOVE:
+            message, queue, root = REMOVE_S.unpack(payload)
+            self._tomb(payload, location, usage, root)
+            self._store.discard(message, queue)
+            self.last_id = max(self.last_id, message)
+        elif kind == REF:
+            self._ref(payload, location, usage)
+        elif kind == MOVE:
+            self._move(payload, location, usage)
+        elif kind == DEFINE:
+            self._define(payload, location, usage)
+        elif kind == UNDEFINE:
+            id, root = UNDEFINE_S.unpack(payload)
+            self._tomb(payload, location, usage, root)
+            old = self._store.definitions.pop(id, None)
+            if old:
+                self._store.usages[old[0] >> 32].live -= old[1]
+                del self._values[id]
+            self.last_id = max(self.last_id, id)
+        elif kind == DUPLICATE:
+            cache, message = DUPLICATE_S.unpack_from(payload)
+            self._key(cache, bytes(payload[DUPLICATE_S.size :]), message, location)
+            self.last_id = max(self.last_id, message, cache)
+
+    def _message(self, payload: memoryview, location: int, usage: Usage) -> None:
+        message, priority, _, _, expiry, not_before = META.unpack_from(payload)
+        index = self._store.index
+        old = index.find(message)
+        if old:
+            self._store.usages[old[0] >> 32].live -= old[1]
+            if old[0] >> 32 != location >> 32:
+                usage.kills.add(old[0] >> 32)
+            for queue in index.queues(message):
+                self._drop_state(message, queue, old[0])
+        stored = parse_message(payload)
+        size = HEAD_SIZE + len(payload)
+        index.put(message, location, size, tuple(dict.fromkeys(stored.queues)))
+        usage.live += size
+        for queue, order, before, count in stored.states:
+            self._store.states[message, queue] = State(location, order, before, count)
+            if order != message:
+                self._moved.add(queue)
+                self.last_id = max(self.last_id, order)
+        if stored.key:
+            self._key(*stored.key, message, location)
+        facts = self._facts.get(message >> BLOCK_BITS)
+        if facts is None:
+            facts = self._facts[message >> BLOCK_BITS] = _Facts()
+        i = message & BLOCK_MASK
+        facts.size[i] = len(payload) - stored.start
+        facts.priority[i] = priority
+        facts.expiry[i] = expiry
+        facts.not_before[i] = not_before
+        self.last_id = max(self.last_id, message, *stored.queues)
+
+    def _ref(self, payload: memoryview, location: int, usage: Usage) -> None:
+        message, queue, order, not_before, count = REF_S.unpack(payload)
+        self.last_id = max(self.last_id, message, queue, order)
+        self._set_state(message, queue, State(location, order, not_before, count), usage)
+
+    def _set_state(self, message: int, queue: int, state: State, usage: Usage) -> None:
+        index = self._store.index
+        found = index.find(message)
+        if found is None:
+            return  # the message is gone, and with it what was said of it
+        queues = index.queues(message)
+        if queue not in queues:
+            index.set_queues(message, (*queues, queue))
+        self._drop_state(message, queue, found[0])
+        self._store.states[message, queue] = state
+        usage.live += STATE_COST
+        if state.order != message:
+            self._moved.add(queue)
+
+    def _drop_state(self, message: int, queue: int, root: int) -> None:
+        state = self._store.states.pop((message, queue), None)
+        if state and state.location != root:
+            self._store.usages[state.location >> 32].live -= STATE_COST
+
+    def _move(self, payload: memoryview, location: int, usage: Usage) -> None:
+        message, source, target, order, root = MOVE_S.unpack(payload)
+        self._tomb(payload, location, usage, root)
+        self.last_id = max(self.last_id, message, target, order)
+        self._set_state(message, target, State(location, order, 0, 0), usage)
+        self._store.discard(message, source)
+
+    def _define(self, payload: memoryview, location: int, usage: Usage) -> None:
+        (id,) = DEFINE_S.unpack_from(payload)
+        self.last_id = max(self.last_id, id)
+        definitions = self._store.definitions
+        old = definitions.get(id)
+        if old:
+            self._store.usages[old[0] >> 32].live -= old[1]
+            if old[0] >> 32 != location >> 32:
+                usage.kills.add(old[0] >> 32)
+        size = HEAD_SIZE + len(payload)
+        definitions[id] = (location, size)
+        usage.live += size
+        self._values[id] = bytes(payload[DEFINE_S.size :])
+
+    def _tomb(self, payload: memoryview, location: int, usage: Usage, root: int) -> None:
+        usage.tombs += HEAD_SIZE + len(payload)
+        if root != location >> 32:
+            usage.kills.add(root)
+
+    def _key(self, cache: int, key: bytes, message: int, location: int) -> None:
+        keys = self._store.keys.setdefault(cache, OrderedDict())
+        old = keys.get(key)
+        if old and old[0] > message:
+            return
+        if old:
+            self._store.usages[old[1] >> 32].live -= KEY_COST + len(key)
+        keys[key] = (message, location)
+        self._store.usage(location >> 32).live += KEY_COST + len(key)
+
+    def finish(self) -> Recovered:
+        """Drops references and keys of what is not defined; puts each queue in order."""
+        store = self._store
+        definitions = store.definitions
+        for cache in list(store.keys):
+            keys = store.keys[cache]
+            if cache in definitions:
+                store.keys[cache] = OrderedDict(sorted(keys.items(), key=lambda item: item[1][0]))
+                continue
+            del store.keys[cache]
+            for key, (_, location) in keys.items():
+                store.usages[location >> 32].live -= KEY_COST + len(key)
+        recovered = Recovered()
+        recovered.definitions = self._values
+        order = recovered._order
+        states = store.states
+        for number in sorted(store.index.blocks):
+            block = store.index.blocks[number]
+            base = number << BLOCK_BITS
+            for i, queue in enumerate(block.queues.tolist()):
+                if not queue:
+                    continue
+                message = base | i
+                for q in store.index.many[message] if queue == MANY else (queue,):
+                    if q not in definitions:
+                        store.discard(message, q)
+                        continue
+                    ids = order.get(q)
+                    if ids is None:
+                        ids = order[q] = array("Q")
+                    ids.append(message)
+            if not block.live:
+                self._facts.pop(number, None)
+        for queue in self._moved & order.keys():
+
+            def place(message: int, queue: int = queue) -> int:
+                state = states.get((message, queue))
+                return state.order if state else message
+
+            order[queue] = array("Q", sorted(order[queue], key=place))
+        live = store.index.blocks
+        recovered._facts = {number: facts for number, facts in self._facts.items() if number in live}
+        recovered._states = dict(states)
+        return recovered
+
+
+__all__ = ["KEY_COST", "STATE_COST", "Recovered", "Recovery", "Reference"]

@@ -1,0 +1,116 @@
+"""The bytes of a journal segment: its header, its records, and finding the good records of a damaged one.
+
+A segment is a file of at most 4 GiB: 64 bytes of header, then records to the end or to the first zeros. A record is
+12 bytes (magic, kind, length, CRC-32) and its payload. The CRC starts from a seed made of segment number, offset,
+length and kind: a flipped bit of the header is found as one of the payload is, and bytes that look like a record, such
+as a journal sent as a message, are none where they lie.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MAGIC = 0x9DE3  # not a character of any text
+MAGIC_BYTES = MAGIC.to_bytes(2, "little")
+HEAD = struct.Struct("<HBxII")
+HEAD_SIZE = HEAD.size
+SEGMENT_HEAD = struct.Struct("<8sQQQI")  # magic, number, previous number, where its data ends, CRC
+SEGMENT_MAGIC = b"ENMJRNL1"
+FIRST = 64  # offset of the first record
+OFFSET_BITS = 32
+OFFSET_MASK = (1 << OFFSET_BITS) - 1
+
+BATCH = 1  # payload-free; everything before it had been synced when it was written
+BAD = -1  # as a kind from `walk`: bytes that are no record, with records behind them
+TAIL = -2  # … with no record behind them
+
+_RESYNC_BUDGET = 64 << 20  # bytes put through the CRC in search of the next good record of a segment
+
+
+class Piece(NamedTuple):
+    """A record (`kind` > 0; `start` and `stop` enclose its payload) or a stretch of bytes that is none (BAD, TAIL)."""
+
+    kind: int
+    start: int
+    stop: int
+
+
+def salt(number: int) -> int:
+    """What the CRCs of a segment start from; made of its number alone, so that it survives its header."""
+    return zlib.crc32(number.to_bytes(8, "little"))
+
+
+def encode_head(number: int, previous: int, previous_end: int) -> bytes:
+    head = SEGMENT_HEAD.pack(SEGMENT_MAGIC, number, previous, previous_end, 0)[:-4]
+    return (head + zlib.crc32(head).to_bytes(4, "little")).ljust(FIRST, b"\0")
+
+
+def decode_head(data: bytes, number: int) -> tuple[int, int] | None:
+    """(previous segment, where it ends) or None: damaged, or never written."""
+    if len(data) < FIRST:
+        return None
+    magic, found, previous, end, crc = SEGMENT_HEAD.unpack_from(data)
+    if magic != SEGMENT_MAGIC or found != number or crc != zlib.crc32(data[: SEGMENT_HEAD.size - 4]):
+        return None
+    return previous, end
+
+
+def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int) -> Piece | None:
+    """The record whose head is at `data[at]`, when it is whole and its CRC right. `offset`: of `data[at]` in the
+    segment."""
+    if at + HEAD_SIZE > limit:
+        return None
+    magic, kind, length, crc = HEAD.unpack_from(data, at)
+    start = at + HEAD_SIZE
+    stop = start + length
+    if magic != MAGIC or kind == 0 or stop > limit:
+        return None
+    view = memoryview(data)[start:stop]
+    if zlib.crc32(view, (seed ^ offset ^ (length << 8) ^ (kind << 24)) & 0xFFFFFFFF) != crc:
+        return None
+    return Piece(kind, start, stop)
+
+
+def walk(data: bytes, number: int, limit: int) -> Iterator[Piece]:
+    """Every good record of a segment read as a whole, in order, and what lies between them. Zeros to the end are
+    nothing."""
+    seed = salt(number)
+    view = memoryview(data)
+    budget = _RESYNC_BUDGET
+    at = FIRST
+    crc32 = zlib.crc32
+    unpack = HEAD.unpack_from
+    while at + HEAD_SIZE <= limit:
+        magic, kind, length, crc = unpack(data, at)
+        start = at + HEAD_SIZE
+        stop = start + length
+        if (
+            magic == MAGIC
+            and stop <= limit
+            and crc32(view[start:stop], (seed ^ at ^ (length << 8) ^ (kind << 24)) & 0xFFFFFFFF) == crc
+        ):
+            yield Piece(kind, start, stop)
+            at = stop
+            continue
+        found = data.find(MAGIC_BYTES, at + 1, limit)
+        good: Piece | None = None
+        while found >= 0:
+            if found + HEAD_SIZE <= limit:
+                length = HEAD.unpack_from(data, found)[2]
+                if found + HEAD_SIZE + length <= limit:
+                    budget -= length + HEAD_SIZE
+                    if budget < 0:  # bytes made to keep us searching
+                        break
+                    good = check(data, found, found, limit, seed)
+                    if good:
+                        break
+            found = data.find(MAGIC_BYTES, found + 1, limit)
+        if good is None:
+            break
+        yield Piece(BAD, at, found)
+        at = found
+    if at < limit and data[at:limit].strip(b"\0"):
+        yield Piece(TAIL, at, limit)
