@@ -71,7 +71,7 @@ def running(
     name: str, command: Sequence[str], port: int, *, sasl: bool = False, scratch: Path | None = None
 ) -> Iterator[Server]:
     """Start a server, wait until it listens, stop it and what it started at the end."""
-    log = tempfile.TemporaryFile()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, once the process has ended
     process = subprocess.Popen(list(command), stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
     try:
         try:

@@ -20,6 +20,8 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from enmasse.amqp.performatives import (
     Attach,
     Begin,
@@ -31,7 +33,6 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 

@@ -1,7 +1,7 @@
 """The peer for `router`: a relay on python-qpid-proton's bare engine, as quick as that can reasonably be made.
 
-One thread, one selector, engine objects driven by hand (no reactor, no handlers): a delivery that arrives on the sending
-connection is sent on the receiving one, and its settlement goes back. `python -m benchmarks.proton_relay PORT`.
+One thread, one selector, engine objects driven by hand (no reactor, no handlers): a delivery that arrives on the
+sending connection is sent on the receiving one, and its settlement goes back. `python -m benchmarks.proton_relay PORT`.
 """
 
 from __future__ import annotations

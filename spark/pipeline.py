@@ -1,9 +1,10 @@
 """The telemetry pipeline: readings of devices in, windowed maximum, minimum and mean per device out.
 
-A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": number}`; a result is
-`{"device", "start", "end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its end.
+A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": number}`; a result is `{"device", "start",
+"end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its end.
 
-`python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results --work DIR`
+`python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
+    --work DIR`
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ READING = "device string, time timestamp, temperature double"
 
 
 def session(app: str = "enmasse-telemetry") -> SparkSession:
-    """A Spark session on this machine (local[*] unless SPARK_MASTER says otherwise), with the amqp source registered."""
+    """A Spark session (local[*] unless SPARK_MASTER says otherwise) with the amqp source registered."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")

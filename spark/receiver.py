@@ -1,7 +1,8 @@
-"""The receiver: a process that moves messages from an AMQP address into a spool, and accepts them once they are durable.
+"""The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
 `python -m spark.receiver '<options as JSON>'`; it ends when its standard input ends, so it never outlives the reader
-that started it, however that reader died. One line on standard output per change of state: `attached`, or what is wrong.
+that started it, however that reader died. One line on standard output per change of state: `attached`, or what is
+wrong.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 from enmasse.amqp.connection import Connection, Handler
-from enmasse.amqp.link import Link, Receiver
-from enmasse.amqp.message import Sections
-from enmasse.amqp.performatives import ACCEPTED, Source
 from enmasse.amqp.sasl import client_sasl
 from enmasse.amqp.transport import Hub, client_context, dial
 
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Link, Receiver
+from enmasse.amqp.message import Sections
+from enmasse.amqp.performatives import ACCEPTED, Source
 from enmasse.amqp.types import Symbol
 from spark.spool import SeenIds, SpoolError, SpoolWriter, read_segment, segments
 
@@ -34,8 +35,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where to receive from and where to put it.
 
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
-    container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool may
-    hold before no more credit is given.
+    container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
+    may hold before no more credit is given.
     """
 
     url: str

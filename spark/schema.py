@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from enmasse.amqp.message import Message
 
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message
 from enmasse.amqp.types import AmqpSequence, AmqpValue
 from spark.spool import Record
 
@@ -58,7 +58,7 @@ def body_columns(body: Any) -> tuple[bytes | None, str | None]:
 
 
 def row(record: Record) -> tuple[Any, ...]:
-    """One record as the values of ARROW's columns. A message that does not decode is a row with `error`, not a failure."""
+    """One record as the values of ARROW's columns. What does not decode is a row with `error`, not a failure."""
     arrived = record.arrived_ms * 1000
     try:
         m = Message.decode(record.message)

@@ -1,8 +1,9 @@
-"""`writeStream.format("amqp")`: rows sent to an address, each batch done once the peer has accepted every message of it.
+"""`writeStream.format("amqp")`: rows sent to an address; a batch is done once every message of it was accepted.
 
-Columns used where present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`, `correlation_id`,
-`application_properties`. A row without a `message_id` gets `<query's sink id>-<batch>-<partition>-<row>`: Spark repeats a batch
-after a failure with the same numbers, so a broker that knows duplicates by message-id stores each row once.
+Columns used where present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
+`correlation_id`, `application_properties`. A row without a `message_id` gets `<sink id>-<batch>-<partition>-<row>`: Spark
+repeats a batch after a failure with the same numbers, so a broker that knows duplicates by message-id stores each row
+once.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from enmasse.amqp.client import connect
-from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import Accepted
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import Accepted
 
 WINDOW = 500
 

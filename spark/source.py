@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -117,7 +118,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark will never ask for anything before `end` again: whole segments of it are deleted."""
         folder, known = self.spool(), segments(self.spool())
         ids: list[str] = []
-        for (first, path), (following, _) in zip(known, known[1:], strict=False):
+        for (first, path), (following, _) in itertools.pairwise(known):
             if following <= end["record"]:
                 found = (identity(record.message) for record in read_segment(path, first, first, following))
                 ids.extend(one for one in found if one is not None)

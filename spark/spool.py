@@ -1,7 +1,7 @@
 """The spool: what makes AMQP replayable for Spark.
 
-AMQP has no offsets; Spark must be able to read a range again. So what arrives is appended to segment files and only then
-accepted. Offsets number the records of the spool, from 0, without gaps, for as long as the folder lives.
+AMQP has no offsets; Spark must be able to read a range again. So what arrives is appended to segment files and only
+then accepted. Offsets number the records of the spool, from 0, without gaps, for as long as the folder lives.
 
     spool/
       00000000000000000000.seg     records from that number on
@@ -16,6 +16,7 @@ A torn or damaged tail is cut off when the writer opens the spool: it was never 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import mmap
 import os
@@ -237,7 +238,7 @@ def forget(folder: Path, end: int, ids_of: Iterable[str] | None = None) -> int:
     `ids_of`: message-ids of the records deleted, which are added to `seen` (durably, by rename) before anything goes.
     """
     known = segments(folder)
-    gone = [path for (_, path), (following, _) in zip(known, known[1:], strict=False) if following <= end]
+    gone = [path for (_, path), (following, _) in itertools.pairwise(known) if following <= end]
     if not gone:
         return 0
     if ids_of is not None:

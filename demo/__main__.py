@@ -1,0 +1,62 @@
+"""`make demo`: the whole story in a few minutes, checked; exit status 0 only if every check held."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from demo import faults, semantics, suite, telemetry
+from demo.report import Report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out"), help="where the pictures go")
+    parser.add_argument("--keep", action="store_true", help="keep the scratch folder with logs and data")
+    args = parser.parse_args()
+    report = Report()
+    if shutil.which("java") is None:
+        report.say("Java 17 is needed for the Spark part (Debian: openjdk-17-jre-headless)")
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="enmasse-demo-"))
+    try:
+        run(folder, args.out, report)
+    except Exception as error:
+        report.check("the demo ran to its end", False, f"{type(error).__name__}: {error}")
+        args.keep = True
+    if args.keep:
+        report.say(f"logs and data: {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    report.step("summary")
+    report.say(f"{report.passed} checks held, {len(report.failed)} did not")
+    for what in report.failed:
+        report.say(f"[red]✗[/red] {what}")
+    return 1 if report.failed else 0
+
+
+def run(folder: Path, out: Path, report: Report) -> None:
+    report.step("starting EnMasse")
+    with suite.running(folder) as running:
+        seconds = running.up()
+        report.say(f"ready after {seconds:.1f} s, port {5672 + running.offset}, folder {folder}")
+        semantics.show(running, report)
+        faults.show(running, report)
+        series, found = telemetry.show(running, report, folder)
+        status = running.status()
+        report.check("EnMasse ended cleanly", running.down() == 0)
+    from demo import pictures  # late: matplotlib takes a second that nobody should wait for
+
+    out.mkdir(parents=True, exist_ok=True)
+    pictures.series_picture(series, found, out / "telemetry.png")
+    pictures.topology_picture(status, out / "topology.png")
+    report.step("pictures")
+    for name in ("telemetry.png", "topology.png"):
+        report.say(str(out / name))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""A broker and a router killed in mid-stream, and the counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from proton import Message
+from proton.utils import BlockingConnection
+
+from demo.report import Report
+from demo.suite import Suite
+
+MESSAGES = 3000
+
+
+def keep_trying(suite: Suite, until: float) -> Any:
+    """A connection, however often it must be asked for."""
+    while True:
+        try:
+            return BlockingConnection(suite.url, timeout=5)
+        except Exception:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+class Producer(threading.Thread):
+    """Sends numbered durable messages one by one; what is not accepted is sent again, over a new connection."""
+
+    def __init__(self, suite: Suite) -> None:
+        super().__init__(daemon=True)
+        self.suite = suite
+        self.accepted = 0
+        self.again = 0
+        self.deadline = time.monotonic() + 90
+
+    def run(self) -> None:
+        connection: Any = None
+        while self.accepted < MESSAGES and time.monotonic() < self.deadline:
+            try:
+                if connection is None:
+                    connection = keep_trying(self.suite, self.deadline)
+                    sender = connection.create_sender("orders", name=f"demo-orders-{self.accepted}-{self.again}")
+                sender.send(Message(body=self.accepted, id=str(self.accepted), durable=True), timeout=5)
+                self.accepted += 1
+            except Exception:
+                self.again += 1
+                drop(connection)
+                connection = None
+        drop(connection)
+
+
+class Consumer(threading.Thread):
+    """Receives and accepts until every number has been seen."""
+
+    def __init__(self, suite: Suite) -> None:
+        super().__init__(daemon=True)
+        self.suite = suite
+        self.seen: Counter[int] = Counter()
+        self.deadline = time.monotonic() + 90
+
+    def run(self) -> None:
+        connection: Any = None
+        attempt = 0
+        while len(self.seen) < MESSAGES and time.monotonic() < self.deadline:
+            try:
+                if connection is None:
+                    attempt += 1
+                    connection = keep_trying(self.suite, self.deadline)
+                    receiver = connection.create_receiver("orders", name=f"demo-orders-r{attempt}", credit=50)
+                message = receiver.receive(timeout=5)
+                self.seen[message.body] += 1
+                receiver.accept()
+            except Exception:
+                drop(connection)
+                connection = None
+        drop(connection)
+
+
+def drop(connection: Any) -> None:
+    try:
+        if connection is not None:
+            connection.close()
+    except Exception:
+        return
+
+
+def show(suite: Suite, report: Report) -> None:
+    report.step(f"SIGKILL in mid-stream: {MESSAGES} acknowledged messages to a persistent queue")
+    producer, consumer = Producer(suite), Consumer(suite)
+    producer.start()
+    consumer.start()
+    victims = [
+        (MESSAGES // 3, "broker", suite.component("broker", "orders")),
+        (2 * MESSAGES // 3, "router", suite.component("router")),
+    ]
+    with report.progress("accepted", MESSAGES) as progress:
+        while producer.is_alive() or consumer.is_alive():
+            progress.update(progress.task_ids[0], completed=producer.accepted)
+            if victims and producer.accepted >= victims[0][0]:
+                _, kind, component = victims.pop(0)
+                suite.kill(component)
+                report.say(f"killed the {kind} (pid {component['pid']}) after {producer.accepted} accepted")
+            producer.join(0.02)
+    twice = sum(count - 1 for count in consumer.seen.values())
+    report.say(
+        f"accepted {producer.accepted}, sent again without an answer {producer.again}, "
+        f"received {len(consumer.seen)}, of these more than once {twice}"
+    )
+    report.check("every message was accepted in the end", producer.accepted == MESSAGES, producer.accepted)
+    lost = MESSAGES - len(consumer.seen)
+    report.check("nothing that was accepted was lost", lost == 0, f"{lost} lost")
+    suite.wait_ready()
+    report.check("everything is ready again by itself", True)

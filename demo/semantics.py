@@ -1,0 +1,171 @@
+"""What sets the four address types apart, shown with python-qpid-proton."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from proton import Message, Terminus, symbol
+from proton.reactor import Container, ReceiverOption
+from proton.utils import BlockingConnection
+
+from demo.report import Report
+from demo.suite import Suite
+
+QUIET = 1.0  # seconds without a message that count as "nothing comes"
+
+
+class Durable(ReceiverOption):
+    """A durable subscription of a topic."""
+
+    def apply(self, receiver: Any) -> None:
+        receiver.source.durability = Terminus.DELIVERIES
+        receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
+        receiver.source.capabilities.put_object(symbol("topic"))
+
+
+def connect(suite: Suite, container_id: str = "") -> Any:
+    container = Container()
+    if container_id:
+        container.container_id = container_id
+    return BlockingConnection(suite.url, timeout=20, container=container)
+
+
+def nothing_comes(receiver: Any) -> bool:
+    try:
+        receiver.receive(timeout=QUIET)
+    except Exception as error:
+        return type(error).__name__ == "Timeout"
+    receiver.accept()
+    return False
+
+
+def anycast_and_queue(suite: Suite, report: Report) -> None:
+    report.step("anycast waits for a receiver, a queue does not")
+    connection = connect(suite)
+    direct = connection.create_sender("anycast", name="demo-anycast")
+    stored = connection.create_sender("myqueue", name="demo-queue")
+    connection.wait(lambda: stored.link.credit > 0, timeout=10, msg="credit for the queue")
+    stored.send(Message(body="for later", durable=True))
+    report.check("the queue accepted a message with nobody there", True)
+    report.check("the anycast sender has no credit", direct.link.credit == 0, f"credit {direct.link.credit}")
+    other = connect(suite)
+    receiver = other.create_receiver("anycast", name="demo-anycast-r", credit=10)
+    connection.wait(lambda: direct.link.credit > 0, timeout=10, msg="credit for anycast")
+    report.check("with a receiver there it has", direct.link.credit > 0, f"credit {direct.link.credit}")
+    sending = threading.Thread(target=direct.send, args=(Message(body="now"),))
+    sending.start()
+    got = receiver.receive(timeout=10)
+    receiver.accept()
+    sending.join()
+    report.check("and the message arrived", got.body == "now")
+    consumer = other.create_receiver("myqueue", name="demo-queue-r", credit=1)
+    report.check("the queue's message is there for who comes later", consumer.receive(timeout=10).body == "for later")
+    consumer.accept()
+    for c in (connection, other):
+        c.close()
+
+
+def multicast(suite: Suite, report: Report) -> None:
+    report.step("multicast: every receiver gets every message")
+    receivers = []
+    for i in range(3):
+        connection = connect(suite)
+        receivers.append((connection, connection.create_receiver("broadcast", name=f"demo-broadcast-{i}", credit=10)))
+    connection = connect(suite)
+    sender = connection.create_sender("broadcast", name="demo-broadcast-s")
+    connection.wait(lambda: sender.link.credit > 0, timeout=10, msg="credit for multicast")
+    sent: list[Exception] = []
+
+    def send() -> None:
+        try:
+            for i in range(5):
+                sender.send(Message(body=f"news {i}"))
+        except Exception as error:
+            sent.append(error)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    bodies: list[list[Any]] = [[] for _ in receivers]
+    for _ in range(5):  # round by round: a message is settled once every receiver has it
+        for i, (_, receiver) in enumerate(receivers):
+            bodies[i].append(receiver.receive(timeout=10).body)
+            receiver.accept()
+    sending.join()
+    expected = [f"news {i}" for i in range(5)]
+    report.check("three receivers, five messages each", not sent and all(b == expected for b in bodies), bodies[0])
+    for c in [connection, *(c for c, _ in receivers)]:
+        c.close()
+
+
+def topic(suite: Suite, report: Report) -> None:
+    report.step("topic: a durable subscriber finds what came while it was away")
+    away = connect(suite, "demo-subscriber")
+    away.create_receiver("mytopic", name="demo-durable", options=Durable(), credit=0)
+    away.conn.close()  # the connection goes, the subscription stays
+    away.close()
+    connection = connect(suite)
+    sender = connection.create_sender("mytopic", name="demo-topic-s")
+    for i in range(5):
+        sender.send(Message(body=f"edition {i}", durable=True))
+    back = connect(suite, "demo-subscriber")
+    receiver = back.create_receiver("mytopic", name="demo-durable", options=Durable(), credit=10)
+    bodies = []
+    for _ in range(5):
+        bodies.append(receiver.receive(timeout=10).body)
+        receiver.accept()
+    report.check("five messages waited", bodies == [f"edition {i}" for i in range(5)], bodies)
+    receiver.close()  # unsubscribe
+    for c in (connection, back):
+        c.close()
+
+
+def request_reply(suite: Suite, report: Report) -> None:
+    report.step("request and reply over a dynamic address")
+    server, client = connect(suite), connect(suite)
+    requests = server.create_receiver("requests", name="demo-requests", credit=5)
+    replies = client.create_receiver(None, dynamic=True, name="demo-replies", credit=5)
+    ask = client.create_sender("requests", name="demo-ask")
+    client.wait(lambda: ask.link.credit > 0, timeout=10, msg="credit for requests")
+    request = Message(body="6 x 7", reply_to=replies.link.remote_source.address, correlation_id="q1")
+    asking = threading.Thread(target=ask.send, args=(request,))
+    asking.start()
+    got = requests.receive(timeout=10)
+    requests.accept()
+    asking.join()
+    answer = server.create_sender(None, name="demo-answer")
+    server.wait(lambda: answer.link.credit > 0, timeout=10, msg="credit for the reply")
+    answering = threading.Thread(
+        target=answer.send, args=(Message(address=got.reply_to, body="42", correlation_id=got.correlation_id),)
+    )
+    answering.start()
+    reply = replies.receive(timeout=10)
+    replies.accept()
+    answering.join()
+    report.check("the reply found its way", (reply.body, reply.correlation_id) == ("42", "q1"), got.reply_to)
+    for c in (server, client):
+        c.close()
+
+
+def commands(suite: Suite, report: Report) -> None:
+    report.step("a command has a time to live")
+    connection = connect(suite)
+    sender = connection.create_sender("commands", name="demo-commands-s")
+    sender.send(Message(body="open the valve", ttl=30.0, durable=True))
+    device = connect(suite)
+    receiver = device.create_receiver("commands", name="demo-commands-r", credit=5)
+    report.check("in time: delivered", receiver.receive(timeout=10).body == "open the valve")
+    receiver.accept()
+    receiver.close()
+    sender.send(Message(body="too late", ttl=0.3, durable=True))
+    time.sleep(0.4)  # the time to live itself, not a wait for something to happen
+    receiver = device.create_receiver("commands", name="demo-commands-r2", credit=5)
+    report.check("expired: never delivered", nothing_comes(receiver))
+    for c in (connection, device):
+        c.close()
+
+
+def show(suite: Suite, report: Report) -> None:
+    for part in (anycast_and_queue, multicast, topic, request_reply, commands):
+        part(suite, report)

@@ -1,0 +1,134 @@
+"""A suite of its own for the demo: own folder, own ports, started and stopped as a user would."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ADDRESSES = {
+    "telemetry": {"type": "topic", "flavor": "small-persisted-topic"},
+    "results": {"type": "queue", "flavor": "small-persisted-queue"},
+    "commands": {"type": "queue", "flavor": "small-persisted-queue"},
+    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
+    "requests": {"type": "anycast"},
+}
+PORTS = (5671, 5672, 8080)
+
+
+def free_offset() -> int:
+    """A port offset whose ports nobody uses."""
+    for offset in range(11000 + os.getpid() % 500 * 10, 24000, 10):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in PORTS:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return offset
+    raise RuntimeError("no free port offset between 11000 and 24000")
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
+    """Poll until the condition gives something true, and return that. Raises TimeoutError naming `what`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+
+
+class Suite:
+    """A running `enmasse up`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.offset = folder, free_offset()
+        self.config, self.data = folder / "config", folder / "data"
+        self.process: subprocess.Popen[str] | None = None
+        self.lines: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{5672 + self.offset}"
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        program = Path(sys.executable).parent / "enmasse"
+        return subprocess.run([str(program), *arguments], capture_output=True, text=True)
+
+    def init(self) -> None:
+        done = self.command("init", str(self.config))
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        file = self.config / "addresses.json"
+        addresses = json.loads(file.read_text())
+        addresses.update(ADDRESSES)
+        file.write_text(json.dumps(addresses, indent=2) + "\n")
+
+    def up(self, seconds: float = 60) -> float:
+        """Start, return the seconds until it said that it is ready."""
+        began = time.monotonic()
+        program = Path(sys.executable).parent / "enmasse"
+        options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
+        self.process = subprocess.Popen([str(program), "up", *options], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if line.strip() == "EnMasse is ready":
+                return time.monotonic() - began
+            if time.monotonic() - began > seconds:
+                break
+        raise RuntimeError("EnMasse did not become ready:\n" + "\n".join(self.lines))
+
+    def status(self) -> dict[str, Any]:
+        done = self.command("status", "--json", "--port-offset", str(self.offset))
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
+
+    def component(self, kind: str, holding: str = "") -> dict[str, Any]:
+        """The (first) component of a kind, or the one that carries an address."""
+        status = self.status()
+        names = {c for a in status["addresses"] if a["name"] == holding for c in a["components"]}
+        found = [c for c in status["components"] if c["kind"] == kind and (not holding or c["name"] in names)]
+        if not found:
+            raise RuntimeError(f"no {kind} for {holding!r} in {status}")
+        component: dict[str, Any] = found[0]
+        return component
+
+    def kill(self, component: dict[str, Any]) -> None:
+        os.kill(component["pid"], signal.SIGKILL)
+
+    def wait_ready(self, seconds: int = 60) -> None:
+        done = self.command("status", "--wait", str(seconds), "--port-offset", str(self.offset))
+        if done.returncode:
+            raise TimeoutError(f"not ready within {seconds} s:\n{done.stdout}{done.stderr}")
+
+    def down(self) -> int:
+        if self.process is None:
+            return 0
+        self.process.terminate()
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Suite]:
+    suite = Suite(folder)
+    suite.init()
+    try:
+        yield suite
+    finally:
+        if suite.process is not None and suite.process.poll() is None:
+            suite.down()
