@@ -8,8 +8,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo import faults, semantics, suite, telemetry
+from demo import faults, semantics, telemetry
 from demo.report import Report
+from enmasse import testing
+
+ADDRESSES = {
+    "telemetry": {"type": "topic", "flavor": "small-persisted-topic"},
+    "results": {"type": "queue", "flavor": "small-persisted-queue"},
+    "commands": {"type": "queue", "flavor": "small-persisted-queue"},
+    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
+    "requests": {"type": "anycast"},
+}
 
 
 def main() -> int:
@@ -40,7 +49,7 @@ def main() -> int:
 
 def run(folder: Path, out: Path, report: Report) -> None:
     report.step("starting EnMasse")
-    with suite.running(folder) as running:
+    with testing.running(folder, ADDRESSES) as running:
         seconds = running.up()
         report.say(f"ready after {seconds:.1f} s, port {5672 + running.offset}, folder {folder}")
         semantics.show(running, report)

@@ -11,7 +11,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from demo.report import Report
-from demo.suite import Suite
+from enmasse.testing import Suite
 
 MESSAGES = 3000
 

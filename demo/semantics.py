@@ -11,7 +11,7 @@ from proton.reactor import Container, ReceiverOption
 from proton.utils import BlockingConnection
 
 from demo.report import Report
-from demo.suite import Suite
+from enmasse.testing import Suite
 
 QUIET = 1.0  # seconds without a message that count as "nothing comes"
 

@@ -21,7 +21,7 @@ from proton.utils import BlockingConnection
 from vega_datasets import local_data
 
 from demo.report import Report
-from demo.suite import Suite, wait_for
+from enmasse.testing import Suite, wait_for
 
 WINDOW, WATERMARK = "1 day", "10 days"
 WEEK = dt.timedelta(days=7)

@@ -1,4 +1,4 @@
-"""A suite of its own for the demo: own folder, own ports, started and stopped as a user would."""
+"""A running EnMasse for tests, benchmarks and the demo: own folder, own ports, started and stopped as a user would."""
 
 from __future__ import annotations
 
@@ -10,17 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-ADDRESSES = {
-    "telemetry": {"type": "topic", "flavor": "small-persisted-topic"},
-    "results": {"type": "queue", "flavor": "small-persisted-queue"},
-    "commands": {"type": "queue", "flavor": "small-persisted-queue"},
-    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
-    "requests": {"type": "anycast"},
-}
 PORTS = (5671, 5672, 8080)
 
 
@@ -51,8 +44,12 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> An
 class Suite:
     """A running `enmasse up`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None
+    ) -> None:
+        """`addresses`, `flavors`: entries beside (or instead of) those `enmasse init` writes."""
         self.folder, self.offset = folder, free_offset()
+        self.addresses, self.flavors = addresses or {}, flavors or {}
         self.config, self.data = folder / "config", folder / "data"
         self.process: subprocess.Popen[str] | None = None
         self.lines: list[str] = []
@@ -69,10 +66,19 @@ class Suite:
         done = self.command("init", str(self.config))
         if done.returncode:
             raise RuntimeError(done.stderr)
-        file = self.config / "addresses.json"
-        addresses = json.loads(file.read_text())
-        addresses.update(ADDRESSES)
-        file.write_text(json.dumps(addresses, indent=2) + "\n")
+        self.edit("addresses.json", self.addresses)
+        self.edit("flavors.json", self.flavors)
+
+    def edit(self, name: str, entries: dict[str, Any], *, remove: Iterable[str] = ()) -> None:
+        """Change entries of a configuration file, by atomic rename as an editor or `enmasse address` does it."""
+        file = self.config / name
+        content = json.loads(file.read_text())
+        content.update(entries)
+        for one in remove:
+            content.pop(one, None)
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(content, indent=2) + "\n")
+        fresh.rename(file)
 
     def up(self, seconds: float = 60) -> float:
         """Start, return the seconds until it said that it is ready."""
@@ -124,8 +130,11 @@ class Suite:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Suite]:
-    suite = Suite(folder)
+def running(
+    folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None
+) -> Iterator[Suite]:
+    """A suite with its files written, to be started with `up()`; stopped at the end whatever happened."""
+    suite = Suite(folder, addresses, flavors)
     suite.init()
     try:
         yield suite
