@@ -1,0 +1,27 @@
+"""`python -m benchmarks [router|broker|provision …]`: side by side, as ratios, with median and spread."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+
+NAMES = ("router", "broker", "provision")
+
+
+def main() -> int:
+    wanted = sys.argv[1:] or list(NAMES)
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    print(f"{os.cpu_count()} cores, {platform.platform()}, CPython {platform.python_version()}")
+    print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
+    for name in wanted:
+        importlib.import_module(f"benchmarks.{name}").main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
