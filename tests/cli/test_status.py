@@ -1,0 +1,132 @@
+"""`enmasse status`: exit statuses, JSON in every case, --wait; with stand-ins for the services."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from enmasse.cli.status import file_hashes
+from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, wait_for
+
+FIELDS = ["schema", "ready", "config", "components", "addresses", "errors"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for name in ("addresses.json", "flavors.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_not_running() -> None:
+    offset = free_offset()
+    done = enmasse("status", "--json", "--port-offset", offset)
+    assert done.returncode == 2
+    assert json.loads(done.stdout) == {
+        "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [],
+    }  # fmt: skip
+    assert f"not running: nothing listens on 127.0.0.1:{8080 + offset}" in done.stderr
+    done = enmasse("status", "--port-offset", offset)
+    assert (done.returncode, done.stdout) == (2, "")
+    done = enmasse("status", "--json", "--wait", "0.3", "--port-offset", offset)
+    assert done.returncode == 2 and list(json.loads(done.stdout)) == FIELDS
+    done = enmasse("scale", "router=1", "--port-offset", offset)
+    assert done.returncode == 2 and "not running" in done.stderr
+
+
+def test_something_else_on_the_port() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello")
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    offset = free_offset()
+    server = HTTPServer(("127.0.0.1", 8080 + offset), Other)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        done = enmasse("status", "--json", "--port-offset", offset)
+        assert done.returncode == 2 and list(json.loads(done.stdout)) == FIELDS
+        assert "not running" in done.stderr
+        assert enmasse("scale", "router=1", "--port-offset", offset).returncode == 2
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_ready_and_not_ready(config: Path, tmp_path: Path) -> None:
+    error = {"file": "flavors.json", "entry": "f", "field": None, "line": 2, "reason": "[odd]", "since": ""}
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed(address("fine"), address("waits", ready=False, phase="Configuring", message="no [broker] yet"))
+        wait_for(lambda: up.try_status() and isinstance(up.try_status(), dict) and up.status()["addresses"])
+        done = enmasse("status", "--json", "--port-offset", up.offset)
+        assert done.returncode == 1 and json.loads(done.stdout)["ready"] is False
+        table = enmasse("status", "--port-offset", up.offset)
+        assert table.returncode == 1 and "no [broker] yet" in table.stdout
+        assert table.stdout.rstrip().endswith("not ready") and "router-0" in table.stdout
+        up.feed(address("fine"), errors=(error,))
+        up.until_ready()
+        done = enmasse("status", "--json", "--port-offset", up.offset)  # errors do not change ready
+        assert done.returncode == 0 and json.loads(done.stdout)["errors"] == [error]
+        table = enmasse("status", "--port-offset", up.offset)
+        assert table.returncode == 0 and "flavors.json:2: entry 'f': [odd]" in table.stdout
+
+
+def test_wait_is_for_the_files_as_they_are(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed(address("a"), config=file_hashes(config))
+        up.until_ready()
+        assert enmasse("status", "--wait", "20", "--port-offset", up.offset).returncode == 0
+        (config / "addresses.json").write_text('{"b": {"type": "anycast"}}')
+        late = enmasse("status", "--json", "--wait", "0.5", "--port-offset", up.offset)
+        assert late.returncode == 1 and json.loads(late.stdout)["ready"] is True
+        assert "not applied yet: addresses.json" in late.stderr
+        waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
+        up.feed(address("b", ready=False, phase="Pending"), config=file_hashes(config))
+        wait_for(lambda: not up.status()["ready"])
+        assert waiting.poll() is None
+        up.feed(address("b"), config=file_hashes(config))
+        assert waiting.wait(20) == 0
+
+
+def test_wait_begins_before_the_suite_runs(config: Path, tmp_path: Path) -> None:
+    offset = free_offset()
+    waiting = subprocess.Popen(
+        [ENMASSE, "status", "--json", "--wait", "60", "--port-offset", str(offset)], stdout=subprocess.PIPE, text=True
+    )
+    with Up(config, tmp_path / "data", fake=True, offset=offset) as up:
+        up.feed(config=file_hashes(config))
+        out, _ = waiting.communicate(timeout=30)
+        assert waiting.returncode == 0 and json.loads(out)["ready"] is True
+
+
+def test_wait_names_what_is_not_ready(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed(address("slow", ready=False, phase="Configuring", message="no broker"), config=file_hashes(config))
+        wait_for(lambda: len(up.lines) == 4)
+        up.order("ragent", ready=False)
+        wait_for(lambda: not up.component("ragent")["ready"])
+        done = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
+        assert done.returncode == 1
+        assert "ragent: told to say so" in done.stderr
+        assert "address slow: Configuring: no broker" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("scale", "router"), ("scale", "router=x"), ("status", "--wait", "-1"), ("nix",)]
+)
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
+    done = enmasse(*arguments)
+    assert done.returncode == 2 and "Usage:" in done.stderr
