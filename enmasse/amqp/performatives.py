@@ -72,8 +72,8 @@ class Error:
     """What went wrong, as it travels (2.8.14)."""
 
     condition: Symbol = field(SYMBOL, mandatory=True)
-    description: str | None = field(STRING)
-    info: dict[str, Any] = field(FIELDS)
+    description: str | None = field(STRING, default=None)
+    info: dict[str, Any] = field(FIELDS, default=None)
 
     @classmethod
     def of(cls, error: AmqpError) -> Error:
@@ -127,7 +127,7 @@ class Accepted(_Shared):
 class Rejected:
     """The delivery is invalid and will not be processed by anyone."""
 
-    error: Error | None = field(ERROR)
+    error: Error | None = field(ERROR, default=None)
 
 
 @composite(0x26, "amqp:released:list")
@@ -144,7 +144,7 @@ class Modified:
 
     delivery_failed: bool = field(BOOLEAN, default=False)
     undeliverable_here: bool = field(BOOLEAN, default=False)
-    message_annotations: dict[str, Any] = field(FIELDS)
+    message_annotations: dict[str, Any] = field(FIELDS, default=None)
 
 
 @composite(0x33, "amqp:declared:list")
@@ -166,7 +166,7 @@ class TransactionalState:
     """An outcome that holds once the transaction is discharged."""
 
     txn_id: bytes = field(BINARY, mandatory=True)
-    outcome: Outcome | None = field(OUTCOME)
+    outcome: Outcome | None = field(OUTCOME, default=None)
 
 
 DeliveryState = Received | Accepted | Rejected | Released | Modified | Declared | TransactionalState
@@ -182,44 +182,44 @@ STATE: Final = instance(
 class Source:
     """Where messages come from."""
 
-    address: str | None = field(ADDRESS)
+    address: str | None = field(ADDRESS, default=None)
     durable: int = field(_DURABILITY, default=DURABLE_NONE)
     expiry_policy: Symbol = field(_EXPIRY_POLICY, default=Symbol("session-end"))
     timeout: int = field(UINT, default=0)  # seconds
     dynamic: bool = field(BOOLEAN, default=False)
-    dynamic_node_properties: dict[str, Any] = field(FIELDS)
-    distribution_mode: Symbol | None = field(SYMBOL)
-    filter: dict[str, Any] = field(FIELDS)
-    default_outcome: Outcome | None = field(OUTCOME)
-    outcomes: tuple[Symbol, ...] = field(SYMBOLS)
-    capabilities: tuple[Symbol, ...] = field(SYMBOLS)
+    dynamic_node_properties: dict[str, Any] = field(FIELDS, default=None)
+    distribution_mode: Symbol | None = field(SYMBOL, default=None)
+    filter: dict[str, Any] = field(FIELDS, default=None)
+    default_outcome: Outcome | None = field(OUTCOME, default=None)
+    outcomes: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
 
 
 @composite(0x29, "amqp:target:list")
 class Target:
     """Where messages go."""
 
-    address: str | None = field(ADDRESS)
+    address: str | None = field(ADDRESS, default=None)
     durable: int = field(_DURABILITY, default=DURABLE_NONE)
     expiry_policy: Symbol = field(_EXPIRY_POLICY, default=Symbol("session-end"))
     timeout: int = field(UINT, default=0)  # seconds
     dynamic: bool = field(BOOLEAN, default=False)
-    dynamic_node_properties: dict[str, Any] = field(FIELDS)
-    capabilities: tuple[Symbol, ...] = field(SYMBOLS)
+    dynamic_node_properties: dict[str, Any] = field(FIELDS, default=None)
+    capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
 
 
 @composite(0x30, "amqp:coordinator:list")
 class Coordinator:
     """The target of a link that controls transactions."""
 
-    capabilities: tuple[Symbol, ...] = field(SYMBOLS)
+    capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
 
 
 @composite(0x31, "amqp:declare:list")
 class Declare:
     """Body of a message to the coordinator: begin a transaction."""
 
-    global_id: Any = field(BINARY)
+    global_id: Any = field(BINARY, default=None)
 
 
 @composite(0x32, "amqp:discharge:list")
@@ -243,29 +243,29 @@ class Open:
     """2.7.1. Times are milliseconds, sizes bytes."""
 
     container_id: str = field(STRING, mandatory=True)
-    hostname: str | None = field(STRING)
+    hostname: str | None = field(STRING, default=None)
     max_frame_size: int = field(UINT, default=4294967295)
     channel_max: int = field(USHORT, default=65535)
-    idle_time_out: int | None = field(UINT)
-    outgoing_locales: tuple[Symbol, ...] = field(SYMBOLS)
-    incoming_locales: tuple[Symbol, ...] = field(SYMBOLS)
-    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    properties: dict[str, Any] = field(FIELDS)
+    idle_time_out: int | None = field(UINT, default=None)
+    outgoing_locales: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    incoming_locales: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    properties: dict[str, Any] = field(FIELDS, default=None)
 
 
 @composite(0x11, "amqp:begin:list")
 class Begin:
     """2.7.2"""
 
-    remote_channel: int | None = field(USHORT)
+    remote_channel: int | None = field(USHORT, default=None)
     next_outgoing_id: int = field(UINT, mandatory=True)
     incoming_window: int = field(UINT, mandatory=True)
     outgoing_window: int = field(UINT, mandatory=True)
     handle_max: int = field(UINT, default=4294967295)
-    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    properties: dict[str, Any] = field(FIELDS)
+    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    properties: dict[str, Any] = field(FIELDS, default=None)
 
 
 @composite(0x12, "amqp:attach:list")
@@ -277,32 +277,32 @@ class Attach:
     role: bool = field(BOOLEAN, mandatory=True)
     snd_settle_mode: int = field(_SND_SETTLE_MODE, default=SND_MIXED)
     rcv_settle_mode: int = field(_RCV_SETTLE_MODE, default=RCV_FIRST)
-    source: Source | None = field(SOURCE)
-    target: Target | Coordinator | None = field(TARGET)
-    unsettled: dict[bytes, DeliveryState | None] | None = field(UNSETTLED)
+    source: Source | None = field(SOURCE, default=None)
+    target: Target | Coordinator | None = field(TARGET, default=None)
+    unsettled: dict[bytes, DeliveryState | None] | None = field(UNSETTLED, default=None)
     incomplete_unsettled: bool = field(BOOLEAN, default=False)
-    initial_delivery_count: int | None = field(UINT)
-    max_message_size: int | None = field(ULONG)
-    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS)
-    properties: dict[str, Any] = field(FIELDS)
+    initial_delivery_count: int | None = field(UINT, default=None)
+    max_message_size: int | None = field(ULONG, default=None)
+    offered_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    desired_capabilities: tuple[Symbol, ...] = field(SYMBOLS, default=None)
+    properties: dict[str, Any] = field(FIELDS, default=None)
 
 
 @composite(0x13, "amqp:flow:list")
 class Flow:
     """2.7.4"""
 
-    next_incoming_id: int | None = field(UINT)
+    next_incoming_id: int | None = field(UINT, default=None)
     incoming_window: int = field(UINT, mandatory=True)
     next_outgoing_id: int = field(UINT, mandatory=True)
     outgoing_window: int = field(UINT, mandatory=True)
-    handle: int | None = field(UINT)
-    delivery_count: int | None = field(UINT)
-    link_credit: int | None = field(UINT)
-    available: int | None = field(UINT)
+    handle: int | None = field(UINT, default=None)
+    delivery_count: int | None = field(UINT, default=None)
+    link_credit: int | None = field(UINT, default=None)
+    available: int | None = field(UINT, default=None)
     drain: bool = field(BOOLEAN, default=False)
     echo: bool = field(BOOLEAN, default=False)
-    properties: dict[str, Any] = field(FIELDS)
+    properties: dict[str, Any] = field(FIELDS, default=None)
 
 
 @composite(0x14, "amqp:transfer:list")
@@ -310,13 +310,13 @@ class Transfer:
     """2.7.5. `settled` None: not said in this frame of the delivery."""
 
     handle: int = field(UINT, mandatory=True)
-    delivery_id: int | None = field(UINT)
-    delivery_tag: bytes | None = field(_DELIVERY_TAG)
-    message_format: int | None = field(UINT)
-    settled: bool | None = field(BOOLEAN)
+    delivery_id: int | None = field(UINT, default=None)
+    delivery_tag: bytes | None = field(_DELIVERY_TAG, default=None)
+    message_format: int | None = field(UINT, default=None)
+    settled: bool | None = field(BOOLEAN, default=None)
     more: bool = field(BOOLEAN, default=False)
-    rcv_settle_mode: int | None = field(_RCV_SETTLE_MODE)
-    state: DeliveryState | None = field(STATE)
+    rcv_settle_mode: int | None = field(_RCV_SETTLE_MODE, default=None)
+    state: DeliveryState | None = field(STATE, default=None)
     resume: bool = field(BOOLEAN, default=False)
     aborted: bool = field(BOOLEAN, default=False)
     batchable: bool = field(BOOLEAN, default=False)
@@ -328,9 +328,9 @@ class Disposition:
 
     role: bool = field(BOOLEAN, mandatory=True)
     first: int = field(UINT, mandatory=True)
-    last: int | None = field(UINT)
+    last: int | None = field(UINT, default=None)
     settled: bool = field(BOOLEAN, default=False)
-    state: DeliveryState | None = field(STATE)
+    state: DeliveryState | None = field(STATE, default=None)
     batchable: bool = field(BOOLEAN, default=False)
 
 
@@ -340,21 +340,21 @@ class Detach:
 
     handle: int = field(UINT, mandatory=True)
     closed: bool = field(BOOLEAN, default=False)
-    error: Error | None = field(ERROR)
+    error: Error | None = field(ERROR, default=None)
 
 
 @composite(0x17, "amqp:end:list")
 class End:
     """2.7.8"""
 
-    error: Error | None = field(ERROR)
+    error: Error | None = field(ERROR, default=None)
 
 
 @composite(0x18, "amqp:close:list")
 class Close:
     """2.7.9"""
 
-    error: Error | None = field(ERROR)
+    error: Error | None = field(ERROR, default=None)
 
 
 # --- SASL (5.3.3) -----------------------------------------------------------------------------------------------------
@@ -372,8 +372,8 @@ class SaslInit:
     """5.3.3.2"""
 
     mechanism: Symbol = field(SYMBOL, mandatory=True)
-    initial_response: bytes | None = field(BINARY)
-    hostname: str | None = field(STRING)
+    initial_response: bytes | None = field(BINARY, default=None)
+    hostname: str | None = field(STRING, default=None)
 
 
 @composite(0x42, "amqp:sasl-challenge:list")
@@ -395,7 +395,7 @@ class SaslOutcome:
     """5.3.3.5"""
 
     code: int = field(at_most(UBYTE, 4), mandatory=True)
-    additional_data: bytes | None = field(BINARY)
+    additional_data: bytes | None = field(BINARY, default=None)
 
 
 def encode_performative(performative: Any) -> bytes:
