@@ -175,7 +175,7 @@ def side_by_side(
         for run, into in ((ours, a), (theirs, b)) if turn % 2 == 0 else ((theirs, b), (ours, a)):
             into.append(run())
     ratios = [(y[key] / x[key] if lower_is_better else x[key] / y[key]) for x, y in zip(a, b, strict=True)]
-    median = statistics.median(ratios)
+    median = float(statistics.median(ratios))
     print(f"{title}")
     for name, values in zip(names, (a, b), strict=True):
         more = "".join(f"  {k} {summary([v[k] for v in values], 1)}" for k in values[0] if k != key)

@@ -28,7 +28,7 @@ from enmasse.amqp.types import Symbol
 from spark.spool import SeenIds, SpoolError, SpoolWriter, read_segment, segments
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-DURABLE, NEVER = 2, Symbol("never")
+DURABLE, NEVER, SESSION_END = 2, Symbol("never"), Symbol("session-end")
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ def identity(payload: bytes) -> str | None:
     """The message-id as text that keeps its type apart (`1` the number is not `"1"`), or None."""
     properties = Sections(payload).properties
     message_id = properties.message_id if properties is not None else None
-    return None if message_id is None else f"{type(message_id).__name__}:{message_id}"
+    return None if message_id is None else f"{type(message_id).__name__}:{message_id!r}"
 
 
 class Receiving(Handler):
@@ -75,8 +75,8 @@ class Receiving(Handler):
             Source(
                 address=o.address,
                 durable=DURABLE if durable else 0,
-                expiry_policy=NEVER if durable else None,
-                capabilities=(Symbol("topic"),) if durable else None,
+                expiry_policy=NEVER if durable else SESSION_END,
+                capabilities=(Symbol("topic"),) if durable else (),
             ),
             None,
         )

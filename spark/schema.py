@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message
-from enmasse.amqp.types import AmqpSequence, AmqpValue
+from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from spark.spool import Record
 
 DDL = (
@@ -43,8 +42,10 @@ BATCH_ROWS = 10_000
 
 def body_columns(body: Any) -> tuple[bytes | None, str | None]:
     """(binary, text) of a body: data as it is, with its text where it is UTF-8; a value as its text."""
-    if isinstance(body, (AmqpValue, AmqpSequence)):
+    if isinstance(body, AmqpValue):
         body = body.value
+    elif isinstance(body, AmqpSequence):
+        body = body.values
     if body is None:
         return None, None
     if isinstance(body, (bytes, bytearray, memoryview)):

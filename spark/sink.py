@@ -44,16 +44,14 @@ def message_of(row: dict[str, Any], message_id: str) -> Message:
     body = row.get("body")
     if body is None:
         body = json.dumps(row, default=as_json)
-        content_type = "application/json"
-    else:
-        content_type = row.get("content_type")
+        row = {**row, "content_type": "application/json"}
     return Message(
         durable=True,
         message_id=row.get("message_id") or message_id,
         subject=row.get("subject"),
         correlation_id=row.get("correlation_id"),
-        content_type=content_type,
-        application_properties=dict(row.get("application_properties") or ()) or None,
+        content_type=row.get("content_type"),
+        application_properties=dict(row.get("application_properties") or ()),
         body=body.encode() if isinstance(body, str) else body,
     )
 
