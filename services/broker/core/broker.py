@@ -345,11 +345,11 @@ class Broker(Topology):
             return
         _log.error("commit.failed", broker=self.name, messages=len(batch), reason=str(error))
         refusal = errors.BrokerError(f"the broker could not store the message: {error}", "amqp:internal-error")
-        lost: list[Message] = []
+        lost: set[int] = set()
         for producer, delivery_id, message in batch:
             if producer is not None:
                 if message is not None:
-                    lost.append(message)
+                    lost.add(message.id)
                 producer.refused(delivery_id, refusal)
             elif message is not None and message.refs and self.store is not None:
                 # Moved within the broker: the old place is given up already, so it is written again.

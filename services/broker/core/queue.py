@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from operator import attrgetter
@@ -261,7 +261,7 @@ class Queue:
                     self.active.append(consumer)
             if left <= 0:
                 return True
-        self._settle_mode()
+        self.settle_mode()
         return False
 
     def _in_turn(self) -> deque[Consumer]:
@@ -376,10 +376,11 @@ class Queue:
         consumer.unsettled.clear()
         consumer.queue = None
         if not self.deleted:
-            self._settle_mode()
+            self.settle_mode()
             self.give_back(messages, failed=True)
 
-    def _settle_mode(self) -> None:
+    def settle_mode(self) -> None:
+        """Whether the short way of dispatching may be taken again, after something that decides about it changed."""
         if self.levels is not None and not any(self.levels[i] for i in range(10) if i != 4):
             self.levels = None
         self.simple = (
@@ -534,8 +535,27 @@ class Queue:
         self.ready.clear()
         self.levels = None
         self.scheduled.clear()
-        self._settle_mode()
+        self.settle_mode()
         return messages
+
+    def take(self, chosen: Callable[[Message], bool], limit: int = -1) -> list[Message]:
+        """Takes out up to `limit` (-1 = all) waiting or scheduled messages that are `chosen`; not yet released."""
+        taken: list[Message] = []
+        for level in self.levels or (self.ready,):
+            keep: list[Message] = []
+            for message in level:
+                wanted = len(taken) != limit and chosen(message)
+                (taken if wanted else keep).append(message)
+            level.clear()
+            level.extend(keep)
+        late = [entry for entry in self.scheduled if len(taken) != limit and chosen(entry[2])]
+        if late:
+            late = late[: max(0, limit - len(taken))] if limit >= 0 else late
+            ids = {entry[1] for entry in late}
+            self.scheduled = [entry for entry in self.scheduled if entry[1] not in ids]
+            heapify(self.scheduled)
+            taken.extend(entry[2] for entry in late)
+        return taken
 
     def purge(self) -> int:
         """Removes everything that waits; what is being delivered stays. The number of messages removed."""
@@ -561,23 +581,10 @@ class Queue:
 
     finish = _finish
 
-    def drop_forgotten(self, messages: list[Message]) -> None:
+    def drop_forgotten(self, ids: set[int]) -> None:
         """Takes out messages that the store could not write; nobody was told that they are safe."""
-        ids = {message.id for message in messages}
-        for level in self.levels or (self.ready,):
-            found = [message for message in level if message.id in ids]
-            if found:
-                keep = [message for message in level if message.id not in ids]
-                level.clear()
-                level.extend(keep)
-                for message in found:
-                    self._finish(message)
-        late = [entry for entry in self.scheduled if entry[1] in ids]
-        if late:
-            self.scheduled = [entry for entry in self.scheduled if entry[1] not in ids]
-            heapify(self.scheduled)
-            for entry in late:
-                self._finish(entry[2])
+        for message in self.take(lambda message: message.id in ids):
+            self._finish(message)
 
 
 def _merge(level: deque[Message], messages: list[Message]) -> None:

@@ -256,6 +256,25 @@ class Topology:
         self.store.define(queue.id, json.dumps(value).encode())
         self.ask_commit(True)
 
+    def update_queue(self, queue: Queue, changes: dict[str, Any]) -> None:
+        """Changes attributes by the names of `create_queue`. Raises SelectorError."""
+        if "filter" in changes:
+            queue.filter = compile_selector(changes["filter"]) if changes["filter"] else None
+        for name in ("max_consumers", "exclusive", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
+            if name in changes:
+                setattr(queue, name, changes[name])
+        queue.settle_mode()
+        self._changed()
+        self.define_queue(queue)
+        queue.dispatch()
+
+    def pause_queue(self, queue: Queue, paused: bool) -> None:
+        """While paused a queue takes messages and gives none; a durable queue is still paused after a restart."""
+        queue.paused = paused
+        queue.settle_mode()
+        self.define_queue(queue)
+        queue.dispatch()
+
     def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
         """Raises BrokerError where it does not exist, or has consumers and they are not to be removed."""
         queue = self.queues.get(name)

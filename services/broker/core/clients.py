@@ -1,0 +1,67 @@
+"""Who is connected, as management shows it: connections with their sessions, producers and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class ProducerInfo:
+    id: str
+    session: str
+    address: str  # "" = anonymous relay
+    created: int  # ms since 1970
+    sent: int = 0
+    last_id: str = ""
+
+
+@dataclass(eq=False)
+class ConsumerInfo:
+    id: str
+    session: str
+    queue: str
+    address: str
+    browse: bool
+    filter: str
+    created: int
+    close: Callable[[], None]
+    delivering: Callable[[], int]
+    sent: int = 0
+
+
+@dataclass(eq=False)
+class Client:
+    """One connection. `close()` ends it with `amqp:connection:forced`."""
+
+    id: str
+    remote: str  # "host:port"
+    container: str
+    user: str
+    created: int
+    close: Callable[[], None]
+    close_session: Callable[[str], bool]
+    router: bool = False
+    sessions: dict[str, int] = field(default_factory=dict)  # id -> creation time
+    producers: dict[str, ProducerInfo] = field(default_factory=dict)
+    consumers: dict[str, ConsumerInfo] = field(default_factory=dict)
+
+
+class Clients:
+    """Those connected now, by connection id."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Client] = {}
+        self.total = 0
+        self._next = 0
+
+    def new_id(self, prefix: str = "") -> str:
+        self._next += 1
+        return f"{prefix}{self._next:08x}"
+
+    def add(self, client: Client) -> None:
+        self.all[client.id] = client
+        self.total += 1
+
+    def remove(self, client: Client) -> None:
+        self.all.pop(client.id, None)

@@ -1,0 +1,100 @@
+"""The management node: a request message in, a reply message out, in the order of the requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from enmasse import log
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import AmqpValue, Message
+from services.broker.core.broker import Broker
+from services.broker.core.clients import Clients
+from services.broker.core.errors import BrokerError
+from services.broker.management.broker_operations import broker as broker_operations
+from services.broker.management.context import Context
+from services.broker.management.queue_operations import address as address_operations
+from services.broker.management.queue_operations import queue as queue_operations
+from services.broker.selector import SelectorError
+
+_log = log.get()
+_PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
+MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
+
+
+class ManagementNode:
+    def __init__(self, broker: Broker, clients: Clients) -> None:
+        self.broker = broker
+        self.context = Context(broker, clients)
+
+    def handle(self, payload: bytes, user: str) -> None:
+        """Answers one request to its reply-to (no reply-to: does it, answers nobody). Raises AmqpError where it is no message."""
+        request = Message.decode(payload)
+        properties = request.application_properties or {}
+        reply_to = request.reply_to or properties.get("JMSReplyTo")
+        self.context.user = user
+        succeeded, body = True, None
+        try:
+            body = self._call(properties, request.body)
+        except (BrokerError, SelectorError) as error:
+            succeeded, body = False, str(error)
+        except (AmqpError, ValueError, RecursionError) as error:
+            succeeded, body = False, f"AMQ229000: {error}"
+        if not isinstance(reply_to, str) or not reply_to:
+            return
+        for prefix in _PREFIXES:
+            reply_to = reply_to.removeprefix(prefix)
+        correlation = request.correlation_id if request.correlation_id is not None else request.message_id
+        reply = Message(
+            to=reply_to,
+            correlation_id=correlation,
+            application_properties={"_AMQ_OperationSucceeded": succeeded},
+            body=AmqpValue(None if body is None else json.dumps([body], separators=(",", ":"))),
+        )
+        self._send(reply_to, reply.encode())
+
+    def _send(self, reply_to: str, payload: bytes) -> None:
+        route = self.broker.route(reply_to, None)
+        if route is None or any(queue.count >= MAX_REPLIES for queue in route.targets):
+            _log.info("management.reply-dropped", broker=self.broker.name, address=reply_to)
+            return
+        self.broker.put(reply_to, payload, durable=False)
+
+    def _call(self, properties: dict[Any, Any], body: Any) -> Any:
+        resource = properties.get("_AMQ_ResourceName")
+        if not isinstance(resource, str):
+            raise BrokerError("AMQ229067: Cannot find resource with name " + str(resource))
+        operations, target = self._resource(resource)
+        attribute = properties.get("_AMQ_Attribute")
+        operation = properties.get("_AMQ_OperationName")
+        arguments = [] if target is None else [target]
+        if isinstance(operation, str):
+            parameters = _parameters(body)
+            return operations.find(operation, parameters)(self.context, *arguments, *parameters)
+        if isinstance(attribute, str):
+            return operations.getter(attribute)(self.context, *arguments)
+        raise BrokerError("AMQ229069: no operation: neither _AMQ_OperationName nor _AMQ_Attribute is given")
+
+    def _resource(self, resource: str) -> tuple[Any, Any]:
+        if resource == "broker":
+            return broker_operations, None
+        kind, _, name = resource.partition(".")
+        if kind == "queue" and name in self.broker.queues:
+            return queue_operations, self.broker.queues[name]
+        if kind == "address" and name in self.broker.addresses:
+            return address_operations, self.broker.addresses[name]
+        raise BrokerError(f"AMQ229067: Cannot find resource with name {resource}")
+
+
+def _parameters(body: Any) -> list[Any]:
+    value = body.value if isinstance(body, AmqpValue) else body
+    if value is None or value == "" or value == b"":
+        return []
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if not isinstance(value, str):
+        raise BrokerError("the parameters are to be a string with a JSON array")
+    parameters = json.loads(value)
+    if not isinstance(parameters, list):
+        raise BrokerError("the parameters are not a JSON array")
+    return parameters

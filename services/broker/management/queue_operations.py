@@ -1,0 +1,340 @@
+"""Operations of the resources `queue.<name>` and `address.<name>` (Artemis' QueueControl and AddressControl)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from services.broker.core import errors
+from services.broker.core.address import Address
+from services.broker.core.broker import Broker
+from services.broker.core.errors import BrokerError
+from services.broker.core.message import DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, split
+from services.broker.core.properties import property_lookup
+from services.broker.core.queue import Queue
+from services.broker.management import rows
+from services.broker.management.calls import Operations
+from services.broker.management.context import Context
+from services.broker.selector import SelectorError, compile_selector
+
+queue = Operations()
+address = Operations()
+op = queue.add
+MAX_LISTED = 200  # messages that one answer shows, as Artemis' management-browse-page-size
+
+
+def _getter(names: str, function: Callable[[Queue], Any]) -> None:
+    queue.add(names)(lambda c, q: function(q))
+
+
+_getter("getName", lambda q: q.name)
+_getter("getID", lambda q: q.id)
+_getter("getAddress", lambda q: q.address.name)
+_getter("getRoutingType", lambda q: q.routing_type)
+_getter("getFilter", lambda q: q.filter.text if q.filter else None)
+_getter("getUser", lambda q: q.user)
+_getter("getMessageCount countMessages", lambda q: q.count)
+_getter("getDurableMessageCount", lambda q: q.count if q.durable else 0)
+_getter("getPersistentSize", lambda q: q.bytes)
+_getter("getScheduledCount getDurableScheduledCount", lambda q: len(q.scheduled))
+_getter("getDeliveringCount", lambda q: q.delivering)
+_getter("getConsumerCount", lambda q: len(q.consumers))
+_getter("getMaxConsumers", lambda q: q.max_consumers)
+_getter("getMessagesAdded", lambda q: q.added)
+_getter("getMessagesAcknowledged getAcknowledgeAttempts", lambda q: q.acknowledged)
+_getter("getMessagesExpired", lambda q: q.expired)
+_getter("getMessagesKilled", lambda q: q.killed)
+_getter("isDurable", lambda q: q.durable)
+_getter("isTemporary", lambda q: q.temporary)
+_getter("isPaused", lambda q: q.paused)
+_getter("isPersistedPause", lambda q: q.paused and q.durable)
+_getter("isPurgeOnNoConsumers", lambda q: q.purge_on_no_consumers)
+_getter("isExclusive", lambda q: q.exclusive)
+_getter("isAutoDelete", lambda q: q.auto_delete)
+_getter("isAutoCreated", lambda q: q.auto_created)
+_getter("isLastValue isInternalQueue isGroupRebalance", lambda q: False)
+_getter("isEnabled", lambda q: True)
+_getter("getRingSize getGroupBuckets", lambda q: -1)
+_getter("getDeadLetterAddress", lambda q: q.address.settings.dead_letter_address)
+_getter("getExpiryAddress", lambda q: q.address.settings.expiry_address)
+
+
+# -- which messages ----------------------------------------------------------------------------------------------------
+def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[Message], bool]:
+    if not filter:
+        return lambda message: True
+    try:
+        selector = compile_selector(filter)
+    except SelectorError as error:
+        raise BrokerError(f"AMQ229020: Invalid filter: {filter}: {error}", "amqp:invalid-field") from None
+
+    def chosen(message: Message) -> bool:
+        payload = broker.load(message)
+        return payload is not None and selector.matches(property_lookup(payload, message, q))
+
+    return chosen
+
+
+def _remove(c: Context, q: Queue, chosen: Callable[[Message], bool], limit: int = -1) -> int:
+    taken = q.take(chosen, limit)
+    for message in taken:
+        q.finish(message)
+    c.broker.acknowledged_some()
+    c.broker.ask_commit(True)
+    return len(taken)
+
+
+@op("countMessages", "S")
+def count_messages(c: Context, q: Queue, filter: str | None) -> int:
+    if not filter:
+        return q.count
+    return sum(map(_chosen(c.broker, q, filter), q.messages()))
+
+
+@op("removeAllMessages purge")
+def remove_all(c: Context, q: Queue) -> int:
+    return _remove(c, q, lambda message: True)
+
+
+@op("removeMessages", "S")
+def remove_messages(c: Context, q: Queue, filter: str | None) -> int:
+    return _remove(c, q, _chosen(c.broker, q, filter))
+
+
+@op("removeMessages", "iS")
+def remove_messages_limited(c: Context, q: Queue, _batch: int, filter: str | None) -> int:
+    return _remove(c, q, _chosen(c.broker, q, filter))  # the number is that of messages a transaction, not a limit
+
+
+@op("removeMessage", "i")
+def remove_message(c: Context, q: Queue, id: int) -> bool:
+    return _remove(c, q, lambda message: message.id == id, 1) == 1
+
+
+def _move(c: Context, q: Queue, chosen: Callable[[Message], bool], target: str, limit: int = -1) -> int:
+    other = c.broker.queues.get(target)
+    if other is None:
+        raise errors.no_queue(target)
+    taken = q.take(chosen, limit)
+    for message in taken:
+        c.broker.move_copy(q, message, f"{other.address.name}::{other.name}", {})
+        q.finish(message)
+    c.broker.acknowledged_some()
+    return len(taken)
+
+
+@op("moveMessages", "Ss")
+def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> int:
+    return _move(c, q, _chosen(c.broker, q, filter), target)
+
+
+@op("moveMessages", "Ssb")
+def move_messages_3(c: Context, q: Queue, filter: str | None, target: str, _reject_duplicates: bool) -> int:
+    return _move(c, q, _chosen(c.broker, q, filter), target)
+
+
+@op("moveMessage", "is")
+def move_message(c: Context, q: Queue, id: int, target: str) -> bool:
+    return _move(c, q, lambda message: message.id == id, target, 1) == 1
+
+
+@op("sendMessagesToDeadLetterAddress", "S")
+def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> int:
+    taken = q.take(_chosen(c.broker, q, filter))
+    for message in taken:
+        c.broker.kill(q, message)
+    return len(taken)
+
+
+@op("sendMessageToDeadLetterAddress", "i")
+def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
+    taken = q.take(lambda message: message.id == id, 1)
+    for message in taken:
+        c.broker.kill(q, message)
+    return bool(taken)
+
+
+@op("expireMessages", "S")
+def expire_messages(c: Context, q: Queue, filter: str | None) -> int:
+    taken = q.take(_chosen(c.broker, q, filter))
+    for message in taken:
+        c.broker.expire(q, message)
+    return len(taken)
+
+
+@op("expireMessage", "i")
+def expire_message(c: Context, q: Queue, id: int) -> bool:
+    taken = q.take(lambda message: message.id == id, 1)
+    for message in taken:
+        c.broker.expire(q, message)
+    return bool(taken)
+
+
+@op("retryMessages")
+def retry_messages(c: Context, q: Queue) -> int:
+    """Dead letters go back to the queue their annotation names, where it still exists."""
+    count = 0
+    for message in q.take(lambda message: True):
+        payload = c.broker.load(message)
+        annotations = split(payload)[0].get(0x72) if payload is not None else None
+        name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
+        home = c.broker.queues.get(name) if isinstance(name, str) else None
+        if home is None:
+            q.give_back([message], failed=False)
+            continue
+        c.broker.move_copy(q, message, f"{home.address.name}::{home.name}", {})
+        q.finish(message)
+        count += 1
+    c.broker.acknowledged_some()
+    return count
+
+
+# -- looking at them ---------------------------------------------------------------------------------------------------
+def _message_json(broker: Broker, q: Queue, message: Message) -> dict[str, Any]:
+    payload = broker.load(message) or b""
+    fields = split(payload)[0].get(PROPERTIES)
+    properties = fields if isinstance(fields, list) else []
+    lookup = property_lookup(payload, message, q)
+    user_id = properties[0] if properties else None
+    return {
+        "messageID": message.id,
+        "userID": None if user_id is None else str(user_id),
+        "address": q.address.name,
+        "durable": bool(message.flags & DURABLE),
+        "expiration": message.expires,
+        "priority": message.flags >> PRIORITY_SHIFT,
+        "timestamp": lookup("AMQTimestamp") or 0,
+        "persistentSize": message.size,
+        "redelivered": q.attempts.get(message.id, 0) > 0,
+        "protocol": "AMQP",
+    }
+
+
+def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0) -> str:
+    chosen = _chosen(c.broker, q, filter)
+    found = islice((message for message in q.messages() if chosen(message)), skip, skip + MAX_LISTED)
+    return json.dumps([_message_json(c.broker, q, message) for message in found])
+
+
+@op("listMessagesAsJSON listMessages", "S")
+def list_messages(c: Context, q: Queue, filter: str | None) -> str:
+    return _listed(c, q, filter)
+
+
+@op("browse")
+def browse(c: Context, q: Queue) -> str:
+    return _listed(c, q, None)
+
+
+@op("browse", "ii")
+def browse_page(c: Context, q: Queue, page: int, page_size: int) -> str:
+    size = max(1, min(page_size, MAX_LISTED))
+    found = islice(q.messages(), max(0, page - 1) * size, max(1, page) * size)
+    return json.dumps([_message_json(c.broker, q, message) for message in found])
+
+
+@op("getFirstMessageAsJSON")
+def first_message(c: Context, q: Queue) -> str:
+    return json.dumps([_message_json(c.broker, q, message) for message in islice(q.messages(), 1)])
+
+
+@op("listConsumersAsJSON")
+def list_consumers(c: Context, q: Queue) -> str:
+    return json.dumps(
+        [
+            rows.consumer_json(client, consumer)
+            for client in c.clients.all.values()
+            for consumer in client.consumers.values()
+            if consumer.queue == q.name
+        ]
+    )
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+@op("pause")
+def pause(c: Context, q: Queue) -> None:
+    c.broker.pause_queue(q, True)
+
+
+@op("pause", "b")
+def pause_persistently(c: Context, q: Queue, _persist: bool) -> None:
+    c.broker.pause_queue(q, True)
+
+
+@op("resume")
+def resume(c: Context, q: Queue) -> None:
+    c.broker.pause_queue(q, False)
+
+
+@op("resetMessagesAdded")
+def reset_added(c: Context, q: Queue) -> None:
+    q.added = 0
+
+
+@op("resetMessagesAcknowledged")
+def reset_acknowledged(c: Context, q: Queue) -> None:
+    q.acknowledged = 0
+
+
+@op("resetMessagesExpired")
+def reset_expired(c: Context, q: Queue) -> None:
+    q.expired = 0
+
+
+@op("resetMessagesKilled")
+def reset_killed(c: Context, q: Queue) -> None:
+    q.killed = 0
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+def _address_getter(names: str, function: Callable[[Address], Any]) -> None:
+    address.add(names)(lambda c, a: function(a))
+
+
+_address_getter("getAddress getName", lambda a: a.name)
+_address_getter("getId", lambda a: a.id)
+_address_getter("getRoutingTypes", lambda a: sorted(a.routing_types))
+_address_getter("getRoutingTypesAsJSON", lambda a: json.dumps(sorted(a.routing_types)))
+_address_getter("getQueueNames getAllQueueNames getBindingNames", lambda a: list(a.queues))
+_address_getter("getQueueCount", lambda a: len(a.queues))
+_address_getter("getMessageCount getNumberOfMessages", lambda a: sum(q.count for q in a.queues.values()))
+_address_getter("getAddressSize", lambda a: a.size)
+_address_getter("getMaxSizeBytes", lambda a: a.settings.max_size_bytes)
+_address_getter("getRoutedMessageCount", lambda a: a.routed)
+_address_getter("getUnRoutedMessageCount", lambda a: a.unrouted)
+_address_getter("isPaging", lambda a: a.full and a.settings.full_policy == "PAGE")
+_address_getter("isPaused", lambda a: a.paused)
+_address_getter("isAutoCreated", lambda a: a.auto_created)
+_address_getter("isTemporary isInternal", lambda a: False)
+
+
+@address.add("pause")
+def pause_address(c: Context, a: Address) -> None:
+    a.paused = True
+    for q in list(a.queues.values()):
+        c.broker.pause_queue(q, True)
+
+
+@address.add("resume")
+def resume_address(c: Context, a: Address) -> None:
+    a.paused = False
+    for q in list(a.queues.values()):
+        c.broker.pause_queue(q, False)
+
+
+@address.add("block")
+def block_address(c: Context, a: Address) -> bool:
+    c.broker.block(a)
+    return True
+
+
+@address.add("unblock")
+def unblock_address(c: Context, a: Address) -> None:
+    c.broker.check_blocked()
+
+
+@address.add("purge")
+def purge_address(c: Context, a: Address) -> int:
+    return sum(_remove(c, q, lambda message: True) for q in list(a.queues.values()))
