@@ -1,6 +1,6 @@
 """A real Apache ActiveMQ Artemis from the Maven repository, configured so that the comparison is fair.
 
-The tarball is fetched once and kept under the user's cache folder. Fair means: default collector and both JIT compilers,
+The tarball is fetched once and kept under the user's cache folder. Fair means: default collector, both JIT compilers,
 AIO where libaio is there, journal-datasync on, and a journal buffer time-out of 100 µs (the default of a NIO journal,
 3.3 ms, makes one outstanding message ten times slower than Artemis can be).
 """

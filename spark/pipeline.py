@@ -1,7 +1,8 @@
 """The telemetry pipeline: readings of devices in, windowed maximum, minimum and mean per device out.
 
 A reading is a JSON body `{"device": str, "time": ISO 8601, "temperature": number}`; a result is `{"device", "start",
-"end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its end.
+"end", "maximum", "minimum", "mean", "readings"}`. A window's result is sent once, when the watermark has passed its
+end.
 
 `python -m spark.pipeline --url amqp://127.0.0.1:5672 --address telemetry --results results \
     --work DIR`

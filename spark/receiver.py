@@ -62,6 +62,8 @@ class Receiving(Handler):
         self.options, self.spool, self.seen = options, spool, seen
         self.link: Receiver | None = None
         self.waiting: list[int] = []
+        self.fresh: list[str] = []  # ids of records that are appended but not yet durable
+        self.scheduled = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.full = False
 
@@ -96,20 +98,23 @@ class Receiving(Handler):
         if message_id is None or message_id not in self.seen:
             if message_id is not None:
                 self.seen.add(message_id)
+                self.fresh.append(message_id)
             self.spool.append(payload, time.time_ns() // 1_000_000)
         if not settled:
             self.waiting.append(delivery_id)
-            if len(self.waiting) == 1:
-                asyncio.get_running_loop().call_soon(self.make_durable)
+        if not self.scheduled:
+            self.scheduled = True
+            asyncio.get_running_loop().call_soon(self.make_durable)
 
     def make_durable(self) -> None:
         """One fdatasync for all that has gathered, then accept it (never the other way round)."""
-        link, waiting = self.link, self.waiting
-        self.waiting = []
+        link, waiting, fresh = self.link, self.waiting, self.fresh
+        self.waiting, self.fresh, self.scheduled = [], [], False
         try:
             self.spool.sync()
         except OSError as error:
             # nothing was accepted: the sender has it all still, and delivers it again when we come back
+            self.seen.discard(fresh)
             self.finish(f"{self.spool.folder}: {error.strerror or error}")
             return
         if link is None:

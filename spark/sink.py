@@ -1,9 +1,9 @@
 """`writeStream.format("amqp")`: rows sent to an address; a batch is done once every message of it was accepted.
 
 Columns used where present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
-`correlation_id`, `application_properties`. A row without a `message_id` gets `<sink id>-<batch>-<partition>-<row>`: Spark
-repeats a batch after a failure with the same numbers, so a broker that knows duplicates by message-id stores each row
-once.
+`correlation_id`, `application_properties`. A row without a `message_id` gets `<sink id>-<batch>-<partition>-<row>`:
+Spark repeats a batch after a failure with the same numbers, so a broker that knows duplicates by message-id stores each
+row once.
 """
 
 from __future__ import annotations

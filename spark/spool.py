@@ -134,8 +134,11 @@ class SeenIds:
         if len(self._order) > SEEN_IDS:
             self._known.discard(self._order.popleft())
 
-    def listed(self) -> list[str]:
-        return list(self._order)
+    def discard(self, message_ids: Iterable[str]) -> None:
+        """Forget ids whose records did not become durable after all: their next copy is the first."""
+        gone = set(message_ids)
+        self._known -= gone
+        self._order = deque(one for one in self._order if one not in gone)
 
 
 class SpoolWriter:

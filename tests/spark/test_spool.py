@@ -1,0 +1,126 @@
+"""The spool against what it promises: what was synced is there, in order, once; what was not is not believed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spark import spool as spooling
+from spark.spool import Head, SeenIds, SpoolError, SpoolWriter, forget, read_spool, segments
+
+
+def bodies(folder: Path, start: int, end: int) -> list[bytes]:
+    return [record.message for record in read_spool(folder, start, end)]
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spooling, "SEGMENT_BYTES", 400)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(groups=st.lists(st.lists(st.binary(max_size=120), max_size=8), max_size=12), cut=st.integers(0, 200))
+def test_what_was_synced_comes_back_in_order(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[list[bytes]], cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder)
+    for group in groups:
+        for message in group:
+            writer.append(message, 1)
+        writer.sync()
+    writer.append(b"never synced", 1)
+    writer.close()
+    expected = [message for group in groups for message in group]
+    again = SpoolWriter(folder)
+    assert again.count == len(expected)
+    assert bodies(folder, 0, len(expected)) == expected
+    at = min(cut, len(expected))
+    assert bodies(folder, at, len(expected)) == expected[at:]
+    again.append(b"next", 2)
+    again.sync()
+    assert bodies(folder, len(expected), len(expected) + 1) == [b"next"]
+    again.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(torn=st.integers(1, 60), noise=st.binary(max_size=40))
+def test_a_torn_tail_is_cut_off(tmp_path_factory: pytest.TempPathFactory, torn: int, noise: bytes) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder)
+    for i in range(3):
+        writer.append(b"kept %d" % i, 1)
+    writer.sync()
+    writer.append(b"x" * 64, 1)
+    writer.sync()
+    writer.close()
+    _, last = segments(folder)[-1]
+    os.truncate(last, last.stat().st_size - torn)
+    with last.open("ab") as file:
+        file.write(b"\x00\x00\x00\x10" + noise)
+    again = SpoolWriter(folder)
+    assert again.count == 3
+    assert bodies(folder, 0, 3) == [b"kept 0", b"kept 1", b"kept 2"]
+    again.close()
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    code = f"from pathlib import Path; from spark.spool import SpoolWriter; SpoolWriter(Path({str(tmp_path)!r}))"
+    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "another receiver writes this spool" in second.stderr
+    writer.close()
+
+
+def test_a_missing_range_is_loud(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    writer.append(b"one", 1)
+    writer.sync()
+    with pytest.raises(SpoolError, match=r"record 1 of the range 0\.\.2"):
+        bodies(tmp_path, 0, 2)
+    writer.close()
+
+
+def test_commit_deletes_whole_segments_and_remembers_their_ids(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    for i in range(40):
+        writer.append(b"m" * 50, i)
+        writer.sync()
+    names = segments(tmp_path)
+    assert len(names) > 3
+    middle = names[2][0]
+    assert forget(tmp_path, middle, ["a", "b"]) == 2
+    assert segments(tmp_path)[0][0] == middle
+    assert len(bodies(tmp_path, middle, 40)) == 40 - middle
+    with pytest.raises(SpoolError):
+        bodies(tmp_path, 0, 40)
+    writer.close()
+    again = SpoolWriter(tmp_path)
+    assert again.remembered() == ["a", "b"]
+    assert again.count == 40
+    again.close()
+
+
+def test_the_head_is_seen_by_readers(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    head = Head(tmp_path, create=False)
+    assert head.get() == 0
+    writer.append(b"one", 1)
+    assert head.get() == 0
+    writer.sync()
+    assert head.get() == 1
+    writer.close()
+
+
+def test_seen_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spooling, "SEEN_IDS", 3)
+    seen = SeenIds(["a", "b", "c", "d"])
+    assert "a" not in seen and "d" in seen
+    seen.discard(["d"])
+    assert "d" not in seen and "c" in seen
