@@ -28,6 +28,10 @@ def addresses(count: int) -> dict[str, Any]:
     return {f"bench/a{i}": KINDS[i % 4] for i in range(count)}
 
 
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
+
+
 def memory(suite: Suite) -> int:
     """Unique memory (USS) of the supervisor and everything below it, in bytes."""
     assert suite.process is not None
@@ -40,8 +44,10 @@ def cold_start(rounds: int) -> None:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as suite:
             times.append(suite.up())
-    verdict = "reached" if statistics.median(times) < 3 else "MISSED"
-    print(f"cold start to ready: {summary(times, 2)} s   aim under 3 s: {verdict}", flush=True)
+    print(
+        f"cold start to ready: {summary(times, 2)} s   aim under 3 s: {verdict(statistics.median(times) < 3)}",
+        flush=True,
+    )
 
 
 def grow(count: int) -> None:
@@ -59,8 +65,8 @@ def grow(count: int) -> None:
         more = time.monotonic() - began
         line = f"{count:>6} addresses ready in {took:.1f} s ({count / took:,.0f} a second), {each / 1024:.1f} KiB each"
         if count == 10_000:
-            line += f"   aim 15 s: {'reached' if took <= 15 else 'MISSED'}, 25 KB: {'reached' if each <= 25_000 else 'MISSED'}"
-        print(f"{line}; one more in {more:.2f} s   aim 1 s: {'reached' if more <= 1 else 'MISSED'}", flush=True)
+            line += f"   aim 15 s: {verdict(took <= 15)}, 25 KB: {verdict(each <= 25_000)}"
+        print(f"{line}; one more in {more:.2f} s   aim 1 s: {verdict(more <= 1)}", flush=True)
 
 
 def recovery(rounds: int) -> None:
