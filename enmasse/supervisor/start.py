@@ -53,6 +53,8 @@ def run(
         ports = InternalPorts(data.run / "ports.json", avoid)
         suite = Suite(options, data, ports, command, make_feed, out, say)
         asyncio.run(suite.run(_http(listening)))
+    except OSError as error:
+        raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
     finally:
         data.close()
 

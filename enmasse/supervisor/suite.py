@@ -12,6 +12,7 @@ from typing import Any, Protocol, TextIO
 from enmasse.supervisor import desired, status
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import write_json
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import Options, Spec, fixed_services
@@ -19,6 +20,8 @@ from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder of wishes."""
+PATIENCE = 20.0
+"""Seconds after which a start that takes its time says what it waits for."""
 STOP_WITHIN = 12.0
 """Seconds for all children together, then they are killed."""
 STOP_ORDER = (("storage_controller", "ragent"), ("router",), ("broker",), ("configserv",))
@@ -100,10 +103,13 @@ class Suite:
         """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server and gives what closes it."""
         self._catch_signals()
         specs = fixed_services(self.options, self.data, self._ports)
-        for spec in specs:
-            self._fixed[spec.name] = self._child(spec)
-            self._fixed[spec.name].start()
-        tasks = [asyncio.create_task(self._follow_wishes()), asyncio.create_task(self._tell())]
+        self._fixed = {spec.name: self._child(spec) for spec in specs}
+        self._look_at_wishes()  # brokers of the last run start with the rest,
+        self._write_facts()  # and nobody reads what was true then
+        for child in self._fixed.values():
+            child.start()
+        followers = (self._follow_wishes(), self._tell(), self._tell_what_is_missing())
+        tasks = [asyncio.create_task(follower) for follower in followers]
         close_http: Callable[[], Awaitable[None]] | None = None
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
@@ -161,19 +167,27 @@ class Suite:
     async def _follow_wishes(self) -> None:
         """Keeps the processes wished for in the folder `desired` running, and no others of their kind."""
         while True:
-            mark = desired.look(self.data.desired)
-            if mark != self._seen:
-                try:
-                    wishes, problems = desired.read_wishes(self.data.desired, self._fixed)
-                except OSError as error:
-                    self._say_once(f"{self.data.desired}: {error.strerror}; nothing changes until it can be read")
-                else:
-                    self._seen = mark
-                    for problem in problems.values():
-                        self._say_once(problem)
-                    self._apply(wishes, keep=problems.keys())
+            self._look_at_wishes()
             unsettled = not self.is_ready or not all(c.ready for c in self._wished.values()) or self._leaving
             await asyncio.sleep(POLL_UNSETTLED if unsettled else POLL_SETTLED)
+
+    def _look_at_wishes(self) -> None:
+        mark = desired.look(self.data.desired)
+        if mark == self._seen:
+            return
+        try:
+            wishes, problems = desired.read_wishes(self.data.desired, self._fixed)
+            for problem in problems.values():
+                self._say_once(problem)
+            self._apply(wishes, keep=problems.keys())
+        except OSError as error:
+            self._say_once(
+                f"{error.filename or self.data.desired}: {error.strerror}; brokers stay as they are until then"
+            )
+        except StartError as error:
+            self._say_once(str(error))
+        else:
+            self._seen = mark
 
     def _apply(self, wishes: dict[str, desired.Wish], keep: Iterable[str]) -> None:
         specs = {name: self._broker_spec(wish) for name, wish in wishes.items() if name not in self._leaving}
@@ -249,6 +263,17 @@ class Suite:
                     if not address.get("ready"):
                         self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
                 self._print("EnMasse is ready")
+
+    async def _tell_what_is_missing(self) -> None:
+        """Somebody may be sitting there and wondering."""
+        await asyncio.sleep(PATIENCE)
+        if not self.is_ready:
+            current = self.status()
+            waiting = [f"{c['name']} ({c['detail'] or 'not ready'})" for c in current["components"] if not c["ready"]]
+            waiting += [f"address {a['name']} ({a['phase']})" for a in current["addresses"] if not a["ready"]]
+            more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
+            self._say(f"still waiting for {', '.join(waiting[:10])}{more}; logs are in {self.data.logs}")
+        await asyncio.Event().wait()  # like the others, ended by cancellation
 
     def _write_facts(self) -> None:
         pids = sorted(child.pid for child in self._children() if child.pid is not None)

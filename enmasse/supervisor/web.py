@@ -114,7 +114,7 @@ def _is_loopback(url: str) -> bool:
 async def _json(request: web.Request) -> dict[str, Any]:
     try:
         body = json.loads(await request.read())
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     return body if isinstance(body, dict) else {}
 

@@ -1,0 +1,60 @@
+"""Where `send`, `receive` and `bench` go: a server and an address on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from enmasse.cli.common import AMQP_PORT
+
+PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`address` at `host`:`port`; TLS with verification where `tls`."""
+
+    host: str
+    port: int
+    address: str
+    tls: bool = False
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{'amqps' if self.tls else 'amqp'}://{self.host}:{self.port}/{self.address}"
+
+
+def at_suite(address: str, offset: int) -> Target:
+    """An address of the suite on this machine."""
+    return Target("127.0.0.1", AMQP_PORT + offset, address)
+
+
+def parse(text: str, offset: int) -> Target:
+    """URL/address as Proton's examples take it: `[amqp[s]://][user:password@]host[:port]/address`, or an address alone.
+
+    Raises ValueError.
+    """
+    scheme, found, rest = text.partition("://")
+    if not found:
+        scheme, rest = "amqp", text
+        if "/" not in text:
+            return at_suite(text, offset)
+    if scheme not in PORTS:
+        raise ValueError(f"unknown scheme {scheme!r}; known are amqp and amqps")
+    server, slash, address = rest.partition("/")
+    if not slash or not address:
+        raise ValueError("there is no address in it: expected host:port/address")
+    parts = urlsplit(f"//{server}")
+    try:
+        port = parts.port or PORTS[scheme]
+    except ValueError:
+        raise ValueError("the port must be a number up to 65535") from None
+    return Target(
+        parts.hostname or "localhost",
+        port,
+        address,
+        scheme == "amqps",
+        unquote(parts.username) if parts.username else None,
+        unquote(parts.password) if parts.password else None,
+    )
