@@ -1,0 +1,6 @@
+"""The embedded router: behaves as Qpid Dispatch does, as far as clients, tools and the router agent depend on it."""
+
+VERSION = "0.1.0"
+PRODUCT = "qpid-dispatch-router"
+SIMULATES = "1.19.0"
+"""The version of Qpid Dispatch whose management and forwarding rules are followed."""

@@ -1,0 +1,145 @@
+"""One address of the router: who sends to it, who receives from it, and which receiver is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from services.router.links import InLink, OutLink
+
+MULTICAST = "multicast"
+CLOSEST = "closest"
+BALANCED = "balanced"
+UNAVAILABLE = "unavailable"
+
+
+class Address:
+    """`outs` are the local consumers, `ins` the local producers, `subscriber` the router's own consumer of messages.
+
+    `only` is the single consumer of an anycast address; with several, `choose` picks: `ring` is a round of those that
+    had the least outstanding when it was made, and is made anew when it is through.
+    `remotes` is where the routers of a mesh will be that have consumers of this address.
+    """
+
+    __slots__ = (
+        "at",
+        "egress",
+        "egress_containers",
+        "from_router",
+        "identity",
+        "ingress",
+        "ingress_containers",
+        "ins",
+        "key",
+        "only",
+        "outs",
+        "pins",
+        "priority",
+        "remotes",
+        "ring",
+        "subscriber",
+        "to_router",
+        "treatment",
+    )
+
+    def __init__(self, identity: int, key: str, treatment: str) -> None:
+        self.identity = identity
+        self.key = key
+        self.treatment = treatment
+        self.outs: list[OutLink] = []
+        self.ins: dict[InLink, None] = {}
+        self.only: OutLink | None = None
+        self.ring: Sequence[OutLink] = ()
+        self.at = 0
+        self.subscriber: Callable[[InLink | None, Any], None] | None = None
+        self.remotes: tuple[str, ...] = ()
+        self.pins = 0  # auto-links, live or not, that need this address to exist
+        self.priority = -1
+        # Deliveries of links that are gone; those of living links are counted by the links.
+        self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
+        self.to_router = self.from_router = 0
+
+    @property
+    def reachable(self) -> bool:
+        return bool(self.outs) or self.subscriber is not None
+
+    @property
+    def unused(self) -> bool:
+        return not (self.outs or self.ins or self.pins or self.subscriber)
+
+    def add_in(self, link: InLink) -> None:
+        self.ins[link] = None
+        if self.subscriber is not None:
+            link.link.on_delivery = link.forward_internal
+        else:
+            link.link.on_delivery = link.forward_multicast if self.treatment == MULTICAST else link.forward
+        if self.reachable:
+            link.open_gate()
+
+    def remove_in(self, link: InLink) -> None:
+        if link in self.ins:
+            del self.ins[link]
+            if link.connection.is_container:
+                self.ingress_containers += link.received
+            self.ingress += link.received
+
+    def add_out(self, link: OutLink) -> None:
+        self.outs.append(link)
+        self._changed()
+        if len(self.outs) == 1:
+            for producer in self.ins:
+                producer.open_gate()
+
+    def remove_out(self, link: OutLink) -> None:
+        if link not in self.outs:
+            return
+        self.outs.remove(link)
+        if link.connection.is_container:
+            self.egress_containers += link.sent
+        self.egress += link.sent
+        self._changed()
+        if not self.reachable:
+            for producer in self.ins:
+                producer.close_gate()
+
+    def _changed(self) -> None:
+        self.only = self.outs[0] if len(self.outs) == 1 else None
+        self.ring = ()
+        self.at = 0
+
+    def choose(self) -> OutLink | None:
+        """The consumer for the next delivery: one that can take it now, with the least outstanding, in turn on a tie."""
+        at = self.at
+        ring = self.ring
+        if at < len(ring):
+            self.at = at + 1
+            out = ring[at]
+            if out.sender.credit > 0:
+                return out
+        return self._new_round()
+
+    def _new_round(self) -> OutLink | None:
+        outs = self.outs
+        if len(outs) < 2:
+            return outs[0] if outs else None
+        ready = [out for out in outs if out.sender.credit > 0 and out.stream is None and not out.queue]
+        if not ready:  # nobody can take it: it will wait where the least waits
+            self.ring = ()
+            self.at = 0
+            return min(outs, key=_load)
+        if self.treatment == CLOSEST:
+            ring = ready
+        else:
+            loads = [out.sender.unsettled for out in ready]
+            least = min(loads)
+            # Nearly the least counts as the least when there is much under way, so that a round is worth its making.
+            least += least >> 3
+            ring = [out for out, load in zip(ready, loads, strict=True) if load <= least]
+        self.ring = ring
+        self.at = 1
+        return ring[0]
+
+
+def _load(out: OutLink) -> int:
+    return out.sender.unsettled + len(out.queue)

@@ -1,0 +1,214 @@
+"""Address text: its class, its hash key, and the tree of patterns that configured addresses and link routes form.
+
+Address syntax and matching are those of Qpid Dispatch 1.19: separators `.` and `/` are the same, `*` stands for exactly
+one token, `#` for any number of them, and at every token a literal beats `*`, which beats `#`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Generic, NamedTuple, TypeVar
+
+MOBILE = "M"
+LOCAL = "L"
+TOPOLOGICAL = "T"
+ROUTER = "R"
+AREA = "A"
+EDGE = "H"
+
+V = TypeVar("V")
+
+_SEPARATORS = re.compile(r"[./]")
+
+
+class ParsedAddress(NamedTuple):
+    """An address without its decoration: class letter and name (for class `R`, the router's id)."""
+
+    kind: str
+    name: str
+
+    def key(self, phase: str = "0") -> str:
+        """The hash key: `M0queue`, `M1queue`, `Ltemp.x`, `Rother` …"""
+        return f"M{phase}{self.name}" if self.kind == MOBILE else self.kind + self.name
+
+
+def strip(text: str) -> str:
+    """`text` without scheme, host, leading separator and one trailing separator."""
+    if text.startswith("amqp:") or text.startswith("amqps:"):
+        text = text[text.index(":") + 1 :]
+        if text.startswith("//"):
+            slash = text.find("/", 2)
+            text = "" if slash < 0 else text[slash + 1 :]
+    if text.startswith("/"):
+        text = text[1:]
+    if text.endswith((".", "/")):
+        text = text[:-1]
+    return text
+
+
+def parse(text: str, router_id: str) -> ParsedAddress:
+    """Class and name of an address as the router `router_id` sees it."""
+    text = strip(text)
+    if not text.startswith("_"):
+        return ParsedAddress(MOBILE, text)
+    if text.startswith("_local/"):
+        return ParsedAddress(LOCAL, text[7:])
+    if text.startswith("_topo/"):
+        area, _, rest = text[6:].partition("/")
+        if area == "all":
+            return ParsedAddress(TOPOLOGICAL, rest)
+        if area != "0":
+            return ParsedAddress(AREA, area)
+        router, _, name = rest.partition("/")
+        return ParsedAddress(LOCAL, name) if router == router_id else ParsedAddress(ROUTER, router)
+    if text.startswith("_edge/"):
+        return ParsedAddress(EDGE, text[6:].partition("/")[0])
+    return ParsedAddress(MOBILE, text)
+
+
+def tokens(text: str) -> list[str]:
+    """`text` cut at its separators; empty tokens at the ends do not count."""
+    return _SEPARATORS.split(text.strip("./"))
+
+
+def canonical(pattern: str) -> str:
+    """The one spelling of a pattern: `/` between tokens, `#/#` as `#`, `#/*` as `*/#`. Equal patterns match the same addresses.
+
+    Raises ValueError for a pattern without tokens.
+    """
+    parts = tokens(pattern)
+    if parts == [""]:
+        raise ValueError("no tokens")
+    for i in range(1, len(parts)):
+        j = i
+        while j and parts[j] == "*" and parts[j - 1] == "#":
+            parts[j - 1], parts[j] = "*", "#"
+            j -= 1
+    return "/".join(t for i, t in enumerate(parts) if not (t == "#" and i and parts[i - 1] == "#"))
+
+
+class _Node(Generic[V]):
+    __slots__ = ("children", "rest", "star", "tail", "value")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[V]] | None = None
+        self.star: _Node[V] | None = None
+        self.rest: _Node[V] | None = None  # what follows a '#' that is not the last token
+        self.tail: V | None = None  # the pattern that ends here with '#'
+        self.value: V | None = None  # the pattern that ends here
+
+    def empty(self) -> bool:
+        return not self.children and self.star is self.rest is self.tail is self.value is None
+
+
+class PatternTree(Generic[V]):
+    """Patterns (in canonical form) to values. Patterns without wildcards live in a dict, the rest in a trie of tokens."""
+
+    __slots__ = ("_exact", "_root", "_wild")
+
+    def __init__(self) -> None:
+        self._exact: dict[str, V] = {}
+        self._wild: dict[str, V] = {}
+        self._root: _Node[V] = _Node()
+
+    def __len__(self) -> int:
+        return len(self._exact) + len(self._wild)
+
+    def get(self, pattern: str) -> V | None:
+        """The value stored for exactly this pattern."""
+        value = self._exact.get(pattern)
+        return value if value is not None else self._wild.get(pattern)
+
+    def add(self, pattern: str, value: V) -> None:
+        """Store `value`; raises KeyError when the pattern is already there."""
+        if self.get(pattern) is not None:
+            raise KeyError(pattern)
+        parts = pattern.split("/")
+        if "*" not in parts and "#" not in parts:
+            self._exact[pattern] = value
+            return
+        self._wild[pattern] = value
+        node = self._root
+        for i, token in enumerate(parts):
+            if token == "#":
+                if i == len(parts) - 1:
+                    node.tail = value
+                    return
+                node.rest = node.rest or _Node()
+                node = node.rest
+            elif token == "*":
+                node.star = node.star or _Node()
+                node = node.star
+            else:
+                if node.children is None:
+                    node.children = {}
+                node = node.children.setdefault(token, _Node())
+        node.value = value
+
+    def remove(self, pattern: str) -> None:
+        """Forget a pattern; raises KeyError when it is not there."""
+        if pattern in self._exact:
+            del self._exact[pattern]
+            return
+        del self._wild[pattern]
+        self._prune(self._root, pattern.split("/"), 0)
+
+    def _prune(self, node: _Node[V], parts: list[str], at: int) -> None:
+        if at == len(parts):
+            node.value = None
+            return
+        token = parts[at]
+        if token == "#" and at == len(parts) - 1:
+            node.tail = None
+        elif token == "#":
+            if node.rest is not None:
+                self._prune(node.rest, parts, at + 1)
+                if node.rest.empty():
+                    node.rest = None
+        elif token == "*":
+            if node.star is not None:
+                self._prune(node.star, parts, at + 1)
+                if node.star.empty():
+                    node.star = None
+        elif node.children and token in node.children:
+            self._prune(node.children[token], parts, at + 1)
+            if node.children[token].empty():
+                del node.children[token]
+
+    def match(self, address: str) -> V | None:
+        """The value of the best pattern for an address (without decoration), or None."""
+        parts = _SEPARATORS.split(address.strip("./"))
+        if self._exact:
+            value = self._exact.get("/".join(parts))
+            if value is not None:
+                return value
+        if not self._wild:
+            return None
+        return self._walk(self._root, parts, 0, set())
+
+    def _walk(self, node: _Node[V], parts: list[str], at: int, dead: set[tuple[int, int]]) -> V | None:
+        """Depth first, literal before `*` before `#`; `dead` keeps a long hostile address from being tried twice anywhere."""
+        where = (id(node), at)
+        if where in dead:
+            return None
+        if at == len(parts):
+            if node.value is not None:
+                return node.value
+        else:
+            if node.children is not None and (child := node.children.get(parts[at])) is not None:
+                found = self._walk(child, parts, at + 1, dead)
+                if found is not None:
+                    return found
+            if node.star is not None:
+                found = self._walk(node.star, parts, at + 1, dead)
+                if found is not None:
+                    return found
+        if node.rest is not None:
+            for skip in range(at, len(parts) + 1):
+                found = self._walk(node.rest, parts, skip, dead)
+                if found is not None:
+                    return found
+        if node.tail is not None:
+            return node.tail
+        dead.add(where)
+        return None

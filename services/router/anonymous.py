@@ -1,0 +1,180 @@
+"""The anonymous relay: every delivery is routed by its `to`, of which nothing else is decoded (A.6.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import RELEASED, Error, Rejected
+from services.router.address import MULTICAST, Address
+from services.router.links import Copies, InLink
+
+if TYPE_CHECKING:
+    from enmasse.amqp.link import Receiver
+    from services.router.connections import RouterConnection
+
+CACHED = 1024
+"""Different `to` remembered per link."""
+
+_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+
+
+def _skip(data: bytes, at: int) -> int:
+    """Where the value at `at` ends. Raises IndexError or ValueError for what cannot be."""
+    code = data[at]
+    kind = code >> 4
+    width = _FIXED.get(kind)
+    if width is not None:
+        return at + 1 + width
+    if code == 0x00:
+        return _skip(data, _skip(data, at + 1))
+    if kind in (0xA, 0xC, 0xE):
+        return at + 2 + data[at + 1]
+    if kind in (0xB, 0xD, 0xF):
+        size = data[at + 1 : at + 5]
+        if len(size) < 4:
+            raise IndexError(at)
+        return at + 5 + int.from_bytes(size, "big")
+    raise ValueError(f"format code 0x{code:02x}")
+
+
+def find_to(data: bytes) -> bytes | None:
+    """The raw `to` of a message; None when it has none. Raises ValueError for what is not a message, IndexError when cut short."""
+    at = 0
+    end = len(data)
+    while at < end:
+        if data[at] != 0:
+            raise ValueError("a section must begin with a descriptor")
+        code = data[at + 1]
+        if code == 0x53:
+            section = data[at + 2]
+            value = at + 3
+        elif code == 0x80:
+            section = data[at + 9]
+            value = at + 10
+        else:
+            raise ValueError("a section must have a numeric descriptor")
+        if section > 0x73:
+            return None
+        if section == 0x73:
+            return _third_field(data, value)
+        at = _skip(data, value)
+    if at > end:
+        raise IndexError(at)
+    return None
+
+
+def _third_field(data: bytes, at: int) -> bytes | None:
+    code = data[at]
+    if code == 0x45:
+        return None
+    if code == 0xC0:
+        count = data[at + 2]
+        at += 3
+    elif code == 0xD0:
+        count = int.from_bytes(data[at + 5 : at + 9], "big")
+        at += 9
+    else:
+        raise ValueError("properties must be a list")
+    if count < 3:
+        return None
+    at = _skip(data, _skip(data, at))
+    code = data[at]
+    if code == 0x40:
+        return None
+    if code == 0xA1:
+        start, size = at + 2, data[at + 1]
+    elif code == 0xB1:
+        start, size = at + 5, int.from_bytes(data[at + 1 : at + 5], "big")
+    else:
+        raise ValueError("'to' must be a string")
+    if start + size > len(data):
+        raise IndexError(at)
+    return data[start : start + size]
+
+
+def rejected(condition: str, description: str) -> Rejected:
+    return Rejected(error=Error(condition=condition, description=description))
+
+
+NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
+NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
+UNAUTHORIZED = rejected("amqp:unauthorized-access", "the message's address is disallowed by local policy")
+
+
+class AnonymousInLink(InLink):
+    """The router's end of a sender without a target address. It always has credit (A.6.4)."""
+
+    __slots__ = ("_cache", "_generation")
+
+    def __init__(self, identity: int, connection: RouterConnection, link: Receiver) -> None:
+        super().__init__(identity, connection, link, None)
+        self._cache: dict[bytes, str] = {}
+        self._generation = -1
+        link.on_delivery = self.forward
+
+    def forward(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        try:
+            to = find_to(payload)
+        except (ValueError, IndexError):
+            self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
+        address = self.resolve(to)
+        if not isinstance(address, Address):
+            self.refuse(delivery_id, settled, address)
+            return
+        address.ingress += 1
+        if self.connection.is_container:
+            address.ingress_containers += 1
+        if address.subscriber is not None:
+            if settled:
+                self.presettled += 1
+            else:
+                self.settle(delivery_id)
+            address.subscriber(self, payload)
+        elif address.treatment == MULTICAST and len(address.outs) > 1:
+            if settled:
+                self.presettled += 1
+            token = None if settled else (Copies(self, delivery_id, len(address.outs)), 0)
+            for out in address.outs:
+                out.offer(payload, token, message_format)
+        else:
+            out = address.only or address.choose()
+            if out is None:
+                self.refuse(delivery_id, settled)
+            elif settled:
+                self.presettled += 1
+                out.offer(payload, None, message_format)
+            else:
+                out.offer(payload, (self, delivery_id), message_format)
+
+    def resolve(self, to: bytes | None) -> Any:
+        """The address for a raw `to`, or the state that refuses the message."""
+        if not to:
+            return NO_ADDRESS
+        router = self.connection.router
+        if self._generation != router.config_generation or len(self._cache) >= CACHED:
+            self._cache.clear()
+            self._generation = router.config_generation
+        key = self._cache.get(to)
+        if key is not None:
+            address = router.addresses.get(key)
+            if address is not None and not address.unused:
+                return address
+        try:
+            text = str(to, "utf-8")
+            rights = self.connection.rights
+            if rights is not None and not rights.may_send(text):
+                router.policy.links_denied += 1
+                return UNAUTHORIZED
+            address = router.address_for_message(text)
+        except AmqpError as error:
+            return rejected(error.condition, error.description)
+        except UnicodeDecodeError:
+            return NOT_A_MESSAGE
+        if address is None or not address.reachable:
+            return RELEASED
+        self._cache[to] = address.key
+        return address

@@ -1,0 +1,67 @@
+"""The process: settings in, sockets open, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.amqp.transport import Hub
+from enmasse.health import Health
+from services.router import config, metrics
+from services.router.config import Settings
+from services.router.management.agent import Agent
+from services.router.management.statics import static_tables
+from services.router.management.tables import ConfigTable, core_tables
+from services.router.sockets import Sockets
+
+
+class LoopClock:
+    """Time and timers of the running event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.time = loop.time
+        self._loop = loop
+
+    def call_soon(self, what: Callable[[], None]) -> Any:
+        return self._loop.call_soon(what)
+
+    def call_later(self, delay: float, what: Callable[[], None]) -> Any:
+        return self._loop.call_later(delay, what)
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Run the router until `stop`. Raises process.Fatal for a configuration that cannot be."""
+    loop = asyncio.get_running_loop()
+    values = config.router_settings(settings)
+    router = config.make_router(values, LoopClock(loop))
+    health = Health(settings.health, lambda: metrics.text(router))
+    hub = Hub(loop)
+    sockets = Sockets(router, hub)
+    core = core_tables(router, values)
+    statics = static_tables(sockets, router.policy)
+    Agent(router, [*core, *statics])
+    await health.start()
+    listeners = await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
+    for listener in listeners:
+        host = listener.body["host"] or "0.0.0.0"  # noqa: S104 - shown, not bound
+        health.endpoints[listener.name] = f"{host}:{listener.port}"
+    health.set(True, "")
+    # What is here stays: let the collector look at what comes after it only, and rarely.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    await stop.wait()
+    health.set(False, "stopping")
+    for connector in list(sockets.connectors):
+        connector.stop()
+    for open_listener in list(sockets.listeners):
+        await open_listener.close()
+    for connection in list(router.connections.values()):
+        connection.amqp.close()
+        connection.amqp.wake()
+    deadline = loop.time() + 2.0
+    while router.connections and loop.time() < deadline:
+        await asyncio.sleep(0.02)
+    await health.close()

@@ -1,0 +1,219 @@
+"""Auto-links: links the router makes itself to a route container, so that a broker's queue takes part in an address.
+
+Life of one on one connection: attaching → active (the peer echoed the address) or failed (it detached, `last_error` tells
+why; tried again after 2 s, then every 5 s while the connection lives). Without a connection it is inactive.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.performatives import Source, Target
+from services.router.links import InLink, OutLink
+from services.router.management.schema import BAD_REQUEST, ManagementError
+
+if TYPE_CHECKING:
+    from services.router.connections import RouterConnection
+    from services.router.core import Router
+
+FIRST_RETRY = 2.0
+RETRY = 5.0
+
+
+class AutoLink:
+    """A configured auto-link and its links, one for each matching connection."""
+
+    __slots__ = (
+        "address",
+        "connection",
+        "container_id",
+        "deleted",
+        "direction",
+        "external",
+        "identity",
+        "links",
+        "name",
+        "phase",
+    )
+
+    def __init__(self, identity: int, body: dict[str, Any]) -> None:
+        self.identity = identity
+        self.name: str = body["name"] or f"router.config.autoLink/{identity}"
+        self.address: str = body["address"]
+        self.direction: str = body["direction"]
+        if not self.address or not self.direction:
+            raise ManagementError(BAD_REQUEST, "address and direction fields are mandatory")
+        phase = body["phase"]
+        if phase is None:
+            phase = 1 if self.direction == "in" else 0
+        if not 0 <= phase <= 9:
+            raise ManagementError(BAD_REQUEST, "autoLink phase must be between 0 and 9")
+        if body["fallback"]:
+            raise ManagementError(BAD_REQUEST, "Fallback auto-links are not supported by this router")
+        self.phase: int = phase
+        self.connection: str | None = body["connection"]
+        self.container_id: str | None = body["containerId"]
+        if self.connection and self.container_id:
+            raise ManagementError(BAD_REQUEST, "Both connection and containerId cannot be specified. Specify only one")
+        self.external: str | None = body["externalAddress"]
+        self.links: tuple[LiveAutoLink, ...] = ()
+        self.deleted = False
+
+    @property
+    def status(self) -> str:
+        if self.deleted:
+            return "quiescing"
+        states = [link.status for link in self.links]
+        return next((s for s in ("active", "attaching", "failed") if s in states), "inactive")
+
+    @property
+    def last_error(self) -> str | None:
+        return next((link.error for link in self.links if link.error is not None), None)
+
+    @property
+    def link_ref(self) -> str | None:
+        return next((str(link.record.identity) for link in self.links if link.record is not None), None)
+
+
+class LiveAutoLink:
+    """An auto-link on one connection."""
+
+    __slots__ = ("autolink", "connection", "error", "record", "status", "tries")
+
+    def __init__(self, autolink: AutoLink, connection: RouterConnection) -> None:
+        self.autolink = autolink
+        self.connection = connection
+        self.record: InLink | OutLink | None = None
+        self.status = "attaching"
+        self.error: str | None = None
+        self.tries = 0
+
+    def attach(self) -> None:
+        """Make the link; called at first and for every new try."""
+        autolink = self.autolink
+        connection = self.connection
+        if autolink.deleted or connection.closed:
+            return
+        router = connection.router
+        self.status = "attaching"
+        name = "qdlink." + secrets.token_urlsafe(11)
+        peer_address = autolink.external or autolink.address
+        session = connection.session_for_links()
+        address = router.address_of_autolink(autolink)
+        if autolink.direction == "in":
+            receiver = session.attach_receiver(name, Source(address=peer_address), Target(), streaming=True)
+            self.record = InLink(router.next_identity(), connection, receiver, address)
+            receiver.context = self.record
+        else:
+            sender = session.attach_sender(name, Source(), Target(address=peer_address))
+            self.record = OutLink(router.next_identity(), connection, sender, address)
+            sender.context = self.record
+        self.record.auto = self
+        connection.links[self.record.identity] = self.record
+        session.connection.wake()
+
+    def attached(self) -> None:
+        """The peer answered; a null terminus means that a detach with the reason follows."""
+        record = self.record
+        if record is None:
+            return
+        if isinstance(record, InLink):
+            source = record.link.remote_source
+            if source is None or not source.address:
+                return
+            record.address.add_in(record)  # type: ignore[union-attr]
+        else:
+            target = record.link.remote_target
+            if target is None or not target.address:
+                return
+            record.address.add_out(record)
+            record.flow()
+        self.status = "active"
+        self.error = None
+        self.tries = 0
+
+    def detached(self, error: Any) -> None:
+        """The peer took the link away."""
+        self.record = None
+        if self.connection.closed or self.autolink.deleted:
+            return
+        self.status = "failed"
+        self.error = "" if error is None else str(error.description or error.condition)
+        delay = RETRY if self.tries else FIRST_RETRY
+        self.tries += 1
+        self.connection.router.clock.call_later(delay, self.attach)
+
+
+class AutoLinks:
+    """All configured auto-links, found by name, by identity and by the connection they want."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.by_name: dict[str, AutoLink] = {}
+        self.by_identity: dict[int, AutoLink] = {}
+        self._by_container: dict[str, dict[AutoLink, None]] = {}
+        self._by_connection: dict[str, dict[AutoLink, None]] = {}
+
+    def _bucket(self, autolink: AutoLink) -> tuple[dict[str, dict[AutoLink, None]], str] | None:
+        if autolink.container_id:
+            return self._by_container, autolink.container_id
+        if autolink.connection:
+            return self._by_connection, autolink.connection
+        return None
+
+    def add(self, autolink: AutoLink) -> None:
+        """Raises ManagementError 400 when the name is taken."""
+        if autolink.name in self.by_name:
+            raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
+        self.by_name[autolink.name] = autolink
+        self.by_identity[autolink.identity] = autolink
+        self.router.address_of_autolink(autolink).pins += 1
+        where = self._bucket(autolink)
+        if where is None:
+            return
+        where[0].setdefault(where[1], {})[autolink] = None
+        for connection in self.router.containers(autolink.container_id, autolink.connection):
+            self._activate(autolink, connection)
+
+    def remove(self, autolink: AutoLink) -> None:
+        del self.by_name[autolink.name]
+        del self.by_identity[autolink.identity]
+        autolink.deleted = True
+        where = self._bucket(autolink)
+        if where is not None:
+            bucket = where[0][where[1]]
+            del bucket[autolink]
+            if not bucket:
+                del where[0][where[1]]
+        for live in autolink.links:
+            live.connection.autolinks.pop(autolink, None)
+            if live.record is not None:
+                record, live.record = live.record, None
+                record.link.detach()
+                self.router.link_gone(record)
+                record.link.session.connection.wake()
+        autolink.links = ()
+        address = self.router.address_of_autolink(autolink)
+        address.pins -= 1
+        self.router.tidy(address)
+
+    def connection_opened(self, connection: RouterConnection) -> None:
+        """A route container is there: make the links it is wanted for."""
+        wanted = list(self._by_container.get(connection.container, ()))
+        if connection.name:
+            wanted += self._by_connection.get(connection.name, ())
+        for autolink in wanted:
+            self._activate(autolink, connection)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        for autolink, live in connection.autolinks.items():
+            live.record = None
+            autolink.links = tuple(other for other in autolink.links if other is not live)
+        connection.autolinks.clear()
+
+    def _activate(self, autolink: AutoLink, connection: RouterConnection) -> None:
+        live = LiveAutoLink(autolink, connection)
+        autolink.links += (live,)
+        connection.autolinks[autolink] = live
+        live.attach()

@@ -1,0 +1,82 @@
+"""The router's settings, and its static configuration: Dispatch's JSON list of `[type, attributes]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.process import Fatal
+from enmasse.settings import Settings as CommonSettings
+from services.router.core import Clock, Router
+from services.router.management.schema import ROUTER_CONFIG, EntityType, ManagementError, coerce, find_type
+from services.router.management.statics import ConnectorTable, EntityTable, ListenerTable
+from services.router.management.tables import ConfigTable
+
+
+class Settings(CommonSettings, frozen=True, kw_only=True):
+    """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`."""
+
+    entities: list[tuple[str, dict[str, Any]]]
+
+
+def entity_type(name: str) -> EntityType | None:
+    """The type for a name as the file may spell it: `listener`, `address`, `router.config.address`, or in full."""
+    return find_type(name)
+
+
+def router_settings(settings: Settings) -> dict[str, Any]:
+    """Attributes of the one `router` entity, with defaults. Raises Fatal."""
+    found = [(i, body) for i, (kind, body) in enumerate(settings.entities) if kind == "router"]
+    if len(found) > 1:
+        raise Fatal(f"entities[{found[1][0]}]: there is more than one router entity; leave one")
+    where, given = found[0] if found else (0, {})
+    values: dict[str, Any] = {a.name: a.default for a in ROUTER_CONFIG}
+    for key, value in given.items():
+        attribute = next((a for a in ROUTER_CONFIG if a.name == key), None)
+        if attribute is None:
+            raise Fatal(f"entities[{where}] (router): unknown attribute '{key}'")
+        try:
+            values[key] = coerce(attribute, value)
+        except ManagementError as error:
+            raise Fatal(f"entities[{where}] (router): {error}") from None
+    values["id"] = values["id"] or settings.name
+    if not values["id"] or any(c.isspace() or not c.isprintable() for c in values["id"]):
+        raise Fatal(f"entities[{where}] (router): id {values['id']!r} must not have white space or control characters")
+    return values
+
+
+def make_router(values: dict[str, Any], clock: Clock) -> Router:
+    router = Router(values["id"], clock, default=values["defaultDistribution"], mode=values["mode"])
+    router.allow_resumable = values["allowResumableLinkRoute"]
+    return router
+
+
+async def load(settings: Settings, config_tables: list[ConfigTable], static_tables: list[EntityTable]) -> list[Any]:
+    """Make the configured entities; what others refer to first, ports last. Returns the listeners. Raises Fatal."""
+    by_type = {table.type.name: table for table in (*static_tables, *config_tables)}
+    order = [*(t for t in static_tables if not isinstance(t, ListenerTable | ConnectorTable)), *config_tables]
+    order += [t for t in static_tables if isinstance(t, ConnectorTable)]
+    order += [t for t in static_tables if isinstance(t, ListenerTable)]
+    wanted: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for i, (kind_name, body) in enumerate(settings.entities):
+        if kind_name == "router":
+            continue
+        kind = entity_type(kind_name)
+        if kind is None or kind.name not in by_type:
+            known = ", ".join(sorted(t.type.short for t in by_type.values()))
+            raise Fatal(
+                f"entities[{i}]: unknown type '{kind_name}'; known are router, address, autoLink, linkRoute, {known}"
+            )
+        wanted.setdefault(kind.name, []).append((i, body))
+    listeners = []
+    for table in order:
+        for i, body in wanted.get(table.type.name, []):
+            try:
+                entity = table.add(body.get("name"), body)
+                if isinstance(table, ListenerTable):
+                    await entity.open()
+                    listeners.append(entity)
+                elif isinstance(table, ConnectorTable):
+                    entity.start()
+            except ManagementError as error:
+                raise Fatal(f"entities[{i}] ({table.type.short}): {error}") from None
+    return listeners

@@ -1,0 +1,89 @@
+"""A connection of the router: what it is for, who is at the other end, and the links it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from enmasse.amqp.connection import Connection
+    from enmasse.amqp.session import Session
+    from services.router.autolinks import AutoLink, LiveAutoLink
+    from services.router.core import Router
+    from services.router.linkroutes import RoutedHalf, RoutedLink
+    from services.router.links import InLink, OutLink
+    from services.router.policy import Rights
+
+NORMAL = "normal"
+ROUTE_CONTAINER = "route-container"
+DEFAULT_CAPACITY = 250
+LINKS_PER_SESSION = 1000
+
+
+class RouterConnection:
+    """`name` is that of the listener or connector it came through; `dir` is `in` for those we accepted, else `out`."""
+
+    def __init__(
+        self, router: Router, *, name: str | None, role: str, direction: str, host: str, capacity: int
+    ) -> None:
+        self.router = router
+        self.identity = router.next_identity()
+        self.name = name
+        self.role = role
+        self.dir = direction
+        self.host = host
+        self.link_capacity = capacity
+        self.container = ""
+        self.properties: dict[str, Any] = {}
+        self.opened_at: float | None = None
+        self.closed = False
+        self.tls: tuple[str, str] | None = None  # protocol, cipher
+        self.authenticated = False
+        self.mechanism: str | None = None  # of SASL
+        self.policy_vhost: str | None = None
+        self.rights: Rights | None = None  # None: everything is allowed
+        self.amqp: Connection
+        self.abort: Callable[[], None] | None = None  # drops the socket
+        self.on_opened: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
+        self.counted = False  # by the policy
+        self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
+        self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
+        self.autolinks: dict[AutoLink, LiveAutoLink] = {}
+        self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
+        self.routes_waiting: dict[tuple[str, str], list[Any]] = {}  # attaches that wait for such a name to be free
+        self.senders = 0
+        self.receivers = 0
+        self.last_traffic = 0
+        self._session: Session | None = None
+
+    @property
+    def is_container(self) -> bool:
+        return self.role == ROUTE_CONTAINER
+
+    def session_for_links(self) -> Session:
+        """A session of ours for auto-links and routed links; a new one when the last is full."""
+        session = self._session
+        if session is None or session.ended or len(session.links) >= min(session.handle_max, LINKS_PER_SESSION):
+            session = self._session = self.amqp.begin()
+        return session
+
+    def drop(self) -> None:
+        """End it as a broken wire would, without a close of AMQP (adminStatus deleted)."""
+        if self.abort is not None:
+            self.abort()
+
+    def routed_gone(self, half: RoutedHalf) -> None:
+        """A routed link is over on this side."""
+        self.links.pop(half.identity, None)
+        pair = half.pair
+        if pair.container is half:
+            key = (half.direction, half.name)
+            if self.routed.get(key) is pair:
+                del self.routed[key]
+            waiting = self.routes_waiting.pop(key, None)
+            if waiting and not self.closed:
+                retry = waiting.pop(0)
+                if waiting:
+                    self.routes_waiting[key] = waiting
+                retry()

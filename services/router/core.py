@@ -1,0 +1,283 @@
+"""The router's state: addresses, configured entities, connections; and how a message finds its way without a link.
+
+Free of sockets and clocks: time and timers come from a Clock, bytes are moved by the engine's connections.
+A mesh of several routers would add remote consumers to `Address.remotes`, an exchange of addresses between routers over
+`inter-router` connections, and the choice between local and remote consumers in `Address.choose`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from enmasse.amqp.errors import AmqpError
+from services.router.address import BALANCED, UNAVAILABLE, Address
+from services.router.addresses import MOBILE, parse
+from services.router.autolinks import AutoLink, AutoLinks
+from services.router.configured import AddressConfig, ConfiguredAddresses
+from services.router.linkroutes import LinkRoutes
+from services.router.links import InLink, OutLink
+from services.router.policy import Policy
+
+if TYPE_CHECKING:
+    from services.router.connections import RouterConnection
+    from services.router.links import Token
+
+NOT_FOUND = "amqp:not-found"
+MAX_REPLIES = 5000
+"""Answers that wait for one receiver without credit; beyond it the oldest are dropped."""
+_ALPHABET = string.ascii_letters + string.digits
+
+
+class Clock(Protocol):
+    """Time in seconds (monotonic) and timers."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, what: Callable[[], None]) -> Any: ...
+
+    def call_later(self, delay: float, what: Callable[[], None]) -> Any: ...
+
+
+class Totals:
+    """Counters of links that are gone."""
+
+    __slots__ = (
+        "accepted",
+        "dropped",
+        "egress",
+        "egress_containers",
+        "ingress",
+        "ingress_containers",
+        "modified",
+        "presettled",
+        "rejected",
+        "released",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    accepted: int
+    dropped: int
+    egress: int
+    egress_containers: int
+    ingress: int
+    ingress_containers: int
+    modified: int
+    presettled: int
+    rejected: int
+    released: int
+
+    def add(self, link: InLink | OutLink) -> None:
+        """Count a link: outcomes where deliveries come in, so that each delivery counts once."""
+        container = link.connection.is_container
+        if isinstance(link, InLink):
+            self.ingress += link.received
+            if container:
+                self.ingress_containers += link.received
+            self.presettled += link.presettled
+            self.accepted += link.accepted
+            self.rejected += link.rejected
+            self.released += link.released
+            self.modified += link.modified
+        else:
+            self.egress += link.sent
+            if container:
+                self.egress_containers += link.sent
+        self.dropped += link.dropped
+
+
+class Router:
+    """One router. `default` is the treatment of mobile addresses without configuration."""
+
+    def __init__(self, router_id: str, clock: Clock, *, default: str = BALANCED, mode: str = "interior") -> None:
+        self.id = router_id
+        self.clock = clock
+        self.now = clock.time
+        self.default = default
+        self.mode = mode
+        self.allow_resumable = True
+        self.started = clock.time()
+        self._identity = 0
+        self.config_generation = 0  # changes with the configured addresses
+        self.addresses: dict[str, Address] = {}
+        self.configured = ConfiguredAddresses()
+        self.connections: dict[int, RouterConnection] = {}
+        self.containers_by_id: dict[str, list[RouterConnection]] = {}
+        self.containers_by_name: dict[str, list[RouterConnection]] = {}
+        self.autolinks = AutoLinks(self)
+        self.link_routes = LinkRoutes(self)
+        self.policy = Policy()
+        self.gone = Totals()
+
+    def next_identity(self) -> int:
+        """Identities of core entities are decimal numbers from one counter; 1 is the router itself."""
+        self._identity += 1
+        return self._identity + 1
+
+    def random_name(self, prefix: str) -> str:
+        return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(15))
+
+    # Configuration
+
+    def add_address_config(self, config: AddressConfig) -> None:
+        """Raises ManagementError. Address objects that exist keep their treatment (A.3.5)."""
+        self.configured.add(config)
+        self.config_generation += 1
+
+    def remove_address_config(self, config: AddressConfig) -> None:
+        self.configured.remove(config)
+        self.config_generation += 1
+
+    # Addresses
+
+    def create_address(self, key: str, treatment: str, priority: int = -1) -> Address:
+        address = Address(self.next_identity(), key, treatment)
+        address.priority = priority
+        self.addresses[key] = address
+        return address
+
+    def tidy(self, address: Address) -> None:
+        """Forget an address that nobody uses."""
+        if address.unused and self.addresses.get(address.key) is address:
+            del self.addresses[address.key]
+
+    def subscribe(self, key: str, subscriber: Callable[[InLink | None, Any], None]) -> Address:
+        """Make the router itself the consumer of an address."""
+        address = self.addresses.get(key) or self.create_address(key, "closest")
+        address.subscriber = subscriber
+        return address
+
+    def address_for_link(self, text: str, *, incoming: bool, phase: int | None = None) -> Address:
+        """The address object for a link (A.4.4), made where it is missing. Raises AmqpError `amqp:not-found`."""
+        parsed = parse(text, self.id)
+        if parsed.kind != MOBILE:
+            key = parsed.key()
+            return self.addresses.get(key) or self.create_address(key, BALANCED)
+        config = self.configured.match(parsed.name)
+        if phase is None:
+            phase = 0 if config is None else config.ingress_phase if incoming else config.egress_phase
+        key = f"M{phase}{parsed.name}"
+        address = self.addresses.get(key)
+        treatment = self.default if config is None else config.treatment
+        if treatment == UNAVAILABLE and (address is None or not (address.pins or address.subscriber)):
+            raise AmqpError(NOT_FOUND, "Node not found")
+        if address is None:
+            address = self.create_address(key, treatment, -1 if config is None else config.priority)
+        return address
+
+    def address_for_message(self, text: str) -> Address | None:
+        """Where a message with `to` = text goes; None: nobody is there. Raises AmqpError for an unavailable address."""
+        parsed = parse(text, self.id)
+        if parsed.kind != MOBILE:
+            return self.addresses.get(parsed.key())
+        config = self.configured.match(parsed.name)
+        phase = 0 if config is None else config.ingress_phase
+        address = self.addresses.get(f"M{phase}{parsed.name}")
+        treatment = self.default if config is None else config.treatment
+        if treatment == UNAVAILABLE and (address is None or not (address.pins or address.subscriber)):
+            raise AmqpError(NOT_FOUND, "Deliveries cannot be sent to an unavailable address")
+        return address
+
+    def address_of_autolink(self, autolink: AutoLink) -> Address:
+        """Made where it is missing; what would be unavailable is balanced (A.7.6)."""
+        parsed = parse(autolink.address, self.id)
+        key = parsed.key(str(autolink.phase))
+        address = self.addresses.get(key)
+        if address is None:
+            config = self.configured.match(parsed.name)
+            treatment = self.default if config is None else config.treatment
+            if treatment == UNAVAILABLE:
+                treatment = BALANCED
+            address = self.create_address(key, treatment, -1 if config is None else config.priority)
+        return address
+
+    def deliver(self, to: str, payload: Any) -> bool:
+        """A message of the router's own, settled. False when there is nobody to take it."""
+        try:
+            address = self.address_for_message(to)
+        except AmqpError:
+            return False
+        out = None if address is None else address.only or address.choose()
+        if out is None or address is None:
+            return False
+        address.from_router += 1
+        if len(out.queue) >= MAX_REPLIES:
+            out.queue.popleft()
+            out.dropped += 1
+        out.queue.append((payload, None, 0))
+        out.flow()
+        out.sender.session.connection.wake()
+        return True
+
+    # Connections and links
+
+    def containers(self, container_id: str | None, name: str | None) -> Iterable[RouterConnection]:
+        """Open route-container connections to this container, or through this listener or connector."""
+        if container_id:
+            return self.containers_by_id.get(container_id, ())
+        return self.containers_by_name.get(name or "", ())
+
+    def totals(self) -> Totals:
+        """Counters over all links that are and were."""
+        total = Totals()
+        for name in Totals.__slots__:
+            setattr(total, name, getattr(self.gone, name))
+        for connection in self.connections.values():
+            for record in connection.links.values():
+                if isinstance(record, InLink | OutLink):
+                    total.add(record)
+        return total
+
+    def connection_opened(self, connection: RouterConnection) -> None:
+        """The peer's open is here."""
+        connection.opened_at = self.now()
+        if not connection.is_container:
+            return
+        self.containers_by_id.setdefault(connection.container, []).append(connection)
+        if connection.name:
+            self.containers_by_name.setdefault(connection.name, []).append(connection)
+        self.link_routes.connection_opened(connection)
+        self.autolinks.connection_opened(connection)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        """The connection is over; its links have been told already."""
+        connection.closed = True
+        self.connections.pop(connection.identity, None)
+        self.policy.connection_closed(connection)
+        if connection.is_container and connection.opened_at is not None:
+            for index, key in (
+                (self.containers_by_id, connection.container),
+                (self.containers_by_name, connection.name),
+            ):
+                if key and connection in index.get(key, ()):
+                    index[key].remove(connection)
+                    if not index[key]:
+                        del index[key]
+            self.link_routes.connection_closed(connection)
+            self.autolinks.connection_closed(connection)
+        for record in list(connection.links.values()):
+            if isinstance(record, InLink | OutLink):
+                self.link_gone(record)
+        connection.links.clear()
+        connection.waiting.clear()
+
+    def link_gone(self, record: InLink | OutLink, unsettled: list[Token] | None = None) -> None:
+        """A link is over, for whatever reason: settle what it leaves behind and forget it."""
+        connection = record.connection
+        if connection.links.pop(record.identity, None) is None:
+            return
+        self.gone.add(record)
+        address = record.address
+        if isinstance(record, InLink):
+            connection.senders -= record.auto is None
+            record.gone()
+        else:
+            connection.receivers -= record.auto is None
+            record.gone(unsettled or [])
+        if address is not None:
+            self.tidy(address)

@@ -1,0 +1,312 @@
+"""What the engine tells of connections and links, and what the router does about it (A.4, A.5, A.8)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.delivery import Partial
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import Coordinator
+from enmasse.amqp.sasl import SaslServer
+from enmasse.amqp.session import Session
+from services.router.addresses import parse
+from services.router.anonymous import AnonymousInLink
+from services.router.connections import RouterConnection
+from services.router.core import Router
+from services.router.linkroutes import RoutedHalf, RoutedLink, survives
+from services.router.links import FAILED, InLink, OutLink
+from services.router.streaming import on_partial
+
+SND_SETTLED = 1
+FIRST = 0
+NO_TRANSACTIONS = "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be configured to use transactions."
+
+
+class RouterHandler(Handler):
+    """One for all connections; a connection's context is its RouterConnection, a link's its record."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+
+    # Connections
+
+    def on_open(self, c: Connection) -> None:
+        connection: RouterConnection = c.context
+        remote = c.remote_open
+        assert remote is not None
+        connection.container = remote.container_id
+        connection.properties = dict(remote.properties or {})
+        if isinstance(c.sasl, SaslServer):
+            connection.mechanism = c.sasl.mechanism
+            connection.authenticated = c.sasl.mechanism not in (None, "ANONYMOUS")
+        if connection.dir == "in":
+            try:
+                host = connection.host.rpartition(":")[0]
+                self.router.policy.open_connection(connection, remote.hostname or "", c.user or "", host)
+            except AmqpError as error:
+                c.close(error)
+                return
+        self.router.connections[connection.identity] = connection
+        # Links of ours must not overtake our own open.
+        self.router.clock.call_soon(lambda: self._opened(connection))
+
+    def _opened(self, connection: RouterConnection) -> None:
+        if not connection.closed:
+            if connection.on_opened is not None:
+                connection.on_opened()
+            self.router.connection_opened(connection)
+            connection.amqp.wake()
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        connection: RouterConnection = c.context
+        if not connection.closed:
+            self.router.connection_closed(connection)
+            if connection.counted:
+                self.router.policy.socket_closed()
+            if connection.on_closed is not None:
+                connection.on_closed()
+
+    def on_end(self, s: Session, error: AmqpError | None) -> None:
+        """Its links have been told."""
+
+    # Attaches of peers
+
+    def on_attach(self, link: Link) -> None:
+        try:
+            self._attach(link)
+        except AmqpError as error:
+            link.refuse(error)
+
+    def _attach(self, link: Link) -> None:
+        connection: RouterConnection = link.session.connection.context
+        if connection.role == "inter-router":
+            raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
+        incoming = isinstance(link, Receiver)
+        terminus = link.remote_target if incoming else link.remote_source
+        coordinator = isinstance(terminus, Coordinator)
+        if coordinator:
+            text: str | None = "$coordinator"
+        else:
+            text = None if terminus is None else terminus.address or None
+        dynamic = not coordinator and terminus is not None and bool(terminus.dynamic)
+        if connection.rights is not None and not coordinator:
+            try:
+                connection.rights.check_attach(connection, incoming=incoming, address=text, dynamic=dynamic)
+            except AmqpError:
+                self.router.policy.links_denied += 1
+                raise
+        if text is not None and self._routed(connection, link, "in" if incoming else "out", text):
+            return
+        if coordinator:
+            raise AmqpError("amqp:precondition-failed", NO_TRANSACTIONS)
+        if isinstance(link, Receiver):
+            self._attach_in(connection, link, text, dynamic)
+        else:
+            assert isinstance(link, Sender)
+            self._attach_out(connection, link, text, dynamic)
+
+    def _attach_in(self, connection: RouterConnection, link: Receiver, text: str | None, dynamic: bool) -> None:
+        """A peer that sends."""
+        router = self.router
+        target = link.remote_target
+        record: InLink
+        if dynamic:
+            text = "amqp:/" + router.random_name("_$temp.")
+            target = copy.copy(target)
+            target.address = text
+            address = router.create_address("M0" + text[6:], "balanced")
+            record = InLink(router.next_identity(), connection, link, address)
+        elif text is None:
+            record = AnonymousInLink(router.next_identity(), connection, link)
+        else:
+            address = router.address_for_link(text, incoming=True, phase=_waypoint_phase(target, incoming=True))
+            record = InLink(router.next_identity(), connection, link, address)
+        link.context = record
+        link.streaming = True
+        link.max_message_size = 0
+        connection.links[record.identity] = record
+        connection.senders += 1
+        limit = 0 if connection.rights is None else connection.rights.max_message_size
+        fields: dict[str, Any] = {"rcv_settle_mode": FIRST}
+        if limit or self.router.policy.max_message_size:
+            fields["max_message_size"] = limit or self.router.policy.max_message_size
+        link.accept(link.remote_source, target, **fields)
+        if record.address is None:
+            record.open_gate()
+        else:
+            record.address.add_in(record)
+
+    def _attach_out(self, connection: RouterConnection, link: Sender, text: str | None, dynamic: bool) -> None:
+        """A peer that receives."""
+        router = self.router
+        source = link.remote_source
+        if dynamic:
+            name = router.random_name("temp.")
+            source = copy.copy(source)
+            source.address = f"amqp:/_topo/0/{router.id}/{name}"
+            address = router.create_address("L" + name, "balanced")
+        elif text is None:
+            raise AmqpError("amqp:not-found", "Node not found")
+        else:
+            address = router.address_for_link(text, incoming=False, phase=_waypoint_phase(source, incoming=False))
+        if source is not None and source.filter:
+            source = copy.copy(source)
+            source.filter = {}  # has no effect here: not to be taken for granted
+        record = OutLink(router.next_identity(), connection, link, address)
+        if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
+            record.presettle = True
+            record.direct = False
+        link.context = record
+        connection.links[record.identity] = record
+        connection.receivers += 1
+        link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
+        address.add_out(record)
+
+    def _routed(self, connection: RouterConnection, link: Link, direction: str, text: str) -> bool:
+        """Pass the attach on where a link route covers its address."""
+        router = self.router
+        parsed = parse(text, router.id)
+        found = router.link_routes.find(direction, parsed.name) if parsed.kind == "M" else None
+        if found is None:
+            return False
+        route, container = found
+        terminus = link.remote_target if direction == "in" else link.remote_source
+        durable = not isinstance(terminus, Coordinator) and survives(terminus)
+        if durable and not router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
+            raise AmqpError("qd:link-expiration", "Requested link expiration not allowed")
+        name = f"{link.name}@{connection.container}"
+        pair = RoutedLink(name, "M0" + parsed.name, durable)
+        if isinstance(link, Receiver):
+            link.streaming = True
+            link.max_message_size = 0
+        client = RoutedHalf(router.next_identity(), connection, link, pair)
+        pair.client = client
+        self._join(pair, route, container, terminus)
+        return True
+
+    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
+        """Make the link to the container; wait where one of its name is still there, and take its place."""
+        client = pair.client
+        if not client.open:
+            return
+        if container.closed:
+            client.open = False
+            client.link.refuse(AmqpError("qd:no-route-to-dest", "No route to the destination node"))
+            client.connection.routed_gone(client)
+            return
+        link = client.link
+        sending = isinstance(link, Receiver)  # the client sends, so we send to the container
+        key = ("out" if sending else "in", pair.name)
+        present = container.routed.get(key)
+        if present is not None:
+            container.routes_waiting.setdefault(key, []).append(lambda: self._join(pair, route, container, terminus))
+            if present.client.open:
+                present.client.open = False
+                present.client.link.detach(AmqpError("amqp:link:stolen", "attached again elsewhere"))
+                present.client.link.session.connection.wake()
+                present.client.connection.routed_gone(present.client)
+            if present.container.open:
+                present.container.open = False
+                present.container.link.detach(None, closed=not present.survives)
+            container.amqp.wake()
+            return
+        source, target = link.remote_source, link.remote_target
+        if not isinstance(terminus, Coordinator) and (route.add_prefix or route.del_prefix):
+            terminus = copy.copy(terminus)
+            terminus.address = route.external(terminus.address)
+            source, target = (source, terminus) if sending else (terminus, target)
+        session = container.session_for_links()
+        other: Sender | Receiver
+        if sending:
+            other = session.attach_sender(pair.name, source, target)
+        else:
+            other = session.attach_receiver(pair.name, source, target, streaming=True)
+        half = RoutedHalf(self.router.next_identity(), container, other, pair)
+        container.routed[key] = pair
+        pair.join(client, half)
+        container.amqp.wake()
+
+    # Links
+
+    def on_attached(self, link: Link) -> None:
+        record = link.context
+        if isinstance(record, RoutedHalf):
+            record.pair.attached()
+        elif record is not None and record.auto is not None:
+            record.auto.attached()
+
+    def on_flow(self, link: Sender) -> None:
+        record = link.context
+        if isinstance(record, OutLink):
+            record.flow()
+        elif isinstance(record, RoutedHalf) and hasattr(record.pair, "ingress"):
+            record.pair.flow()
+
+    def on_writable(self, c: Connection) -> None:
+        connection: RouterConnection = c.context
+        for waiting in list(connection.waiting):
+            waiting.flow()
+        super().on_writable(c)
+
+    def on_drained(self, link: Receiver) -> None:
+        record = link.context
+        if isinstance(record, RoutedHalf):
+            record.pair.drained()
+        elif record is not None:
+            record.drained()
+
+    def on_partial(self, link: Receiver, delivery: Partial) -> None:
+        record = link.context
+        on_partial(record.pair if isinstance(record, RoutedHalf) else record, delivery)
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        record = link.context
+        if record is None:
+            return
+        if state is None and (link.detached or getattr(record, "closing", False)):
+            state = FAILED  # it was on its way when the link was lost (A.6.9)
+        if isinstance(record, RoutedHalf):
+            record.pair.outcomes(tokens, state, settled)
+        else:
+            record.outcomes(tokens, state, settled)
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        record = link.context
+        if isinstance(record, RoutedHalf):
+            record.pair.sender_settled(delivery_ids)
+        elif record is not None:
+            record.sender_settled(delivery_ids)
+
+    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
+        record = link.context
+        link.context = None
+        if record is None:
+            return
+        connection = link.session.connection
+        if isinstance(record, RoutedHalf):
+            lost = link.session.ended or connection.closed
+            if hasattr(record.pair, "container"):
+                record.pair.detached(record, error, closed, lost)
+            else:
+                record.open = False
+                record.connection.routed_gone(record)
+            return
+        auto = record.auto
+        self.router.link_gone(record)
+        if auto is not None:
+            auto.detached(error)
+
+
+def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
+    """The phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus asks for (A.4.4)."""
+    for capability in (terminus.capabilities or ()) if terminus is not None else ():
+        if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
+            digits = capability[12:]
+            n = int(digits) if digits.isdigit() else 1
+            return min(n if incoming else n - 1, 9)
+    return None

@@ -1,0 +1,378 @@
+"""Link routes: which attaches of clients are passed on to a route container, and the routed links themselves.
+
+A routed link is two engine links, one towards the client, one towards the container, and the router between them keeps
+nothing but their pairing: termini, credit, drain, deliveries with their tags, outcomes, detaches pass from end to end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Receiver, Sender
+from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
+from services.router import addresses
+from services.router.configured import read_pattern
+from services.router.management.schema import BAD_REQUEST, ManagementError
+
+if TYPE_CHECKING:
+    from enmasse.amqp.delivery import Outgoing, Partial
+    from services.router.connections import RouterConnection
+    from services.router.core import Router
+    from services.router.links import Token
+
+ROUTED_LINK_LOST = "qd:routed-link-lost"
+NO_ROUTE = "qd:no-route-to-dest"
+
+
+class LinkRoute:
+    """A configured link route; `connections` are the route containers it can use now."""
+
+    __slots__ = (
+        "add_prefix",
+        "connection",
+        "connections",
+        "container_id",
+        "del_prefix",
+        "direction",
+        "identity",
+        "name",
+        "pattern",
+        "prefix",
+        "shown",
+    )
+
+    def __init__(self, identity: int, body: dict[str, Any]) -> None:
+        self.identity = identity
+        self.name: str = body["name"] or f"router.config.linkRoute/{identity}"
+        self.direction: str | None = body["direction"]
+        if self.direction not in ("in", "out"):
+            raise ManagementError(BAD_REQUEST, "Invalid value for 'direction'")
+        self.prefix, self.shown, self.pattern = read_pattern(body)
+        self.connection: str | None = body["connection"]
+        self.container_id: str | None = body["containerId"]
+        if self.connection and self.container_id:
+            raise ManagementError(BAD_REQUEST, "Both connection and containerId cannot be specified. Specify only one")
+        self.add_prefix: str | None = body["addExternalPrefix"]
+        self.del_prefix: str | None = body["delExternalPrefix"]
+        self.connections: tuple[RouterConnection, ...] = ()
+
+    def external(self, address: str) -> str:
+        """The address as the container knows it."""
+        if self.del_prefix and address.startswith(self.del_prefix):
+            address = address[len(self.del_prefix) :]
+        return self.add_prefix + address if self.add_prefix else address
+
+
+class _Pattern:
+    """The link routes of one direction that share a pattern: they are used in turn."""
+
+    __slots__ = ("routes", "turn")
+
+    def __init__(self) -> None:
+        self.routes: list[LinkRoute] = []
+        self.turn = 0
+
+
+class LinkRoutes:
+    """All configured link routes: by name, by identity, by container, and one tree of patterns per direction."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.by_name: dict[str, LinkRoute] = {}
+        self.by_identity: dict[int, LinkRoute] = {}
+        self._by_container: dict[str, dict[LinkRoute, None]] = {}
+        self._by_connection: dict[str, dict[LinkRoute, None]] = {}
+        self._trees: dict[str, addresses.PatternTree[_Pattern]] = {
+            "in": addresses.PatternTree(),
+            "out": addresses.PatternTree(),
+        }
+
+    def add(self, route: LinkRoute) -> None:
+        """Raises ManagementError 400 when the name is taken."""
+        if route.name in self.by_name:
+            raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
+        self.by_name[route.name] = route
+        self.by_identity[route.identity] = route
+        tree = self._trees[route.direction or "in"]
+        pattern = tree.get(route.pattern)
+        if pattern is None:
+            pattern = _Pattern()
+            tree.add(route.pattern, pattern)
+        pattern.routes.append(route)
+        if route.container_id:
+            self._by_container.setdefault(route.container_id, {})[route] = None
+        elif route.connection:
+            self._by_connection.setdefault(route.connection, {})[route] = None
+        else:
+            return
+        route.connections = tuple(self.router.containers(route.container_id, route.connection))
+
+    def remove(self, route: LinkRoute) -> None:
+        """Links that are routed stay."""
+        del self.by_name[route.name]
+        del self.by_identity[route.identity]
+        tree = self._trees[route.direction or "in"]
+        pattern = tree.get(route.pattern)
+        if pattern is not None:
+            pattern.routes.remove(route)
+            if not pattern.routes:
+                tree.remove(route.pattern)
+        for index, key in ((self._by_container, route.container_id), (self._by_connection, route.connection)):
+            if key and key in index and route in index[key]:
+                del index[key][route]
+                if not index[key]:
+                    del index[key]
+
+    def connection_opened(self, connection: RouterConnection) -> None:
+        for route in self._wanted(connection):
+            route.connections += (connection,)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        for route in self._wanted(connection):
+            route.connections = tuple(other for other in route.connections if other is not connection)
+
+    def _wanted(self, connection: RouterConnection) -> list[LinkRoute]:
+        wanted = list(self._by_container.get(connection.container, ()))
+        if connection.name:
+            wanted += self._by_connection.get(connection.name, ())
+        return wanted
+
+    def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
+        """Route and container for an attach, in turn; None when no route covers the address.
+
+        Raises AmqpError `qd:no-route-to-dest` when one does and no container is there.
+        """
+        pattern = self._trees[direction].match(address)
+        if pattern is None:
+            return None
+        choices = [(route, connection) for route in pattern.routes for connection in route.connections]
+        if not choices:
+            raise AmqpError(NO_ROUTE, "No route to the destination node")
+        pattern.turn += 1
+        return choices[pattern.turn % len(choices)]
+
+
+class RoutedHalf:
+    """One of the two links of a routed link; what the engine tells of it is passed to the pair."""
+
+    __slots__ = ("connection", "identity", "link", "name", "open", "pair")
+
+    def __init__(self, identity: int, connection: RouterConnection, link: Sender | Receiver, pair: RoutedLink) -> None:
+        self.identity = identity
+        self.connection = connection
+        self.link = link
+        self.name = link.name
+        self.pair = pair
+        self.open = True
+        connection.links[identity] = self
+        link.context = self
+
+    @property
+    def direction(self) -> str:
+        return "in" if isinstance(self.link, Receiver) else "out"
+
+
+class RoutedLink:
+    """The pair. `ingress` is where deliveries come in, `egress` where they go out; one is the client's, one the container's."""
+
+    __slots__ = (
+        "accepted",
+        "client",
+        "container",
+        "egress",
+        "ingress",
+        "modified",
+        "name",
+        "owning",
+        "presettled",
+        "queue",
+        "rejected",
+        "released",
+        "second",
+        "settle",
+        "stream",
+        "survives",
+        "two_phase",
+        "update",
+    )
+
+    def __init__(self, name: str, owning: str, survives: bool) -> None:
+        self.name = name
+        self.owning = owning
+        self.survives = survives
+        self.client: RoutedHalf
+        self.container: RoutedHalf
+        self.ingress: Receiver
+        self.egress: Sender
+        self.settle: Any = None
+        self.update: Any = None
+        self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
+        self.second: dict[int, Token] | None = None
+        self.stream: Any = None
+        self.two_phase = False
+        self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
+
+    def join(self, client: RoutedHalf, container: RoutedHalf) -> None:
+        """Both links exist: from now on deliveries, credit and outcomes pass."""
+        self.client = client
+        self.container = container
+        first, second = client.link, container.link
+        self.ingress, self.egress = (first, second) if isinstance(first, Receiver) else (second, first)  # type: ignore[assignment]
+        self.ingress.credit_window = 0
+        self.ingress.on_delivery = self.deliver
+        self.settle = self.ingress.session.settle
+        self.update = self.ingress.session.update
+
+    # Deliveries
+
+    def deliver(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        egress = self.egress
+        if self.queue or self.stream is not None or egress.credit <= 0:
+            self.queue.append((payload, delivery_id, settled, tag, message_format))
+            self.peer_of(self.ingress).connection.waiting.add(self)
+        else:
+            self._put(payload, delivery_id, settled, tag, message_format)
+
+    def _put(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
+        if not isinstance(payload, bytes):
+            payload.start(self, None if settled else (self, delivery_id))
+        elif settled:
+            self.presettled += 1
+            self.egress.send(payload, None, settled=True, tag=tag, message_format=message_format)
+        else:
+            self.egress.send(payload, (self, delivery_id), tag=tag, message_format=message_format)
+
+    def deliver_stream(self, stream: Any) -> None:
+        """A delivery that comes in pieces."""
+        partial = stream.partial
+        self.deliver(self.ingress, partial.delivery_id, partial.settled, stream, partial.tag, partial.message_format)  # type: ignore[arg-type]
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        return self.egress.begin(token, settled=token is None, tag=partial.tag, message_format=partial.message_format)
+
+    def stream_sent(self, token: Token | None) -> None:
+        self.presettled += token is None
+
+    def flow(self) -> None:
+        """The receiving end granted credit or asks for a drain: the sending end is told the same."""
+        egress, ingress, queue = self.egress, self.ingress, self.queue
+        if self.stream is not None:
+            self.stream.resume(self)
+        while queue and self.stream is None and egress.credit > 0:
+            self._put(*queue.popleft())
+        if not queue:
+            self.peer_of(ingress).connection.waiting.discard(self)
+        more = egress.granted - ingress.credit - len(queue) - (self.stream is not None)
+        if more > 0:
+            ingress.grant(more)
+        if egress.drain:
+            if ingress.credit > 0:
+                ingress.drain_credit()
+            elif not queue and self.stream is None:
+                egress.drained()
+        ingress.session.connection.wake()
+
+    def drained(self) -> None:
+        """The sending end has used up or given back its credit."""
+        if self.egress.drain and not self.queue and self.stream is None:
+            self.egress.drained()
+            self.egress.session.connection.wake()
+
+    def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
+        if not settled:
+            self.two_phase = True
+            if self.second is None:
+                self.second = {}
+            for token in tokens:
+                self.second[token[1]] = token
+                self.update(token[1], state)
+            return
+        if state is ACCEPTED:
+            self.accepted += len(tokens)
+        else:
+            self._count(state, len(tokens))
+        settle = self.settle
+        for _, delivery_id in tokens:
+            settle(delivery_id, state)
+        if self.second:
+            for _, delivery_id in tokens:
+                self.second.pop(delivery_id, None)
+
+    def _count(self, state: Any, n: int) -> None:
+        kind = type(state)
+        if kind is Released:
+            self.released += n
+        elif kind is Modified:
+            self.modified += n
+        elif kind is Rejected:
+            self.rejected += n
+        elif kind is Accepted:
+            self.accepted += n
+
+    def sender_settled(self, delivery_ids: list[int]) -> None:
+        """The sending end settled: so does the router towards the receiving end."""
+        if self.second:
+            tokens = [self.second.pop(d) for d in delivery_ids if d in self.second]
+            if tokens:
+                self.egress.settle(tokens)
+                self.egress.session.connection.wake()
+
+    # Life
+
+    def peer_of(self, link: Any) -> RoutedHalf:
+        """The half on the other side of `link`."""
+        return self.container if self.client.link is link else self.client
+
+    def attached(self) -> None:
+        """The container answered: the client gets its termini. Null termini stand for a refusal; its detach follows."""
+        link = self.container.link
+        refused = link.remote_target is None if isinstance(link, Sender) else link.remote_source is None
+        if refused:
+            return
+        self.client.link.accept(link.remote_source, link.remote_target)
+        self.client.link.session.connection.wake()
+        self.flow()
+
+    def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
+        """One end is gone: the other hears why. `lost`: it went with its connection, and a durable terminus is kept."""
+        half.open = False
+        other = self.client if half is self.container else self.container
+        half.connection.routed_gone(half)
+        other.connection.waiting.discard(self)
+        if not other.open:
+            return
+        other.open = False
+        if lost:
+            error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")
+            closed = not self.survives
+        link = other.link
+        if other is self.client and not link.attached:
+            link.refuse(error or AmqpError("amqp:not-found", "Node not found"))
+        else:
+            link.detach(error, closed=closed)
+        link.session.connection.wake()
+
+    # Source (for streams)
+
+    def count(self, state: Any) -> None:
+        self._count(state, 1)
+
+    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        if self.second is None:
+            self.second = {}
+        self.second[delivery_id] = token
+
+    def forget(self, delivery_id: int) -> None:
+        if self.second:
+            self.second.pop(delivery_id, None)
+
+
+def survives(terminus: Any) -> bool:
+    """Does this terminus outlive its link when the connection is lost (durable subscriptions)?"""
+    if terminus is None:
+        return False
+    return terminus.expiry_policy == "never" or bool(getattr(terminus, "timeout", 0)) or bool(terminus.durable)

@@ -1,0 +1,456 @@
+"""The router's ends of links: where deliveries come in (InLink), where they go out (OutLink), and what lies between.
+
+A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it towards
+whoever sent it, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps the books.
+Sources are InLink, the copies of a multicast, a routed link. Nothing else is made per message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Rejected, Released
+
+if TYPE_CHECKING:
+    from enmasse.amqp.delivery import Outgoing, Partial
+    from enmasse.amqp.link import Receiver, Sender
+    from services.router.address import Address
+    from services.router.connections import RouterConnection
+
+FAILED = Modified(delivery_failed=True)
+"""The state of deliveries that were on the wire when their receiver went away."""
+
+
+class Source(Protocol):
+    """Where a delivery came from; see the module's text."""
+
+    settle: Callable[..., None]
+    update: Callable[[int, Any], None]
+
+    def count(self, state: Any) -> None: ...
+
+    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None: ...
+
+    def forget(self, delivery_id: int) -> None: ...
+
+
+Token = tuple[Source, int]
+Held = tuple[Any, Token | None, int]
+"""A delivery that waits for credit: payload (bytes, or a Stream), token (None: settled already), message format."""
+
+
+def _gone(delivery_id: int, state: Any = None) -> None:
+    """Settles towards a sender that is no longer there."""
+
+
+class InLink:
+    """Deliveries come in here: the router's end of a client's sender, or of an auto-link with direction `in`."""
+
+    __slots__ = (
+        "address",
+        "auto",
+        "capacity",
+        "connection",
+        "draining",
+        "dropped",
+        "identity",
+        "link",
+        "modified",
+        "name",
+        "presettled",
+        "rejected",
+        "released",
+        "second",
+        "settle",
+        "update",
+        "zero_since",
+        "zero_total",
+    )
+    direction = "in"
+
+    def __init__(self, identity: int, connection: RouterConnection, link: Receiver, address: Address | None) -> None:
+        self.identity = identity
+        self.connection = connection
+        self.link = link
+        self.name = link.name
+        self.address = address
+        self.capacity = connection.link_capacity
+        self.auto: Any = None
+        self.draining = False
+        self.settle: Callable[..., None] = link.session.settle
+        self.update: Callable[[int, Any], None] = link.session.update
+        self.second: dict[int, tuple[Sender, Token]] | None = None
+        self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
+        self.zero_since: float | None = connection.router.now()
+        self.zero_total = 0.0
+
+    # Credit: only while a destination exists (A.6.1-6.3)
+
+    def open_gate(self) -> None:
+        if self.zero_since is not None:
+            self.zero_total += self.connection.router.now() - self.zero_since
+            self.zero_since = None
+        if not self.draining:
+            self.link.credit_window = self.capacity
+
+    def close_gate(self) -> None:
+        if self.zero_since is None:
+            self.zero_since = self.connection.router.now()
+        self.link.credit_window = 0
+        if self.link.credit > 0 and not self.draining:
+            self.draining = True
+            self.link.drain_credit()
+
+    def drained(self) -> None:
+        self.draining = False
+        if self.zero_since is None:
+            self.link.credit_window = self.capacity
+
+    # Deliveries
+
+    def forward(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """Anycast: to the one consumer there is, or the one that has the least to do. The hot path."""
+        address = self.address
+        out = address.only or address.choose()  # type: ignore[union-attr]
+        if out is None:
+            self.refuse(delivery_id, settled)
+        elif settled:
+            self.presettled += 1
+            out.offer(payload, None, message_format)
+        elif out.direct and not message_format and (sender := out.sender).credit > 0:
+            sender.send(payload, (self, delivery_id))
+        else:
+            out.offer(payload, (self, delivery_id), message_format)
+
+    def forward_multicast(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """To every consumer; the sender hears one outcome when the last of them has answered."""
+        outs = self.address.outs  # type: ignore[union-attr]
+        if not outs:
+            self.refuse(delivery_id, settled)
+        elif settled:
+            self.presettled += 1
+            for out in outs:
+                out.offer(payload, None, message_format)
+        else:
+            token = (Copies(self, delivery_id, len(outs)), 0)
+            for out in outs:
+                out.offer(payload, token, message_format)
+
+    def forward_internal(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """To the router itself: accepted once taken."""
+        if settled:
+            self.presettled += 1
+        else:
+            self.settle(delivery_id)
+        self.address.subscriber(self, payload)  # type: ignore[union-attr,misc]
+
+    def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
+        """There is no destination: released (or `state`), or dropped when nobody waits for the outcome."""
+        if settled:
+            self.presettled += 1
+            self.dropped += 1
+        else:
+            self.settle(delivery_id, state)
+            self.count(state)
+
+    # Source
+
+    def count(self, state: Any) -> None:
+        kind = type(state)
+        if kind is Released:
+            self.released += 1
+        elif kind is Modified:
+            self.modified += 1
+        elif kind is Rejected:
+            self.rejected += 1
+
+    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        """The receiver told a state and has not settled: the sender's settlement will be passed on to it."""
+        if self.second is None:
+            self.second = {}
+        self.second[delivery_id] = (sender, token)
+
+    def sender_settled(self, delivery_ids: list[int]) -> None:
+        """The sender settled first: pass it on where the receiver waits for it."""
+        if self.second:
+            for delivery_id in delivery_ids:
+                waiting = self.second.pop(delivery_id, None)
+                if waiting is not None:
+                    waiting[0].settle([waiting[1]])
+
+    def forget(self, delivery_id: int) -> None:
+        """The receiver has settled after all."""
+        if self.second:
+            self.second.pop(delivery_id, None)
+
+    # Life
+
+    @property
+    def received(self) -> int:
+        """Deliveries so far."""
+        return self.link.deliveries
+
+    def gone(self) -> None:
+        """The link is no more: what it sent and is still on its way stays on its way, outcomes are dropped."""
+        self.settle = _gone
+        self.update = _gone
+        self.second = None
+        if self.address is not None:
+            self.address.remove_in(self)
+
+    # Rows of router.link
+
+    @property
+    def unsettled(self) -> int:
+        return self.link.unsettled
+
+    @property
+    def accepted(self) -> int:
+        other = self.presettled + self.rejected + self.released + self.modified
+        return max(0, self.link.deliveries - self.link.unsettled - other)
+
+    @property
+    def undelivered(self) -> int:
+        return self.link.queued
+
+    @property
+    def credit(self) -> int:
+        return self.link.credit
+
+    @property
+    def zero_credit_seconds(self) -> int:
+        running = 0.0 if self.zero_since is None else self.connection.router.now() - self.zero_since
+        return int(self.zero_total + running)
+
+
+class OutLink:
+    """Deliveries go out here: the router's end of a client's receiver, or of an auto-link with direction `out`.
+
+    What cannot be sent for want of credit waits in `queue`; it is bounded by the credit the router gave to the senders.
+    `direct`: nothing waits, nothing is half sent, and the receiver settles: a delivery may go straight to the wire.
+    """
+
+    __slots__ = (
+        "accepted",
+        "address",
+        "auto",
+        "capacity",
+        "connection",
+        "direct",
+        "dropped",
+        "identity",
+        "modified",
+        "name",
+        "presettle",
+        "presettled",
+        "queue",
+        "rejected",
+        "released",
+        "sender",
+        "stream",
+        "two_phase",
+    )
+    direction = "out"
+
+    def __init__(self, identity: int, connection: RouterConnection, sender: Sender, address: Address) -> None:
+        self.identity = identity
+        self.connection = connection
+        self.sender = sender
+        self.name = sender.name
+        self.address = address
+        self.capacity = connection.link_capacity
+        self.auto: Any = None
+        self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
+        self.direct = True
+        self.queue: deque[Held] = deque()
+        self.stream: Any = None
+        self.two_phase = False  # this receiver tells states before it settles
+        self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
+
+    @property
+    def link(self) -> Sender:
+        return self.sender
+
+    def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
+        """Send now or keep until there is credit. `token` None: settled already, and dropped when too many wait."""
+        if self.stream is None and not self.queue and self.sender.credit > 0:
+            self._put(payload, token, message_format)
+            return
+        if token is None and len(self.queue) >= self.capacity:
+            self._drop_settled()
+        self.queue.append((payload, token, message_format))
+        self.direct = False
+        self.connection.waiting.add(self)
+
+    def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            payload.start(self, token)
+        elif token is None:
+            self.presettled += 1
+            self.sender.send(payload, None, settled=True, message_format=message_format)
+        elif self.presettle:
+            self.presettled += 1
+            self.sender.send(payload, None, settled=True, message_format=message_format)
+            token[0].settle(token[1])
+        else:
+            self.sender.send(payload, token, message_format=message_format)
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        """Start a delivery that goes out in pieces."""
+        settled = token is None or self.presettle
+        return self.sender.begin(None if settled else token, settled=settled, message_format=partial.message_format)
+
+    def stream_sent(self, token: Token | None) -> None:
+        """A streamed delivery is on its way completely."""
+        if token is None:
+            self.presettled += 1
+        elif self.presettle:
+            self.presettled += 1
+            token[0].settle(token[1])
+
+    def _drop_settled(self) -> None:
+        """The oldest delivery nobody waits for gives way to a newer one (A.6.2: those are not held back by credit)."""
+        for i, (_, token, _) in enumerate(self.queue):
+            if token is None:
+                del self.queue[i]
+                self.dropped += 1
+                return
+
+    def flow(self) -> None:
+        """Credit came, or a stream ended: send what waits; answer a drain once nothing more can be sent."""
+        sender = self.sender
+        queue = self.queue
+        if self.stream is not None:
+            self.stream.resume(self)
+        while queue and self.stream is None and sender.credit > 0:
+            payload, token, message_format = queue.popleft()
+            self._put(payload, token, message_format)
+        if not queue:
+            self.connection.waiting.discard(self)
+            self.direct = self.stream is None and not self.presettle
+        if sender.drain and self.stream is None and not queue:
+            sender.drained()
+
+    def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
+        """The receiver told `state` of these deliveries: pass it to their senders."""
+        if settled:
+            if state is ACCEPTED and not self.two_phase:
+                self.accepted += len(tokens)
+                for source, delivery_id in tokens:
+                    source.settle(delivery_id)
+                return
+            self._count(state, len(tokens))
+            for source, delivery_id in tokens:
+                source.settle(delivery_id, state)
+                source.count(state)
+                if self.two_phase:
+                    source.forget(delivery_id)
+        else:
+            self.two_phase = True
+            sender = self.sender
+            for token in tokens:
+                source, delivery_id = token
+                source.awaits(delivery_id, sender, token)
+                source.update(delivery_id, state)
+
+    def _count(self, state: Any, n: int) -> None:
+        kind = type(state)
+        if kind is Released:
+            self.released += n
+        elif kind is Modified:
+            self.modified += n
+        elif kind is Rejected:
+            self.rejected += n
+        elif kind is Accepted:
+            self.accepted += n
+
+    @property
+    def sent(self) -> int:
+        return self.sender.deliveries
+
+    def gone(self, unsettled: list[Token]) -> None:
+        """The receiver is no more: what it had is modified, what still waited here is released (A.6.9)."""
+        self.address.remove_out(self)
+        self.connection.waiting.discard(self)
+        self.direct = False
+        if self.stream is not None:
+            self.stream.lost(self)
+            self.stream = None
+        waiting = self.queue
+        self.queue = deque()
+        for token in unsettled:
+            if token is not None:
+                token[0].settle(token[1], FAILED)
+                token[0].count(FAILED)
+        for payload, held, _ in waiting:
+            if held is None:
+                self.dropped += 1
+            else:
+                held[0].settle(held[1], RELEASED)
+                held[0].count(RELEASED)
+            if not isinstance(payload, bytes | bytearray | memoryview):
+                payload.lost(self)
+
+    # Rows of router.link
+
+    @property
+    def unsettled(self) -> int:
+        return self.sender.unsettled
+
+    @property
+    def undelivered(self) -> int:
+        return len(self.queue)
+
+    @property
+    def credit(self) -> int:
+        return self.sender.credit
+
+    zero_credit_seconds = 0
+
+
+_RANK = {Rejected: 3, Accepted: 2, Modified: 1, Released: 0}
+
+
+class Copies:
+    """The copies of one multicast delivery; the sender gets the highest of rejected, accepted, modified, released."""
+
+    __slots__ = ("delivery_id", "left", "source", "state")
+
+    def __init__(self, source: Source, delivery_id: int, copies: int) -> None:
+        self.source = source
+        self.delivery_id = delivery_id
+        self.left = copies
+        self.state: Any = None
+
+    def settle(self, delivery_id: int, state: Any = ACCEPTED) -> None:
+        best = self.state
+        if best is None or _RANK.get(type(state), -1) > _RANK.get(type(best), -1):
+            self.state = state
+        self.left -= 1
+        if not self.left:
+            state = self.state
+            self.source.settle(self.delivery_id, state)
+            if state is not ACCEPTED:
+                self.source.count(state)
+
+    def update(self, delivery_id: int, state: Any) -> None:
+        """A state without settlement: the copy is settled for the receiver, whose state counts."""
+        if type(state) in _RANK:
+            self.settle(delivery_id, state)
+
+    def count(self, state: Any) -> None:
+        """Counted once, when the last copy is done."""
+
+    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        sender.settle([token])
+
+    def forget(self, delivery_id: int) -> None:
+        """Nothing is kept per copy."""

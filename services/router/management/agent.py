@@ -1,0 +1,308 @@
+"""The management node `$management`: takes requests, finds the table, answers. Every request with a reply-to is answered.
+
+The protocol is AMQP management as Qpid Dispatch speaks it (A.1): operation, type, name and identity in the application
+properties, attributes in the body, status in the application properties of the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from enmasse import log
+from enmasse.amqp.encoder import encode, encode_string
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message, Sections
+from enmasse.amqp.sections import encode_properties
+from enmasse.amqp.types import Int
+from services.router.management import nodes
+from services.router.management.schema import (
+    BAD_REQUEST,
+    CREATED,
+    INTERNAL,
+    MANAGEMENT,
+    NO_CONTENT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    STATUS_TEXT,
+    EntityType,
+    ManagementError,
+    find_type,
+)
+
+if TYPE_CHECKING:
+    from services.router.core import Router
+    from services.router.links import InLink
+    from services.router.management.tables import Table
+
+_log = log.get()
+ROWS_PER_TURN = 200
+"""Rows of a QUERY that are made before others have their turn."""
+_NO_MAP = b"\x00\x53\x77\xc1\x01\x00"
+_NULL_BODY = b"\x00\x53\x77\x40"
+
+
+class Request:
+    """One request, taken apart. `source` is the link it came on (its connection is who asks)."""
+
+    __slots__ = ("body", "correlation_id", "identity", "name", "operation", "reply_to", "source", "type", "values")
+
+    def __init__(self, source: InLink | None, payload: bytes) -> None:
+        sections = Sections(payload)
+        properties = sections.properties
+        self.source = source
+        self.reply_to: str | None = properties.reply_to
+        self.correlation_id: Any = properties.correlation_id
+        if self.correlation_id is None:
+            self.correlation_id = properties.message_id
+        self.values: dict[str, Any] = sections.application_properties
+        kind = self.values.get("entityType") or self.values.get("type")
+        self.type: str | None = str(kind) if kind is not None else None
+        operation = self.values.get("operation")
+        self.operation: str | None = str(operation).upper().replace("_", "-") if operation is not None else None
+        name, identity = self.values.get("name"), self.values.get("identity")
+        self.name: str | None = str(name) if name is not None else None
+        self.identity: str | None = str(identity) if identity is not None else None
+        _, body = sections.body()
+        self.body: Any = body[0] if body else None
+
+
+class Agent:
+    """Answers management requests from the tables."""
+
+    def __init__(self, router: Router, tables: Sequence[Table]) -> None:
+        self.router = router
+        self.tables = {table.type.name: table for table in tables}
+        for key in ("M0$management", "L$management"):
+            router.subscribe(key, self.take)
+
+    def take(self, source: InLink | None, payload: bytes) -> None:
+        """A message to `$management`."""
+        try:
+            request = Request(source, bytes(payload))
+        except AmqpError as error:
+            _log.info("management request cannot be decoded", reason=str(error))
+            return
+        if request.reply_to is None:
+            return
+        try:
+            self._answer(request)
+        except ManagementError as error:
+            self._refuse(request, error)
+        except Exception as error:
+            _log.exception("management request failed", operation=request.operation, type=request.type)
+            self._refuse(request, ManagementError(INTERNAL, f"{type(error).__name__}: {error}"))
+
+    def _answer(self, request: Request) -> None:
+        operation = request.operation
+        if operation is None:
+            raise ManagementError(BAD_REQUEST, "No 'operation' property")
+        if operation == "QUERY":
+            self._query(request)
+        elif operation == "CREATE":
+            table = self._table(request)
+
+            def created(entity: Any) -> None:
+                self._reply(request, CREATED, table.show(entity))
+
+            self._allowed(table, operation)
+            if table.create_slowly is not None:
+                table.create_slowly(request, created, lambda error: self._refuse(request, error))
+            else:
+                created(table.create(request))
+        elif operation in ("READ", "UPDATE", "DELETE"):
+            self._on_entity(request, operation)
+        else:
+            self._on_node(request, operation)
+
+    def _on_entity(self, request: Request, operation: str) -> None:
+        """READ, UPDATE and DELETE of one entity."""
+        of_node = request.type in (None, MANAGEMENT, "management")
+        if of_node and request.identity in (None, "self") and request.name in (None, "self"):
+            if operation != "READ":
+                raise ManagementError(NOT_IMPLEMENTED, f"Operation '{operation}' not implemented for '{MANAGEMENT}'")
+            self._reply(request, OK, {"name": "self", "identity": "self", "type": MANAGEMENT})
+            return
+        table: Table
+        if of_node:
+            table, entity = self._find_anywhere(request)
+        else:
+            table = self._table(request)
+            self._allowed(table, operation)
+            entity = table.find(request)
+        if operation == "READ":
+            self._reply(request, OK, table.show(entity))
+        elif operation == "UPDATE":
+            self._allowed(table, operation)
+            self._reply(request, OK, table.update(request, entity))
+        else:
+            self._allowed(table, operation)
+
+            def deleted() -> None:
+                self._send(request, NO_CONTENT, _NO_MAP)
+
+            if table.delete_slowly is not None:
+                table.delete_slowly(entity, deleted)
+            else:
+                table.delete(entity)
+                deleted()
+
+    def _find_anywhere(self, request: Request) -> tuple[Table, Any]:
+        """An entity by name or identity, whatever its type."""
+        if request.name is None and request.identity is None:
+            raise ManagementError(BAD_REQUEST, "No name or identity provided")
+        for table in self.tables.values():
+            try:
+                return table, table.find(request)
+            except ManagementError:
+                continue
+        which = f"name={request.name}" if request.name is not None else f"identity={request.identity}"
+        raise ManagementError(NOT_FOUND, f"No entity with {which}")
+
+    def _table(self, request: Request) -> Table:
+        if request.type is None:
+            raise ManagementError(BAD_REQUEST, "No 'type' attribute in the request")
+        kind = find_type(request.type)
+        table = None if kind is None else self.tables.get(kind.name)
+        if table is None:
+            raise ManagementError(BAD_REQUEST, f"No such entity type '{request.type}'")
+        return table
+
+    def _allowed(self, table: Table, operation: str) -> None:
+        if operation not in table.type.operations:
+            if table.type.short in ("router", "connection"):
+                raise ManagementError(403)
+            raise ManagementError(NOT_IMPLEMENTED, f"Operation '{operation}' not implemented for '{table.type.name}'")
+
+    # QUERY
+
+    def _query(self, request: Request) -> None:
+        wanted = request.body.get("attributeNames") if isinstance(request.body, dict) else None
+        if wanted is not None and not isinstance(wanted, list | tuple):
+            raise ManagementError(BAD_REQUEST, "'attributeNames' must be a list")
+        names = [str(name) for name in wanted or ()]
+        if request.values.get("entityType") is None and request.type in (None, MANAGEMENT, "management"):
+            self._query_all(request, names)
+            return
+        table = self._table(request)
+        names = names or table.type.columns
+        unknown = [name for name in names if name not in table.getters]
+        if unknown and not table.type.core:
+            raise ManagementError(NOT_FOUND, f"Unknown attributes {unknown} for type {table.type.name}.")
+        getters = [table.getters.get(name, _nothing) for name in names]
+        rows = list(table.rows())
+        if table.type.core:
+            offset = _number(request.values.get("offset"), 0)
+            rows = rows[offset : offset + _number(request.values.get("count"), len(rows))]
+        _Query(self, request, names, getters, rows).go_on()
+
+    def _query_all(self, request: Request, names: list[str]) -> None:
+        """Entities of all types that are not core's, with the union of their attributes."""
+        tables = [table for table in self.tables.values() if not table.type.core]
+        if not names:
+            names = list(dict.fromkeys(name for table in tables for name in table.type.columns))
+        encoded: list[bytes] = []
+        for table in tables:
+            for entity in table.rows():
+                row = [table.getters.get(name, _nothing)(entity) for name in names]
+                if any(value is not None for value in row):
+                    encoded.append(encode(row))
+        self._send(request, OK, _query_body(names, encoded))
+
+    # Operations of the node itself
+
+    def _on_node(self, request: Request, operation: str) -> None:
+        kinds = [table.type for table in self.tables.values()]
+        only = request.values.get("entityType")
+        if only is not None:
+            kind = find_type(str(only))
+            if kind is None:
+                raise ManagementError(BAD_REQUEST, f"No such entity type '{only}'")
+            kinds = [kind]
+        body = nodes.operate(operation, kinds, self.router.id)
+        if body is nodes.UNKNOWN:
+            raise ManagementError(
+                NOT_IMPLEMENTED, f"Operation '{request.values.get('operation')}' not implemented for '{MANAGEMENT}'"
+            )
+        self._reply(request, OK, body)
+
+    # Replies
+
+    def _refuse(self, request: Request, error: ManagementError) -> None:
+        kind: EntityType | None = find_type(request.type) if request.type else None
+        self._send(request, error.status, _NULL_BODY if kind is not None and kind.core else _NO_MAP, error.description)
+
+    def _reply(self, request: Request, status: int, body: Any) -> None:
+        self._send(request, status, b"\x00\x53\x77" + encode(body))
+
+    def _send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
+        assert request.reply_to is not None
+        front = _fronts.get((status, description))
+        if front is None:
+            front = Message(
+                None,
+                application_properties={
+                    "statusCode": Int(status),
+                    "statusDescription": description if description is not None else STATUS_TEXT[status],
+                },
+            ).encode()[:-4]
+            if description is None:
+                _fronts[status, description] = front
+        properties = encode_properties((None, None, request.reply_to, None, None, request.correlation_id, *(None,) * 7))
+        if not self.router.deliver(request.reply_to, properties + front + body):
+            _log.debug("nobody waits for the answer", reply_to=request.reply_to)
+
+
+_fronts: dict[tuple[int, str | None], bytes] = {}
+
+
+def _nothing(entity: Any) -> None:
+    return None
+
+
+def _number(value: Any, default: int) -> int:
+    """`count` and `offset` may be integers or digits."""
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    return int(value) if isinstance(value, int) and value >= 0 else default
+
+
+def _query_body(names: list[str], rows: list[bytes]) -> bytes:
+    """The amqp-value with attributeNames and results, from rows that are encoded already."""
+    results = b"".join(rows)
+    results = b"\xd0" + (len(results) + 4).to_bytes(4, "big") + len(rows).to_bytes(4, "big") + results
+    content = encode_string("attributeNames") + encode(names) + encode_string("results") + results
+    return b"\x00\x53\x77\xd1" + (len(content) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x04" + content
+
+
+class _Query:
+    """A QUERY under way: its rows are made a slice at a time, so that ten thousand of them hold up no message."""
+
+    __slots__ = ("agent", "at", "encoded", "getters", "names", "request", "rows")
+
+    def __init__(
+        self,
+        agent: Agent,
+        request: Request,
+        names: list[str],
+        getters: list[Callable[[Any], Any]],
+        rows: list[Any],
+    ) -> None:
+        self.agent = agent
+        self.request = request
+        self.names = names
+        self.getters = getters
+        self.rows = rows
+        self.at = 0
+        self.encoded: list[bytes] = []
+
+    def go_on(self) -> None:
+        getters = self.getters
+        end = self.at + ROWS_PER_TURN
+        self.encoded += [encode([get(entity) for get in getters]) for entity in self.rows[self.at : end]]
+        self.at = end
+        if end < len(self.rows):
+            self.agent.router.clock.call_soon(self.go_on)
+        else:
+            self.agent._send(self.request, OK, _query_body(self.names, self.encoded))

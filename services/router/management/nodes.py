@@ -1,0 +1,63 @@
+"""Operations of the management node itself: what types there are, their attributes and operations, which nodes there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from services.router.management.schema import PREFIX, Attribute, EntityType
+
+UNKNOWN = object()
+"""What `operate` returns for an operation it does not know."""
+
+
+def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
+    """The body of the answer to GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-ANNOTATIONS, GET-MGMT-NODES and the schema."""
+    if operation == "GET-TYPES":
+        return {kind.name: [] for kind in kinds}
+    if operation == "GET-ATTRIBUTES":
+        return {kind.name: kind.columns for kind in kinds}
+    if operation == "GET-OPERATIONS":
+        return {kind.name: sorted(kind.operations) for kind in kinds}
+    if operation == "GET-ANNOTATIONS":
+        return {kind.name: [] for kind in kinds}
+    if operation == "GET-MGMT-NODES":
+        return [f"amqp:/_topo/0/{router_id}/$management"]
+    if operation == "GET-LOG":
+        return []
+    if operation == "GET-SCHEMA":
+        return _schema(kinds)
+    if operation == "GET-JSON-SCHEMA":
+        return json.dumps(_schema(kinds))
+    return UNKNOWN
+
+
+def _schema(kinds: Sequence[EntityType]) -> dict[str, Any]:
+    return {
+        "prefix": PREFIX.rstrip("."),
+        "annotations": {},
+        "entityTypes": {
+            kind.short: {
+                "attributes": {a.name: _attribute(a) for a in kind.attributes},
+                "operations": sorted(kind.operations),
+                "fullyQualifiedType": kind.name,
+                "singleton": kind.singleton,
+                "deprecated": dict(kind.deprecated),
+            }
+            for kind in kinds
+        },
+    }
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    kinds = {"str": "string", "int": "integer", "bool": "boolean"}
+    shown: dict[str, Any] = {
+        "type": list(attribute.choices) if attribute.choices else kinds.get(attribute.kind, attribute.kind),
+        "create": attribute.create,
+        "update": attribute.update,
+        "required": attribute.required,
+    }
+    if attribute.default is not None:
+        shown["default"] = attribute.default
+    return shown

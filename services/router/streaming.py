@@ -1,0 +1,265 @@
+"""Deliveries of several frames, passed on while they come (cut-through), in bounded memory.
+
+A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine, whose
+session window then holds the sender back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.performatives import RELEASED
+from services.router.address import MULTICAST, Address
+from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to
+from services.router.links import Copies, InLink, OutLink, Token
+
+if TYPE_CHECKING:
+    from enmasse.amqp.delivery import Outgoing, Partial
+    from services.router.linkroutes import RoutedLink
+
+HIGH_WATER = 128 * 1024
+MAX_HEAD = 64 * 1024
+"""Bytes in which the `to` of an anonymous message must be found."""
+
+
+class _Copy:
+    """What one receiver has got: `taken` chunks of the stream's log since its start."""
+
+    __slots__ = ("out", "outgoing", "taken", "token")
+
+    def __init__(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+        self.out = out
+        self.token = token
+        self.outgoing: Outgoing | None = None
+        self.taken = 0
+
+
+class Stream:
+    """One incoming delivery and its copies."""
+
+    __slots__ = ("base", "copies", "discard", "held", "log", "partial")
+
+    def __init__(self, partial: Partial) -> None:
+        self.partial = partial
+        self.copies: list[_Copy] = []
+        self.log: list[bytes] = []
+        self.base = 0  # number of the first chunk in the log
+        self.held = 0  # bytes in the log
+        self.discard = False
+
+    def add(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+        self.copies.append(_Copy(out, token))
+
+    def start(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+        """It is this delivery's turn on `out`."""
+        copy = next((c for c in self.copies if c.out is out), None)
+        if copy is None or self.partial.aborted:
+            return
+        out.stream = self
+        copy.outgoing = out.begin_stream(token, self.partial)
+        self.pump()
+
+    def resume(self, out: OutLink | RoutedLink) -> None:
+        """There is room again."""
+        self.pump()
+
+    def pump(self) -> None:
+        """Move what can be moved."""
+        partial = self.partial
+        if partial.aborted:
+            self._abort()
+            return
+        if self.discard or not self.copies:
+            partial.take()
+            return
+        while True:
+            if self.held < HIGH_WATER and partial.waiting:
+                chunk = partial.take()
+                self.log.append(chunk)
+                self.held += len(chunk)
+            if not self._write():
+                return
+            if not partial.waiting:
+                return
+
+    def _write(self) -> bool:
+        """Give every copy what it can take; True when the log has become shorter."""
+        partial = self.partial
+        end = self.base + len(self.log)
+        for copy in list(self.copies):
+            outgoing = copy.outgoing
+            if outgoing is None:
+                continue
+            while copy.taken < end and not outgoing.blocked:
+                outgoing.write(self.log[copy.taken - self.base])
+                copy.taken += 1
+            if partial.done and copy.taken == end and not partial.waiting:
+                self.copies.remove(copy)
+                outgoing.finish()
+                copy.out.stream = None
+                copy.out.stream_sent(copy.token)
+                copy.out.flow()
+        done = min((copy.taken for copy in self.copies), default=end) - self.base
+        if not done:
+            return False
+        self.held -= sum(map(len, self.log[:done]))
+        del self.log[:done]
+        self.base += done
+        return True
+
+    def _abort(self) -> None:
+        """The sender took it back, or is lost: what has begun is aborted, what waits is forgotten."""
+        copies, self.copies = self.copies, []
+        self.log.clear()
+        self.held = 0
+        for copy in copies:
+            if copy.outgoing is not None:
+                copy.outgoing.abort()
+                copy.out.stream = None
+            copy.out.flow()
+
+    def lost(self, out: OutLink | RoutedLink) -> None:
+        """This receiver is gone."""
+        self.copies = [copy for copy in self.copies if copy.out is not out]
+        if not self.copies:
+            self.log.clear()
+            self.held = 0
+            self.discard = True
+        self.pump()
+
+
+def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
+    """A piece of a delivery came in."""
+    stream = partial.context
+    if isinstance(stream, Stream):
+        stream.pump()
+    elif not isinstance(source, InLink):
+        stream = partial.context = Stream(partial)
+        stream.add(source, None)
+        source.deliver_stream(stream)
+    elif partial.aborted:
+        return
+    elif isinstance(source, AnonymousInLink):
+        _start_anonymous(source, partial)
+    else:
+        assert source.address is not None
+        _start(source, source.address, partial, b"")
+
+
+def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
+    """The first piece: choose who gets it."""
+    if address.subscriber is not None:
+        _collect(source, address, partial, head)
+        return
+    stream = partial.context = Stream(partial)
+    if head:
+        stream.log.append(head)
+        stream.held = len(head)
+    if address.treatment == MULTICAST:
+        outs = list(address.outs)
+    else:
+        only = address.only or address.choose()
+        outs = [only] if only is not None else []
+    settled = partial.settled
+    if not outs:
+        stream.discard = True
+        source.refuse(partial.delivery_id, settled)
+        stream.pump()
+        return
+    token: Token | None = None
+    if settled:
+        source.presettled += 1
+    elif len(outs) > 1:
+        token = (Copies(source, partial.delivery_id, len(outs)), 0)
+    else:
+        token = (source, partial.delivery_id)
+    for out in outs:
+        stream.add(out, token)
+    for out in outs:
+        out.offer(stream, token, partial.message_format)
+    stream.pump()
+
+
+class _Head:
+    """The beginning of an anonymous message, until its `to` is found; or a message for the router itself."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data = b""
+
+
+def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
+    head = partial.context
+    if head is None:
+        head = partial.context = _Head()
+    head.data += partial.take()
+    state: Any
+    try:
+        to = find_to(head.data)
+        if to is None and not partial.done and len(head.data) < MAX_HEAD and _may_follow(head.data):
+            return
+        state = source.resolve(to)
+    except IndexError:
+        if not partial.done and len(head.data) < MAX_HEAD:
+            return
+        state = NOT_A_MESSAGE
+    except ValueError:
+        state = NOT_A_MESSAGE
+    if isinstance(state, Address):
+        state.ingress += 1
+        _start(source, state, partial, head.data)
+        return
+    stream = partial.context = Stream(partial)
+    stream.discard = True
+    source.refuse(partial.delivery_id, partial.settled, state)
+    stream.pump()
+
+
+def _may_follow(data: bytes) -> bool:
+    """Nothing but whole sections before the properties so far: they may still come."""
+    try:
+        return find_to(data + b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x01x") is not None
+    except (ValueError, IndexError):
+        return True
+
+
+MAX_INTERNAL = 4 * 1024 * 1024
+
+
+def _collect(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
+    """A message for the router itself is wanted whole."""
+    kept = partial.context
+    if not isinstance(kept, _Internal):
+        kept = partial.context = _Internal(source, address, partial)
+        kept.data.append(head)
+    kept.pump()
+
+
+class _Internal(Stream):
+    __slots__ = ("address", "data", "source")
+
+    def __init__(self, source: InLink, address: Address, partial: Partial) -> None:
+        super().__init__(partial)
+        self.source = source
+        self.address = address
+        self.data: list[bytes] = []
+
+    def pump(self) -> None:
+        partial = self.partial
+        if partial.aborted:
+            self.data.clear()
+            return
+        self.data.append(partial.take())
+        if not self.discard and sum(map(len, self.data)) > MAX_INTERNAL:
+            self.discard = True
+            self.source.refuse(partial.delivery_id, partial.settled, RELEASED)
+        if self.discard:
+            self.data.clear()
+        elif partial.done:
+            payload = b"".join(self.data)
+            self.data.clear()
+            if not partial.settled:
+                self.source.settle(partial.delivery_id)
+            if self.address.subscriber is not None:
+                self.address.subscriber(self.source, payload)
