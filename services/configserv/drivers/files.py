@@ -1,0 +1,88 @@
+"""Configuration from a directory, watched by asking for the files' state: no library, the same on every file system.
+
+Works with editors that rename over the file and with the symbolic links that ConfigMap volumes exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from enmasse.model.configuration import FILES, Content, Unreadable
+from enmasse.model.jsonfile import MAX_BYTES
+from services.configserv.drivers import Contents
+
+POLL = 0.05
+"""Seconds between looks. A change is read at the look after the one that saw it: not while it is being written."""
+
+Signature = tuple[int, ...] | str | None
+
+
+class FilesDriver:
+    """The files of one directory (a Driver)."""
+
+    def __init__(self, directory: str) -> None:
+        self._paths = {name: Path(directory) / name for name in FILES}
+        self._contents: Contents = {}
+        self._read: dict[str, Signature] = {}
+        self._seen: dict[str, Signature] = {}
+        self._changed: Callable[[Contents], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, changed: Callable[[Contents], None]) -> None:
+        self._changed = changed
+        for name, path in self._paths.items():
+            self._seen[name] = self._read[name] = _signature(path)
+            self._contents[name] = _content(path)
+        changed(dict(self._contents))
+        self._later()
+
+    def close(self) -> None:
+        self._changed = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(POLL, self._look)
+
+    def _look(self) -> None:
+        if self._changed is None:
+            return
+        self._later()
+        different = False
+        for name, path in self._paths.items():
+            now = _signature(path)
+            if now == self._seen[name] and now != self._read[name]:
+                content = _content(path)
+                if _signature(path) != now:
+                    continue  # written to while it was read: the next look sees it
+                self._read[name] = now
+                if content != self._contents[name]:
+                    self._contents[name] = content
+                    different = True
+            self._seen[name] = now
+        if different:
+            self._changed(dict(self._contents))
+
+
+def _signature(path: Path) -> Signature:
+    """What differs when the file does; None where there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror or str(error)
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+
+
+def _content(path: Path) -> Content:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unreadable(error.strerror or str(error))

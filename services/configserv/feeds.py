@@ -1,0 +1,136 @@
+"""Snapshots out: each subscriber gets the newest, when it has credit and has settled the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from enmasse import log
+from enmasse.control import LinkClosed, Outcome, Sender
+from enmasse.control.jsonmessage import encode
+from enmasse.control.link import REJECTED
+
+RETRY = 1.0
+"""Seconds until a snapshot that was released or modified is offered again."""
+
+
+class Feed:
+    """One feed. `build()` gives the JSON text of the snapshot; None while its source is not complete: nothing is sent.
+
+    `interval`: seconds from one snapshot to the next, for all subscribers.
+    """
+
+    def __init__(
+        self, address: str, subject: str | None, build: Callable[[], bytes | None], interval: float = 0.0
+    ) -> None:
+        self.address = address
+        self._subject = subject
+        self._build = build
+        self._interval = interval
+        self._version = 0
+        self._snapshot: bytes | None = None
+        self._built = -1
+        self._subscribers: set[_Subscriber] = set()
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._last = 0.0
+
+    @property
+    def subscribers(self) -> int:
+        return len(self._subscribers)
+
+    def changed(self) -> None:
+        """There is something newer. Changes of one turn of the loop, or of one interval, become one snapshot."""
+        self._version += 1
+        if self._timer is None and self._subscribers:
+            loop = asyncio.get_running_loop()
+            wait = self._last + self._interval - loop.time()
+            self._timer = loop.call_later(wait, self._publish) if wait > 0 else loop.call_soon(self._publish)
+
+    def subscribe(self, sender: Sender) -> None:
+        """A new receiver: its snapshot goes as soon as it has credit."""
+        subscriber = _Subscriber(self, sender)
+        self._subscribers.add(subscriber)
+        sender.on_credit = subscriber.offer
+        sender.on_closed = subscriber.closed
+        subscriber.offer()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def current(self) -> tuple[int, bytes] | None:
+        """Version and encoded message of the newest snapshot, as far as the interval lets it be new."""
+        if self._built != self._version and (self._timer is None or self._built < 0):
+            body = self._build()
+            self._snapshot = None if body is None else encode(self._subject, body)
+            self._built = self._version
+            self._last = asyncio.get_running_loop().time()
+        return None if self._snapshot is None else (self._built, self._snapshot)
+
+    def forget(self, subscriber: _Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+        if not self._subscribers and self._timer is None:
+            self._snapshot, self._built = None, -1  # nobody to keep it for
+
+    def _publish(self) -> None:
+        self._timer = None
+        for subscriber in list(self._subscribers):
+            subscriber.offer()
+
+
+class _Subscriber:
+    """One receiver's link. At most one snapshot is under way: who does not read or settle costs no more than that."""
+
+    def __init__(self, feed: Feed, sender: Sender) -> None:
+        self._feed = feed
+        self._sender = sender
+        self._sent = -1
+        self._busy = False
+        self._retry: asyncio.TimerHandle | None = None
+
+    def offer(self) -> None:
+        sender = self._sender
+        if self._busy or self._retry is not None or sender.credit <= 0:
+            return
+        found = self._feed.current()
+        if found is None or found[0] == self._sent:
+            return
+        self._sent = found[0]
+        if not sender.presettled:
+            self._busy = True
+            sender.send(found[1], self._settled)
+        else:
+            sender.send(found[1], settled=True)
+            self._wait(0.0)
+
+    def _settled(self, outcome: Outcome) -> None:
+        self._busy = False
+        if self._sender.closed:
+            return
+        if outcome.state == REJECTED:
+            log.get(feed=self._feed.address, peer=self._sender.connection.peer).warning(
+                "a subscriber rejected a snapshot", condition=outcome.condition, description=outcome.description
+            )
+        elif not outcome.accepted:
+            self._sent = -1
+            self._wait(RETRY)
+            return
+        self.offer()
+
+    def _wait(self, seconds: float) -> None:
+        """Offers again later; who wants no outcomes must have taken the last snapshot off our hands first."""
+        self._retry = asyncio.get_running_loop().call_later(seconds, self._again)
+
+    def _again(self) -> None:
+        self._retry = None
+        if self._sender.closed:
+            return
+        if self._sender.queued or self._sender.connection.blocked:
+            self._wait(0.1)
+            return
+        self.offer()
+
+    def closed(self, error: LinkClosed) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._feed.forget(self)

@@ -1,0 +1,91 @@
+"""Which addresses may be thrown away together with their messages, and for how long that holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+
+from enmasse import log
+from services.configserv.merge import Merger
+from services.configserv.store import Store
+
+IDLE = 60.0
+"""Seconds after which the word is taken back from an address that is well and was not changed meanwhile: it must not
+lose its messages by a change that nobody thought of when it was forced."""
+LOOK = 2.0
+MAX_FORCED = 100_000
+
+
+class Forced:
+    """The forced addresses, kept on disk until they are gone or have become what they were forced to be."""
+
+    def __init__(self, store: Store, merger: Merger, reporters: Collection[str], changed: Callable[[], None]) -> None:
+        self._store = store
+        self._merger = merger
+        self._reporters = reporters
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._since: dict[str, float] = dict.fromkeys(store.forced(), self._loop.time())
+        self._busy: set[str] = set()
+        """Those that were seen not Active since they were forced."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._since)
+
+    def add(self, names: Iterable[str]) -> None:
+        """These may be thrown away from now on."""
+        now = self._loop.time()
+        new = [name for name in names if name not in self._since]
+        for name in [*new, *names]:
+            if len(self._since) < MAX_FORCED:
+                self._since[name] = now
+        if new:
+            self._save()
+            self._changed()
+        self.check()
+        self._watch()
+
+    def check(self) -> None:
+        """Takes the word back where its work is done."""
+        if not self._since:
+            return
+        now = self._loop.time()
+        known = all(reporter in self._merger.reporting() for reporter in self._reporters)
+        done = []
+        for name, since in self._since.items():
+            phase = self._merger.phase(name)
+            if phase is None:
+                if known and (name in self._busy or now - since > LOOK):
+                    done.append(name)
+            elif phase != "Active":
+                self._busy.add(name)
+            elif name in self._busy or now - since > IDLE:
+                done.append(name)
+        if done:
+            for name in done:
+                del self._since[name]
+                self._busy.discard(name)
+            self._save()
+            self._changed()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self) -> None:
+        if self._timer is None and self._since:
+            self._timer = self._loop.call_later(LOOK, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.check()
+        self._watch()
+
+    def _save(self) -> None:
+        try:
+            self._store.save_forced(self.names)
+        except OSError as error:
+            log.get().error("the list of forced addresses cannot be saved", reason=str(error))

@@ -1,0 +1,158 @@
+"""One phase per address, from the configuration and what the reporters say. No sockets, no clock.
+
+Every address has its piece of the status ready as JSON: one that changes costs the work for one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from enmasse.model import feeds
+from enmasse.model.addresses import Address
+from enmasse.model.configuration import Applied, Failed
+
+ROUTER_AGENT = "ragent"
+"""The one reporter that addresses which store nothing need."""
+
+
+class Merger:
+    """The status of every address, kept up to date. `reporters`: whose word queues and topics need."""
+
+    def __init__(self, reporters: Collection[str]) -> None:
+        self._stored_needs = tuple(reporters)
+        self._direct_needs = tuple(name for name in reporters if name == ROUTER_AGENT)
+        self._addresses: Mapping[str, Address] = {}
+        self._failed: Mapping[str, Failed] = {}
+        self._notes: dict[str, str] = {}
+        self._gone: dict[str, Address] = {}
+        """Addresses that are no longer wanted and not yet gone, as they were."""
+        self._reports: dict[str, dict[str, feeds.Readiness]] = {}
+        self._pieces: dict[str, bytes] = {}
+        self._phases: dict[str, feeds.Phase] = {}
+        self._encoder = msgspec.json.Encoder()
+
+    @property
+    def pieces(self) -> Iterable[bytes]:
+        """The JSON of each feeds.AddressStatus: in the order of the file, then those that are wanted no longer."""
+        order = (self._addresses, self._failed, self._pieces)
+        return [self._pieces[name] for name in dict.fromkeys(itertools.chain(*order))]
+
+    def phase(self, name: str) -> feeds.Phase | None:
+        """None: neither wanted nor known to any reporter."""
+        return self._phases.get(name)
+
+    def counts(self) -> dict[str, int]:
+        """Phase → number of addresses."""
+        found: dict[str, int] = {}
+        for phase in self._phases.values():
+            found[phase] = found.get(phase, 0) + 1
+        return found
+
+    def reporting(self) -> Collection[str]:
+        """The reporters that have told everything they know."""
+        return self._reports.keys()
+
+    def configure(self, applied: Applied) -> bool:
+        """Another configuration. True where the status of an address changed."""
+        before, failed_before, notes_before = self._addresses, self._failed, self._notes
+        self._addresses, self._failed = applied.state.addresses, applied.failed
+        self._notes = {}
+        for problem in applied.problems:
+            if problem.entry in self._addresses and problem.entry is not None and problem.file == "addresses.json":
+                self._notes[problem.entry] = f"{problem}; the last valid entry applies"
+        touched = {name for name, address in self._addresses.items() if before.get(name) != address}
+        gone = {name: address for name, address in before.items() if name not in self._addresses}
+        self._gone.update(gone)
+        touched.update(gone)
+        touched.update(name for name, failed in self._failed.items() if failed_before.get(name) != failed)
+        touched.update(name for name in failed_before if name not in self._failed)
+        touched.update(name for name, note in self._notes.items() if notes_before.get(name) != note)
+        touched.update(name for name in notes_before if name not in self._notes)
+        return self._merge(touched)
+
+    def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> bool:
+        """What a reporter says, of all its addresses or of some. True where the status of an address changed."""
+        known = self._reports.setdefault(reporter, {})
+        touched: set[str] = set()
+        if full:
+            touched.update(name for name in known if name not in report.addresses)
+        else:
+            touched.update(report.removed)
+        for name in touched:
+            known.pop(name, None)
+        for name, readiness in report.addresses.items():
+            if known.get(name) != readiness:
+                known[name] = readiness
+                touched.add(name)
+        return self._merge(touched)
+
+    def forget(self, reporter: str) -> bool:
+        """The reporter is gone, and with it what it said."""
+        return self._merge(self._reports.pop(reporter, {}))
+
+    def _merge(self, names: Iterable[str]) -> bool:
+        changed = False
+        for name in names:
+            status = self._status(name)
+            if status is None:
+                self._phases.pop(name, None)
+                self._gone.pop(name, None)
+                changed |= self._pieces.pop(name, None) is not None
+                continue
+            piece = self._encoder.encode(status)
+            if self._pieces.get(name) != piece:
+                self._pieces[name] = piece
+                self._phases[name] = status.phase
+                changed = True
+        return changed
+
+    def _status(self, name: str) -> feeds.AddressStatus | None:
+        address = self._addresses.get(name)
+        said = [(reporter, report[name]) for reporter, report in self._reports.items() if name in report]
+        failed = self._failed.get(name)
+        if address is None and failed is None and not said:
+            return None
+        phase, message = self._phase(name, address, failed, said)
+        shown = address or failed or self._gone.get(name)
+        components: list[str] = []
+        for _, readiness in said:
+            components += [component for component in readiness.components if component not in components]
+        return feeds.AddressStatus(
+            name=name,
+            type=shown.type if shown is not None else None,
+            flavor=shown.flavor if shown is not None else None,
+            ready=phase == "Active",
+            phase=phase,
+            message=message,
+            components=components,
+            messages=_known(readiness.messages for _, readiness in said),
+            consumers=_known(readiness.consumers for _, readiness in said),
+        )
+
+    def _phase(
+        self, name: str, address: Address | None, failed: Failed | None, said: list[tuple[str, feeds.Readiness]]
+    ) -> tuple[feeds.Phase, str]:
+        note = self._notes.get(name, "")
+        messages = [readiness.message for _, readiness in said if readiness.message]
+        told = "; ".join([*dict.fromkeys(messages), *([note] if note else [])])
+        if address is None:
+            return ("Failed", failed.reason) if failed is not None else ("Terminating", told)
+        if any(readiness.failed for _, readiness in said):
+            return "Failed", told
+        naming = {reporter for reporter, _ in said}
+        missing = [
+            need for need in (self._stored_needs if address.stored else self._direct_needs) if need not in naming
+        ]
+        if missing:
+            return "Pending", "; ".join(part for part in (f"waits for {', '.join(missing)}", told) if part)
+        if not all(readiness.ready for _, readiness in said):
+            return "Configuring", told
+        return "Active", told
+
+
+def _known(values: Iterable[int | None]) -> int | None:
+    """Only one reporter counts messages; where several do, the largest is the one that is up to date."""
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,74 @@
+"""Reports in: placements, readiness, force. A report that cannot be read is rejected with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from enmasse import log
+from enmasse.control import AmqpError, Delivery, LinkClosed, Receiver
+from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
+from enmasse.control.jsonmessage import decode
+
+WINDOW = 4
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """A report that was understood and is not taken."""
+
+
+class Target:
+    """Links to one target; `taken(link, subject, body)` takes a decoded report in or raises Refused."""
+
+    def __init__(
+        self,
+        kind: type[T],
+        subjects: tuple[str, ...],
+        taken: Callable[[Receiver, str, T], None],
+        gone: Callable[[Receiver], None] | None = None,
+    ) -> None:
+        self.links: set[Receiver] = set()
+        self._subjects = subjects
+        self._gone = gone
+        decoder = msgspec.json.Decoder(kind)
+
+        def take(delivery: Delivery) -> None:
+            try:
+                subject, body = decode(delivery)
+                if subjects and subject not in subjects:
+                    raise AmqpError(
+                        INVALID_FIELD, f"the subject must be {' or '.join(subjects)}, not {subject!r}"[:200]
+                    )
+                report = decoder.decode(body)
+            except (AmqpError, msgspec.DecodeError) as error:
+                condition = error.condition if isinstance(error, AmqpError) else DECODE_ERROR
+                reason = error.description if isinstance(error, AmqpError) else str(error)
+                log.get(peer=delivery.link.connection.peer, link=delivery.link.name).warning(
+                    "a report cannot be read", reason=reason
+                )
+                delivery.reject(condition, reason[:500])
+                return
+            try:
+                taken(delivery.link, subject or "", report)
+            except Refused as refused:
+                delivery.reject(NOT_ALLOWED, str(refused))
+            else:
+                delivery.accept()
+
+        self._take = take
+
+    def attach(self, link: Receiver) -> None:
+        self.links.add(link)
+        link.on_message = self._take
+        link.on_closed = lambda error: self._closed(link, error)
+        link.window = WINDOW
+        link.accept()
+        link.grant(WINDOW)
+
+    def _closed(self, link: Receiver, error: LinkClosed) -> None:
+        self.links.discard(link)
+        if self._gone is not None:
+            self._gone(link)

@@ -1,0 +1,32 @@
+"""EnMasse's own older bodies: the map of feed `maas` and the AddressList of feed `v1/addresses`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from enmasse.model.addresses import Address
+
+
+def address_map(addresses: Mapping[str, Address]) -> bytes:
+    """`{name: {"store_and_forward", "multicast"}}`."""
+    return msgspec.json.encode(
+        {
+            name: {"store_and_forward": address.stored, "multicast": address.multicast}
+            for name, address in addresses.items()
+        }
+    )
+
+
+def address_list(addresses: Mapping[str, Address], ready: Mapping[str, bool]) -> bytes:
+    """The AddressList. A flavor is what a plan was to be; what stores nothing has the plan `standard`."""
+    items = [
+        {
+            "metadata": {"name": name},
+            "spec": {"address": name, "type": address.type, "plan": address.flavor or "standard"},
+            "status": {"isReady": ready.get(name, False)},
+        }
+        for name, address in addresses.items()
+    ]
+    return msgspec.json.encode({"apiVersion": "enmasse.io/v1", "kind": "AddressList", "items": items})
