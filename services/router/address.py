@@ -109,7 +109,7 @@ class Address:
         self.at = 0
 
     def choose(self) -> OutLink | None:
-        """The consumer for the next delivery: one that can take it now, with the least outstanding, in turn on a tie."""
+        """The consumer for the next delivery: can take it now, has the least outstanding, in turn."""
         at = self.at
         ring = self.ring
         if at < len(ring):

@@ -1,7 +1,7 @@
 """Address text: its class, its hash key, and the tree of patterns that configured addresses and link routes form.
 
 Address syntax and matching are those of Qpid Dispatch 1.19: separators `.` and `/` are the same, `*` stands for exactly
-one token, `#` for any number of them, and at every token a literal beats `*`, which beats `#`.
+one word, `#` for any number of them, and at every word a literal beats `*`, which beats `#`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ParsedAddress(NamedTuple):
 
 def strip(text: str) -> str:
     """`text` without scheme, host, leading separator and one trailing separator."""
-    if text.startswith("amqp:") or text.startswith("amqps:"):
+    if text.startswith(("amqp:", "amqps:")):
         text = text[text.index(":") + 1 :]
         if text.startswith("//"):
             slash = text.find("/", 2)
@@ -72,7 +72,7 @@ def tokens(text: str) -> list[str]:
 
 
 def canonical(pattern: str) -> str:
-    """The one spelling of a pattern: `/` between tokens, `#/#` as `#`, `#/*` as `*/#`. Equal patterns match the same addresses.
+    """The one spelling of a pattern: `/` between tokens, `#/#` as `#`, `#/*` as `*/#`.
 
     Raises ValueError for a pattern without tokens.
     """
@@ -93,7 +93,7 @@ class _Node(Generic[V]):
     def __init__(self) -> None:
         self.children: dict[str, _Node[V]] | None = None
         self.star: _Node[V] | None = None
-        self.rest: _Node[V] | None = None  # what follows a '#' that is not the last token
+        self.rest: _Node[V] | None = None  # what follows a '#' that is not the last word
         self.tail: V | None = None  # the pattern that ends here with '#'
         self.value: V | None = None  # the pattern that ends here
 
@@ -102,7 +102,7 @@ class _Node(Generic[V]):
 
 
 class PatternTree(Generic[V]):
-    """Patterns (in canonical form) to values. Patterns without wildcards live in a dict, the rest in a trie of tokens."""
+    """Patterns in canonical form, with values: those without wildcards in a dict, the rest in a trie of tokens."""
 
     __slots__ = ("_exact", "_root", "_wild")
 
@@ -129,20 +129,20 @@ class PatternTree(Generic[V]):
             return
         self._wild[pattern] = value
         node = self._root
-        for i, token in enumerate(parts):
-            if token == "#":
+        for i, word in enumerate(parts):
+            if word == "#":
                 if i == len(parts) - 1:
                     node.tail = value
                     return
                 node.rest = node.rest or _Node()
                 node = node.rest
-            elif token == "*":
+            elif word == "*":
                 node.star = node.star or _Node()
                 node = node.star
             else:
                 if node.children is None:
                     node.children = {}
-                node = node.children.setdefault(token, _Node())
+                node = node.children.setdefault(word, _Node())
         node.value = value
 
     def remove(self, pattern: str) -> None:
@@ -157,23 +157,23 @@ class PatternTree(Generic[V]):
         if at == len(parts):
             node.value = None
             return
-        token = parts[at]
-        if token == "#" and at == len(parts) - 1:
+        word = parts[at]
+        if word == "#" and at == len(parts) - 1:
             node.tail = None
-        elif token == "#":
+        elif word == "#":
             if node.rest is not None:
                 self._prune(node.rest, parts, at + 1)
                 if node.rest.empty():
                     node.rest = None
-        elif token == "*":
+        elif word == "*":
             if node.star is not None:
                 self._prune(node.star, parts, at + 1)
                 if node.star.empty():
                     node.star = None
-        elif node.children and token in node.children:
-            self._prune(node.children[token], parts, at + 1)
-            if node.children[token].empty():
-                del node.children[token]
+        elif node.children and word in node.children:
+            self._prune(node.children[word], parts, at + 1)
+            if node.children[word].empty():
+                del node.children[word]
 
     def match(self, address: str) -> V | None:
         """The value of the best pattern for an address (without decoration), or None."""
@@ -187,7 +187,7 @@ class PatternTree(Generic[V]):
         return self._walk(self._root, parts, 0, set())
 
     def _walk(self, node: _Node[V], parts: list[str], at: int, dead: set[tuple[int, int]]) -> V | None:
-        """Depth first, literal before `*` before `#`; `dead` keeps a long hostile address from being tried twice anywhere."""
+        """Depth first, literal, `*`, `#`; `dead` keeps a long hostile address from being tried twice anywhere."""
         where = (id(node), at)
         if where in dead:
             return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
+from enmasse.amqp.types import Symbol
 from services.router.address import MULTICAST, Address
 from services.router.links import Copies, InLink
 
@@ -39,7 +40,10 @@ def _skip(data: bytes, at: int) -> int:
 
 
 def find_to(data: bytes) -> bytes | None:
-    """The raw `to` of a message; None when it has none. Raises ValueError for what is not a message, IndexError when cut short."""
+    """The raw `to` of a message, None when it has none.
+
+    Raises ValueError for what is not a message, IndexError for one that is cut short.
+    """
     at = 0
     end = len(data)
     while at < end:
@@ -94,7 +98,7 @@ def _third_field(data: bytes, at: int) -> bytes | None:
 
 
 def rejected(condition: str, description: str) -> Rejected:
-    return Rejected(error=Error(condition=condition, description=description))
+    return Rejected(error=Error(condition=Symbol(condition), description=description))
 
 
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
@@ -141,14 +145,14 @@ class AnonymousInLink(InLink):
             for out in address.outs:
                 out.offer(payload, token, message_format)
         else:
-            out = address.only or address.choose()
-            if out is None:
+            chosen = address.only or address.choose()
+            if chosen is None:
                 self.refuse(delivery_id, settled)
             elif settled:
                 self.presettled += 1
-                out.offer(payload, None, message_format)
+                chosen.offer(payload, None, message_format)
             else:
-                out.offer(payload, (self, delivery_id), message_format)
+                chosen.offer(payload, (self, delivery_id), message_format)
 
     def resolve(self, to: bytes | None) -> Any:
         """The address for a raw `to`, or the state that refuses the message."""

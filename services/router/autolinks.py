@@ -1,7 +1,7 @@
 """Auto-links: links the router makes itself to a route container, so that a broker's queue takes part in an address.
 
-Life of one on one connection: attaching → active (the peer echoed the address) or failed (it detached, `last_error` tells
-why; tried again after 2 s, then every 5 s while the connection lives). Without a connection it is inactive.
+Life of one on one connection: attaching → active (the peer echoed the address) or failed (it detached, `last_error`
+tells why; tried again after 2 s, then every 5 s while the connection lives). Without a connection it is inactive.
 """
 
 from __future__ import annotations

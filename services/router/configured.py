@@ -53,7 +53,7 @@ class AddressConfig:
 
 
 def read_pattern(body: dict[str, Any]) -> tuple[bool, str, str]:
-    """Prefix or pattern of a configured address or link route: is it a prefix, the text to show, the canonical pattern."""
+    """Prefix or pattern of an address or a link route: is it a prefix, the text to show, the canonical pattern."""
     prefix, pattern = body["prefix"], body["pattern"]
     if prefix is None and pattern is None:
         raise ManagementError(BAD_REQUEST, "Either a 'prefix' or 'pattern' attribute must be provided")

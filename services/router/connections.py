@@ -46,7 +46,7 @@ class RouterConnection:
         self.abort: Callable[[], None] | None = None  # drops the socket
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
-        self.counted = False  # by the policy
+        self.denied = False  # there were too many connections when it came
         self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
@@ -61,10 +61,15 @@ class RouterConnection:
     def is_container(self) -> bool:
         return self.role == ROUTE_CONTAINER
 
+    @staticmethod
+    def _links_allowed(session: Session) -> int:
+        begin = session.remote_begin
+        return LINKS_PER_SESSION if begin is None else min(LINKS_PER_SESSION, int(begin.handle_max) + 1)
+
     def session_for_links(self) -> Session:
         """A session of ours for auto-links and routed links; a new one when the last is full."""
         session = self._session
-        if session is None or session.ended or len(session.links) >= min(session.handle_max, LINKS_PER_SESSION):
+        if session is None or session.ended or len(session.links) >= self._links_allowed(session):
             session = self._session = self.amqp.begin()
         return session
 

@@ -46,6 +46,8 @@ class RouterHandler(Handler):
             connection.authenticated = c.sasl.mechanism not in (None, "ANONYMOUS")
         if connection.dir == "in":
             try:
+                if connection.denied:
+                    raise AmqpError("amqp:resource-limit-exceeded", "connection disallowed by local policy")
                 host = connection.host.rpartition(":")[0]
                 self.router.policy.open_connection(connection, remote.hostname or "", c.user or "", host)
             except AmqpError as error:
@@ -66,7 +68,7 @@ class RouterHandler(Handler):
         connection: RouterConnection = c.context
         if not connection.closed:
             self.router.connection_closed(connection)
-            if connection.counted:
+            if connection.dir == "in" and not connection.denied:
                 self.router.policy.socket_closed()
             if connection.on_closed is not None:
                 connection.on_closed()
@@ -184,6 +186,7 @@ class RouterHandler(Handler):
         if isinstance(link, Receiver):
             link.streaming = True
             link.max_message_size = 0
+        assert isinstance(link, Sender | Receiver)
         client = RoutedHalf(router.next_identity(), connection, link, pair)
         pair.client = client
         self._join(pair, route, container, terminus)
@@ -289,7 +292,7 @@ class RouterHandler(Handler):
             return
         connection = link.session.connection
         if isinstance(record, RoutedHalf):
-            lost = link.session.ended or connection.closed
+            lost = link.session.ended or connection.state == "closed"
             if hasattr(record.pair, "container"):
                 record.pair.detached(record, error, closed, lost)
             else:

@@ -7,6 +7,7 @@ nothing but their pairing: termini, credit, drain, deliveries with their tags, o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
@@ -175,7 +176,7 @@ class RoutedHalf:
 
 
 class RoutedLink:
-    """The pair. `ingress` is where deliveries come in, `egress` where they go out; one is the client's, one the container's."""
+    """The pair. Deliveries come in at `ingress` and go out at `egress`; one is the client's link, one the container's."""
 
     __slots__ = (
         "accepted",
@@ -219,7 +220,7 @@ class RoutedLink:
         self.client = client
         self.container = container
         first, second = client.link, container.link
-        self.ingress, self.egress = (first, second) if isinstance(first, Receiver) else (second, first)  # type: ignore[assignment]
+        self.ingress, self.egress = (first, second) if isinstance(first, Receiver) else (second, first)
         self.ingress.credit_window = 0
         self.ingress.on_delivery = self.deliver
         self.settle = self.ingress.session.settle
@@ -313,7 +314,7 @@ class RoutedLink:
         elif kind is Accepted:
             self.accepted += n
 
-    def sender_settled(self, delivery_ids: list[int]) -> None:
+    def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """The sending end settled: so does the router towards the receiving end."""
         if self.second:
             tokens = [self.second.pop(d) for d in delivery_ids if d in self.second]

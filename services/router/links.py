@@ -1,14 +1,14 @@
 """The router's ends of links: where deliveries come in (InLink), where they go out (OutLink), and what lies between.
 
-A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it towards
-whoever sent it, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps the books.
-Sources are InLink, the copies of a multicast, a routed link. Nothing else is made per message.
+A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it
+towards whoever sent it, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)`
+keeps the books. Sources are InLink, the copies of a multicast, a routed link. Nothing else is made per message.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Rejected, Released
@@ -26,8 +26,11 @@ FAILED = Modified(delivery_failed=True)
 class Source(Protocol):
     """Where a delivery came from; see the module's text."""
 
-    settle: Callable[..., None]
-    update: Callable[[int, Any], None]
+    @property
+    def settle(self) -> Callable[..., None]: ...
+
+    @property
+    def update(self) -> Callable[[int, Any], None]: ...
 
     def count(self, state: Any) -> None: ...
 
@@ -178,7 +181,7 @@ class InLink:
             self.second = {}
         self.second[delivery_id] = (sender, token)
 
-    def sender_settled(self, delivery_ids: list[int]) -> None:
+    def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """The sender settled first: pass it on where the receiver waits for it."""
         if self.second:
             for delivery_id in delivery_ids:

@@ -1,7 +1,7 @@
 """Policy: how many connections may be open, and what a user of a vhost may attach to.
 
-Vhosts and their groups are those of Qpid Dispatch (A.2). The rights of a connection are computed once, when it opens; an
-authentication service that hands out address permissions will make the same Rights.
+Vhosts and their groups are those of Qpid Dispatch (A.2). The rights of a connection are computed once, when it opens;
+an authentication service that hands out address permissions will make the same Rights.
 """
 
 from __future__ import annotations

@@ -120,8 +120,16 @@ class Sockets:
         )
         connection.context = record
         record.amqp = connection
+        record.abort = lambda: self._abort(connection)
         record.policy_vhost = body.get("policyVhost")
         return connection
+
+
+    def _abort(self, connection: Connection) -> None:
+        for wire in self.hub.wires:
+            if wire.connection is connection and wire.transport is not None:
+                wire.transport.abort()
+                return
 
 
 def _failover(urls: str) -> list[dict[str, str]]:
@@ -157,7 +165,7 @@ class Listener:
     async def open(self) -> None:
         """Raises ManagementError 500 with the reason when the port cannot be had."""
         body = self.body
-        host = body["host"] or None
+        host = body["host"] or "0.0.0.0"  # noqa: S104
         where = f"listener '{self.name}' on {body['host'] or '*'}:{body['port']}"
         try:
             port = port_number(body["port"])
@@ -169,7 +177,7 @@ class Listener:
                     authenticate=body["authenticatePeer"] and "EXTERNAL" in (body["saslMechanisms"] or "EXTERNAL"),
                 )
             if body["http"]:
-                self._http = _Http(self._sockets.router, body, host or "0.0.0.0", port)  # noqa: S104
+                self._http = _Http(self._sockets.router, body, host, port)
                 await self._http.start()
                 self.port = int(self._http.address.rpartition(":")[2])
             else:
@@ -184,31 +192,25 @@ class Listener:
         """Accept no more; connections that are open stay."""
         self._sockets.listeners.discard(self)
         if self._server is not None:
-            self._server.close()
+            self._server.close(connections=False)
             self._server = None
         if self._http is not None:
             await self._http.close()
             self._http = None
 
-    def _accept(self, peer: Peer) -> Connection | None:
+    def _accept(self, peer: Peer) -> Connection:
         sockets, body = self._sockets, self.body
-        policy = sockets.router.policy
-        if not policy.socket_accepted():
-            return None
         record = RouterConnection(
             sockets.router,
             name=self.name,
             role=body["role"],
             direction="in",
-            host=peer.name,
+            host=peer.address,
             capacity=_capacity(body),
         )
-        record.abort = peer.abort
-        record.counted = True
-        record.tls = peer.tls
-        user = peer.certificate_user
-        record.authenticated = user is not None
-        return sockets.amqp_connection(record, body, is_client=False, sasl=self._sasl(user))
+        record.denied = not sockets.router.policy.socket_accepted()
+        record.tls = ("TLS", "") if peer.tls else None
+        return sockets.amqp_connection(record, body, is_client=False, sasl=self._sasl(peer.certificate))
 
     def _sasl(self, user: str | None) -> SaslServer:
         """Mechanisms of the listener. Names and passwords come with the authentication service, later."""
@@ -274,14 +276,11 @@ class Connector:
             record = self._new_record(lost)
             try:
                 port = port_number(self.body["port"])
-                transport = await dial(
-                    self._sockets.hub, self.body["host"], port, self._connection(record), ssl=self._ssl()
-                )
+                await dial(self._sockets.hub, self.body["host"], port, self._connection(record), ssl=self._ssl())
             except (OSError, ValueError, tls.ProfileError) as error:
                 self.status = "FAILED"
                 self.message = f"{self.body['host']}:{self.body['port']}: {getattr(error, 'strerror', None) or error}"
             else:
-                record.abort = transport.abort
                 self._record = record
                 await lost.wait()
                 self._record = None

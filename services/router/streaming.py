@@ -1,7 +1,7 @@
 """Deliveries of several frames, passed on while they come (cut-through), in bounded memory.
 
-A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine, whose
-session window then holds the sender back.
+A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine,
+whose session window then holds the sender back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The management node `$management`: takes requests, finds the table, answers. Every request with a reply-to is answered.
+"""The management node `$management`: takes requests, finds the table, answers. Who gives a reply-to gets an answer.
 
 The protocol is AMQP management as Qpid Dispatch speaks it (A.1): operation, type, name and identity in the application
 properties, attributes in the body, status in the application properties of the reply.

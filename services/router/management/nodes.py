@@ -1,4 +1,4 @@
-"""Operations of the management node itself: what types there are, their attributes and operations, which nodes there are."""
+"""Operations of the management node itself: what types there are, what they have, which nodes there are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = object()
 
 
 def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
-    """The body of the answer to GET-TYPES, GET-ATTRIBUTES, GET-OPERATIONS, GET-ANNOTATIONS, GET-MGMT-NODES and the schema."""
+    """The body of the answer to a GET-…; UNKNOWN for any other operation."""
     if operation == "GET-TYPES":
         return {kind.name: [] for kind in kinds}
     if operation == "GET-ATTRIBUTES":

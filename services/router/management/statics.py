@@ -1,4 +1,4 @@
-"""Tables of what is made of sockets and files: listeners, connectors, sslProfiles, authentication plugins, policy, vhosts, logs."""
+"""Tables of what is made of sockets and files: listeners, connectors, sslProfiles, plugins, policy, vhosts, logs."""
 
 from __future__ import annotations
 
@@ -73,11 +73,7 @@ class EntityTable(Table):
     def by_name(self, name: str) -> Any:
         return self.entities.get(name)
 
-    def create(self, request: Request) -> Any:
-        return self.add(request.name, request.body)
-
     def add(self, name: str | None, body: Any) -> Any:
-        """Make an entity. Raises ManagementError 400."""
         entity = self.make(read_body(self.type, name, body))
         self._names.take(entity)
         self.entities[entity.name] = entity

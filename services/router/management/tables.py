@@ -56,10 +56,8 @@ class Table:
         """By identity or name. Raises ManagementError 400 or 404."""
         if request.identity is None and request.name is None:
             raise ManagementError(BAD_REQUEST, "No name or identity provided")
-        if request.identity is not None:
-            found = self.by_identity(request.identity)
-        else:
-            found = self.by_name(request.name or "")
+        identity = request.identity
+        found = self.by_identity(identity) if identity is not None else self.by_name(request.name or "")
         if found is None:
             which = f"identity={request.identity}" if request.identity is not None else f"name={request.name}"
             raise ManagementError(NOT_FOUND, "Not Found" if self.type.core else f"No entity with {which}")
@@ -74,6 +72,10 @@ class Table:
         return next((row for row in self.rows() if get(row) == name), None)
 
     def create(self, request: Request) -> Any:
+        return self.add(request.name, request.body)
+
+    def add(self, name: str | None, body: Any) -> Any:
+        """Make an entity. Raises ManagementError 400."""
         raise NotImplementedError
 
     def update(self, request: Request, entity: Any) -> dict[str, Any]:
@@ -112,11 +114,7 @@ class ConfigTable(Table):
     def by_name(self, name: str) -> Any:
         return self._store.by_name.get(name)
 
-    def create(self, request: Request) -> Any:
-        return self.add(request.name, request.body)
-
     def add(self, name: str | None, body: Any) -> Any:
-        """Make an entity. Raises ManagementError 400."""
         if name is not None and name in self._store.by_name:
             raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
         entity = self._make(self._router.next_identity(), schema.read_body(self.type, name, body))
@@ -253,7 +251,8 @@ class AddressTable(Table):
     def by_name(self, name: str) -> Address | None:
         return self._addresses.get(name)
 
-    by_identity = by_name
+    def by_identity(self, identity: str) -> Address | None:
+        return self._addresses.get(identity)
 
 
 def _to_router(address: Address) -> int:
