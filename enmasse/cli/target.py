@@ -58,3 +58,17 @@ def parse(text: str, offset: int) -> Target:
         unquote(parts.username) if parts.username else None,
         unquote(parts.password) if parts.password else None,
     )
+
+
+def choose(address: str | None, url: str | None, offset: int) -> Target:
+    """The target from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given."""
+    import click
+
+    if (address is None) == (url is None):
+        raise click.UsageError("give an ADDRESS of the suite, or -a URL/ADDRESS of any server")
+    if address is not None:
+        return at_suite(address, offset)
+    try:
+        return parse(url or "", offset)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-a") from None

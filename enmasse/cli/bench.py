@@ -1,0 +1,157 @@
+"""`enmasse bench`: rate and latency of an address."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from enmasse.cli.common import FAILED, end, port_offset
+
+if TYPE_CHECKING:
+    from enmasse.cli.load import ReceivingEnd
+    from enmasse.cli.target import Target
+
+TIMED_OUT, UNREACHABLE = 3, 4
+PATIENCE = 10.0
+"""Seconds without any message after which it is given up."""
+LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
+"""Latency is measured at this share of the rate, and at no more than so many messages a second."""
+PERCENTILES = (50, 90, 99, 99.9)
+
+
+@click.command(name="bench", short_help="Measure rate and latency of an address.")
+@click.argument("address", required=False)
+@click.option("-a", "--address", "url", metavar="URL/ADDRESS", help="An address of another server.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True,
+              help="How long each of the two measurements takes.")  # fmt: skip
+@click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes of a body.")
+@click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@port_offset
+def command(
+    address: str | None, url: str | None, seconds: float, size: int, non_durable: bool, as_json: bool, offset: int
+) -> None:
+    """Measure rate and latency of an ADDRESS: as fast as it goes, then at a tenth of that.
+
+    One sender, one receiver, each a process of its own; every message is acknowledged. The address must be empty.
+    """
+    from enmasse.cli.load import LoadError, run
+    from enmasse.cli.target import choose
+
+    target = choose(address, url, offset)
+    try:
+        result = run(_measure(target, seconds, size, not non_durable))
+    except LoadError as error:
+        end(str(error), FAILED if error.foreign else UNREACHABLE)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        _print(result)
+    if not result["received"] or not result["latency_ms"]:
+        end(f"{target}: no message came through within {PATIENCE:g} s", TIMED_OUT)
+
+
+async def _measure(target: Target, seconds: float, size: int, durable: bool) -> dict[str, Any]:
+    import secrets
+    from dataclasses import asdict
+
+    from enmasse.cli.load import ReceivingEnd
+
+    run = secrets.token_bytes(16)
+    receiver = ReceivingEnd(target, run)
+    await receiver.connect("enmasse-bench-receiver")
+    options = {
+        "target": asdict(target), "run": run.hex(), "size": size, "durable": durable, "rate": None, "seconds": seconds,
+        "patience": PATIENCE,
+    }  # fmt: skip
+    sent = await _phase(receiver, options, "rate")
+    span = max(receiver.last - receiver.first, 1) / 1e9
+    rate = receiver.received / span if receiver.received > 1 else 0.0
+    result = {
+        "address": target.address, "size": size, "durable": durable, "sent": sent["sent"], "accepted": sent["accepted"],
+        "received": receiver.received, "rate": round(rate, 1), "latency_rate": 0.0, "latency_ms": {},
+    }  # fmt: skip
+    if rate:
+        receiver.restart(timing=True)
+        paced = max(1.0, min(rate * LATENCY_SHARE, LATENCY_MOST))
+        await _phase(receiver, options | {"rate": paced}, "latency")
+        result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receiver.latencies)}
+    receiver.connection.close()
+    return result
+
+
+async def _phase(receiver: ReceivingEnd, options: dict[str, Any], title: str) -> dict[str, Any]:
+    """Run one sender; returns what it says when all it got accepted has arrived. Raises LoadError."""
+    import asyncio
+
+    from enmasse.cli.load import LoadError
+
+    command = (sys.executable, "-P", "-m", "enmasse.cli.load", json.dumps(options))
+    sender = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    show = asyncio.create_task(_progress(receiver, title, options["seconds"]))
+    try:
+        talk = asyncio.ensure_future(sender.communicate())
+        waiting: list[asyncio.Future[Any]] = [talk, receiver.failed]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if receiver.failed.done():
+            await receiver.failed
+        output = (await talk)[0]
+        said: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
+        if "error" in said:
+            raise LoadError(said["error"])
+        await receiver.until(said["accepted"], PATIENCE)
+        return said
+    finally:
+        show.cancel()
+        await asyncio.gather(show, return_exceptions=True)
+        if sender.returncode is None:
+            sender.kill()
+            await sender.wait()
+
+
+async def _progress(receiver: ReceivingEnd, title: str, seconds: float) -> None:
+    import asyncio
+
+    if not sys.stderr.isatty():
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.fields[count]:,} messages"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False) as progress:
+        task = progress.add_task(title, total=seconds, count=0)
+        while True:
+            await asyncio.sleep(0.2)
+            progress.update(task, advance=0.2, count=receiver.received)
+            progress.refresh()
+
+
+def percentiles(nanoseconds: list[int]) -> dict[str, float]:
+    """Nearest-rank percentiles and the maximum, in milliseconds; empty for an empty list."""
+    if not nanoseconds:
+        return {}
+    ordered = sorted(nanoseconds)
+    last = len(ordered) - 1
+    found = {f"p{p:g}": ordered[min(last, int(len(ordered) * p / 100))] for p in PERCENTILES}
+    return {name: round(value / 1e6, 3) for name, value in (found | {"max": ordered[-1]}).items()}
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from enmasse.cli.tables import make_console
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    kind = "durable" if result["durable"] else "non-durable"
+    table.add_row("rate", f"{result['rate']:,.0f} messages a second ({result['size']} bytes, {kind}, acknowledged)")
+    shares = ", ".join(f"{name} {value:.3g} ms" for name, value in result["latency_ms"].items())
+    table.add_row("latency", f"{shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
+    table.add_row(
+        "counts", f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
+    )
+    make_console().print(table)
