@@ -1,0 +1,650 @@
+"""Connection: protocol headers, SASL, open and close, frames, channels, heartbeats (OASIS AMQP 1.0, 2.2 to 2.4).
+
+Bytes in by `receive`, bytes out by `take_output`, time by `tick`: no socket, no clock. `transport.py` is the skin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Handler, Limits
+from enmasse.amqp.link import Link, LinkFault, Receiver, Sender, from_error
+from enmasse.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    Transfer,
+    decode_performative,
+    encode_performative,
+)
+from enmasse.amqp.reader import learn, read_frames
+from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.session import Session, SessionFault
+from enmasse.amqp.types import Symbol
+
+__all__ = ["Connection", "Handler", "Limits", "Link", "Receiver", "Sender", "Session"]
+
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+MIN_MAX_FRAME = 512
+_HEADER = Struct(">IBBH").pack
+_SIZE = Struct(">I").unpack_from
+_BASIC = Struct(">IBBH").unpack_from
+_SPILL = 256 * 1024  # output that is handed to the socket before the turn ends
+
+
+def _ignore(_: Connection) -> None:
+    """Nobody asks to be told."""
+
+
+class Connection:
+    """One connection, either side.
+
+    `sasl`: a SaslServer or SaslClient. A server without one offers ANONYMOUS and takes clients that skip SASL; a client
+    without one skips it. `idle_timeout_ms`: the peer is given up after so long a silence (half of it is what the open
+    advertises); 0 is never. `state` is "start", "open" (both have opened), "closing" (our close is sent), "closed".
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        container_id: str,
+        is_client: bool,
+        hostname: str | None = None,
+        max_frame_size: int = 65536,
+        channel_max: int | None = None,
+        idle_timeout_ms: int = 60_000,
+        sasl: SaslServer | SaslClient | None = None,
+        properties: Mapping[str, Any] | None = None,
+        offered_capabilities: Sequence[str] = (),
+        desired_capabilities: Sequence[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        if max_frame_size < MIN_MAX_FRAME:
+            raise ValueError(f"max_frame_size is at least {MIN_MAX_FRAME}, not {max_frame_size}")
+        self.handler = handler
+        self.is_client = is_client
+        self.limits = limits = limits or Limits()
+        self.max_frame_size = max_frame_size  # ours; frames that come may be so large
+        self.channel_max = min(limits.max_sessions - 1, 65535 if channel_max is None else channel_max)
+        self.idle_timeout_ms = idle_timeout_ms
+        if sasl is None and not is_client:
+            sasl = SaslServer()
+        self.sasl = sasl
+        self.open_fields = Open(
+            container_id=container_id,
+            hostname=hostname,
+            max_frame_size=max_frame_size,
+            channel_max=self.channel_max,
+            idle_time_out=idle_timeout_ms // 2 or None,
+            offered_capabilities=tuple(map(Symbol, offered_capabilities)),
+            desired_capabilities=tuple(map(Symbol, desired_capabilities)),
+            properties=dict(properties or {}),
+        )
+        self.remote_open: Open | None = None
+        self.remote_max_frame = max(max_frame_size, 65536)  # frames we send; never larger than the peer wants
+        self.remote_channel_max = 65535
+        self.state = "start"
+        self.user: str | None = None
+        self.context: Any = None
+        self.blocked = False
+        self.reading_paused = False
+        self.transport_error: AmqpError | None = None
+        self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
+        self.out: list[bytes | memoryview] = []
+        # hooks of the skin
+        self.on_dirty: Callable[[Connection], None] = _ignore
+        self.on_spill: Callable[[Connection], None] | None = None
+        self.on_reading: Callable[[Connection], None] = _ignore
+        # reading
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._needed = 0
+        self._receiving = False
+        self._stage: Callable[[bytes, int], int] = self._read_header
+        self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
+        self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
+        # writing
+        self._dirty = False
+        self._spilled = 0
+        self._started = False
+        self._open_sent = False
+        self._close_sent = False
+        self._close_error: AmqpError | None = None
+        self._over = False
+        # channels
+        self._by_channel: dict[int, Session] = {}  # by the peer's channel
+        self._local: dict[int, Session] = {}  # by ours
+        self._touched: list[Session] = []
+        self._names: dict[tuple[str, bool], Link] = {}
+        self._link_count = 0
+        self._link_state = 0
+        self._partial_bytes = 0
+        self._streamed_bytes = 0
+        # time
+        self._heard = True
+        self._last_heard = -1
+        self._last_said = -1
+        self._close_deadline = -1
+        self._handshake_deadline = -1
+        self._dispatch: dict[type, Callable[[int, Any, bytes, int], bool]] = {
+            Transfer: self._on_transfer,
+            Disposition: self._on_disposition,
+            Flow: self._on_flow,
+            Open: self._on_open,
+            Begin: self._on_begin,
+            Attach: self._on_attach,
+            Detach: self._on_detach,
+            End: self._on_end,
+            Close: self._on_close,
+        }
+
+    def __repr__(self) -> str:
+        peer = self.remote_open.container_id if self.remote_open else "?"
+        return f"<Connection {'to' if self.is_client else 'from'} {peer} {self.state}>"
+
+    # --- for users ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Client: start the conversation (header, SASL, open). The skin calls it when the socket is connected."""
+        if self._started:
+            return
+        self._started = True
+        if isinstance(self.sasl, SaslClient):
+            self._put(SASL_HEADER)
+        else:
+            self._put(AMQP_HEADER)
+            self._send_open()
+
+    def begin(self) -> Session:
+        """Begin a session on an open connection; links may be attached at once. Raises AmqpError where the connection
+        is not open, or the peer allows no more channels."""
+        if self.state != "open":
+            raise AmqpError(errors.ILLEGAL_STATE, f"a session needs an open connection, this one is {self.state}")
+        session = self._new_session()
+        session._begin()
+        return session
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more."""
+        if self._close_sent or self._over:
+            return
+        if self._stage != self._read_frames and not (self.is_client and self._open_sent):
+            self._give_up(error or AmqpError(errors.CONNECTION_FORCED, "closed before it was open"))
+            return
+        if not self._open_sent:
+            self._send_open()
+        for session in self._local.values():
+            session._flush()
+        self._send(0, Close(error=None if error is None else Error.of(error)))
+        self._close_sent = True
+        self._close_error = error
+        self.state = "closing"
+        self._close_deadline = -2  # tick sets it
+        for session in self._local.values():
+            session._in_next = session._in_stop = -1
+        self.wake()
+
+    def sessions(self) -> list[Session]:
+        return list(self._local.values())
+
+    def wake(self) -> None:
+        """There is output: the skin flushes at the end of the read or of this turn of the loop."""
+        if not self._dirty:
+            self._dirty = True
+            self.on_dirty(self)
+
+    def take_output(self) -> bytes:
+        """What there is to be written, with dispositions and flows that are due."""
+        self._dirty = False
+        if self._touched:
+            touched, self._touched = self._touched, []
+            for session in touched:
+                session._flush()
+        self._spilled = 0
+        out = self.out
+        if not out:
+            return b""
+        data = b"".join(out) if len(out) > 1 else bytes(out[0])
+        out.clear()
+        self._last_said = -1  # tick notes when
+        if self.blocked and self.on_spill is None:
+            self.set_blocked(False)
+        return data
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The skin: the peer does not read (write buffer above its mark), or reads again."""
+        if blocked == self.blocked or self._over:
+            return
+        self.blocked = blocked
+        if not blocked:
+            for session in self.sessions():
+                session._pump()
+            if not self.blocked and self.state == "open":
+                self.handler.on_writable(self)
+
+    def transport_closed(self, error: AmqpError | None = None) -> None:
+        """The skin: the socket is gone."""
+        if not self._over:
+            if self._close_error is not None:
+                error = self._close_error
+            elif not self._close_sent or error is not None:
+                error = error or AmqpError(errors.CONNECTION_FORCED, "the peer closed the socket without a word")
+                self.transport_error = error
+            self._end_of_connection(error)
+
+    def tick(self, now_ms: int) -> int | None:
+        """Time has come to `now_ms` (monotonic, milliseconds). Returns when to call again at the latest; None: no need.
+        Silence is measured in ticks, so it is noticed up to one tick late."""
+        if self._over:
+            return None
+        deadlines: list[int] = []
+        if self.state == "start":
+            if self._handshake_deadline < 0:
+                self._handshake_deadline = now_ms + self.limits.handshake_timeout_ms
+            if now_ms >= self._handshake_deadline:
+                self._give_up(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "the peer did not open in time"))
+                return None
+            deadlines.append(self._handshake_deadline)
+        if self.state == "closing":
+            if self._close_deadline < 0:
+                self._close_deadline = now_ms + self.limits.close_timeout_ms
+            if now_ms >= self._close_deadline:
+                self._end_of_connection(self._close_error)
+                return None
+            return self._close_deadline
+        if self._heard or self._last_heard < 0 or self.reading_paused:
+            self._heard = False
+            self._last_heard = now_ms
+        if self.idle_timeout_ms and self.state == "open":
+            due = self._last_heard + self.idle_timeout_ms
+            if now_ms >= due:
+                self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
+                self._close_deadline = now_ms + min(1000, self.limits.close_timeout_ms)
+                return self._close_deadline
+            deadlines.append(due)
+        wanted = self.remote_open.idle_time_out if self.remote_open is not None else None
+        if wanted and self.state == "open":
+            if self._last_said < 0:
+                self._last_said = now_ms
+            due = self._last_said + max(1, int(wanted) // 2)
+            if now_ms >= due:
+                if not self.blocked:
+                    self._put(_HEADER(8, 2, 0, 0))
+                due = now_ms + max(1, int(wanted) // 2)
+                self._last_said = now_ms
+            deadlines.append(due)
+        return min(deadlines, default=None)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Process what has been read. Never raises for what a peer does: it is told by close, end or detach."""
+        self._heard = True
+        self._receiving = True
+        try:
+            self._receive(data)
+        finally:
+            self._receiving = False
+
+    def _receive(self, data: bytes) -> None:
+        if self._pending:
+            self._pending.append(data)
+            self._pending_size += len(data)
+            if self._pending_size < self._needed:
+                return
+            data = b"".join(self._pending)
+            self._pending = []
+        elif type(data) is not bytes:
+            data = bytes(data)
+        end = len(data)
+        pos = 0
+        try:
+            while pos < end and not self.finished:
+                stage = self._stage
+                pos = stage(data, pos)
+                if stage == self._stage:
+                    break
+        except AmqpError as error:
+            self._fail(error)
+            return
+        left = end - pos
+        if left and not self.finished:
+            self._pending = [data[pos:]]
+            self._pending_size = left
+            if self._sasl_waits():
+                self._needed = 0
+                if left > MIN_MAX_FRAME:
+                    self._fail(AmqpError(errors.FRAMING_ERROR, "too much was sent before authentication has ended"))
+                return
+            self._needed = _SIZE(data, pos)[0] if left >= 4 and self._stage != self._read_header else 8
+            if self._needed < 8:
+                self._fail(AmqpError(errors.FRAMING_ERROR, f"a frame of {self._needed} bytes"))
+
+    def _fail(self, error: AmqpError) -> None:
+        """The peer broke a rule of the connection."""
+        self._pending = []
+        if self._stage == self._read_frames:
+            if self._close_sent:
+                self._end_of_connection(self._close_error)  # it cannot even close
+            else:
+                self.close(error)
+        else:
+            self._give_up(error)
+
+    def _read_header(self, data: bytes, pos: int) -> int:
+        if len(data) - pos < 8:
+            head = data[pos:]
+            if head != AMQP_HEADER[: len(head)] and head != SASL_HEADER[: len(head)]:
+                self._wrong_header(head)
+            return pos
+        header = data[pos : pos + 8]
+        sasl = self.sasl
+        if self.is_client:
+            if header == SASL_HEADER and isinstance(sasl, SaslClient) and not sasl.done:
+                self._stage = self._read_sasl
+            elif header == AMQP_HEADER and (sasl is None or sasl.done):
+                self._stage = self._read_frames
+            else:
+                self._wrong_header(header)
+        elif header == SASL_HEADER and isinstance(sasl, SaslServer) and not sasl.done:
+            self._put(SASL_HEADER)
+            sasl.start(self._send_sasl, self._sasl_done)
+            self._stage = self._read_sasl
+        elif header == AMQP_HEADER and (not isinstance(sasl, SaslServer) or sasl.done or not sasl.required):
+            self._put(AMQP_HEADER)
+            self._stage = self._read_frames
+        else:
+            self._wrong_header(header)
+        return pos + 8
+
+    def _wrong_header(self, header: bytes) -> None:
+        """Answer with the header that would have been right and close (2.2)."""
+        if not self.is_client:
+            sasl = self.sasl
+            self._put(SASL_HEADER if isinstance(sasl, SaslServer) and sasl.required and not sasl.done else AMQP_HEADER)
+        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks another protocol: its header is {header!r}")
+
+    def _read_sasl(self, data: bytes, pos: int) -> int:
+        end = len(data)
+        sasl = self.sasl
+        assert sasl is not None
+        while end - pos >= 8 and not self._sasl_waits():
+            size, doff, frame_type, _ = _BASIC(data, pos)
+            if size > self.limits.max_sasl_frame or size < 8 or doff < 2 or 4 * doff > size or frame_type != 1:
+                raise AmqpError(errors.FRAMING_ERROR, f"not a SASL frame: {size} bytes of type {frame_type}")
+            if pos + size > end:
+                break
+            performative, _ = decode_performative(data, pos + 4 * doff, pos + size)
+            pos += size
+            if isinstance(sasl, SaslClient):
+                answer = sasl.receive(performative)
+                if answer is not None:
+                    self._send_sasl(answer)
+                if sasl.done:
+                    self._stage = self._read_header
+                    self._put(AMQP_HEADER)
+                    self._send_open()
+                    break
+            else:
+                sasl.receive(performative)
+                if sasl.done or self.finished:
+                    break
+        return pos
+
+    def _sasl_waits(self) -> bool:
+        """An authenticator is still asking: what the client has pipelined must wait."""
+        return isinstance(self.sasl, SaslServer) and self.sasl.waits and self._stage == self._read_sasl
+
+    def _send_sasl(self, performative: Any) -> None:
+        body = encode_performative(performative)
+        self._put(_HEADER(len(body) + 8, 2, 1, 0) + body)
+
+    def _sasl_done(self, user: str | None, ok: bool) -> None:
+        """The server's exchange has ended; the outcome has been sent. May come long after the last frame."""
+        if ok:
+            self.user = user
+            self._stage = self._read_header
+            if self._pending and not self._receiving:
+                self.receive(b"")  # what came while the authenticator was asking
+        else:
+            self._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
+
+    def _read_frames(self, data: bytes, pos: int) -> int:
+        return read_frames(self, data, pos)
+
+    def _on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
+        """One frame by the tables. True: sessions and links are as they were, the reader's notes stay good."""
+        if self._close_sent:
+            try:
+                performative, _ = decode_performative(data, start, end)
+            except AmqpError:
+                return False
+            if type(performative) is Close:
+                self._on_close(channel, performative, b"", 0)
+            return False
+        if frame_type != 0:
+            raise AmqpError(errors.FRAMING_ERROR, f"a frame of type {frame_type}")
+        performative, body = decode_performative(data, start, end)
+        action = self._dispatch.get(type(performative))
+        if action is None:
+            raise AmqpError(errors.NOT_ALLOWED, f"{type(performative).__name__} is not a frame of this layer")
+        if self.remote_open is None and action != self._on_open:
+            raise AmqpError(errors.ILLEGAL_STATE, f"{type(performative).__name__} before open")
+        if body != end and type(performative) is not Transfer:
+            raise AmqpError(errors.DECODE_ERROR, f"{end - body} bytes behind {type(performative).__name__}")
+        try:
+            plain = action(channel, performative, data[body:end], end - start)
+        except LinkFault as fault:
+            fault.link.detach(AmqpError(fault.condition, fault.description))
+            return False
+        except SessionFault as fault:
+            session = self._by_channel.get(channel)
+            if session is not None:
+                session.end(AmqpError(fault.condition, fault.description))
+            return False
+        if plain:
+            learn(self, performative, data, start, body)
+        return plain
+
+    # --- frames by kind -----------------------------------------------------------------------------------------------
+
+    def _on_open(self, channel: int, remote: Open, payload: bytes, size: int) -> bool:
+        if self.remote_open is not None:
+            raise AmqpError(errors.ILLEGAL_STATE, "a second open")
+        if int(remote.max_frame_size) < MIN_MAX_FRAME:
+            raise AmqpError(errors.INVALID_FIELD, f"max-frame-size {remote.max_frame_size} is below {MIN_MAX_FRAME}")
+        self.remote_open = remote
+        self.remote_max_frame = min(int(remote.max_frame_size), self.remote_max_frame)
+        self.remote_channel_max = int(remote.channel_max)
+        self._last_said = -1
+        if self._open_sent:
+            self.state = "open"
+            self.handler.on_open(self)
+        else:
+            self.handler.on_open(self)
+            if not self._close_sent:
+                self._send_open()
+                self.state = "open"
+        return False
+
+    def _on_begin(self, channel: int, begin: Begin, payload: bytes, size: int) -> bool:
+        if channel > self.channel_max:
+            raise AmqpError(errors.FRAMING_ERROR, f"channel {channel} is beyond channel-max {self.channel_max}")
+        if channel in self._by_channel:
+            raise AmqpError(errors.ILLEGAL_STATE, f"channel {channel} has begun already")
+        if begin.remote_channel is not None:
+            session = self._local.get(int(begin.remote_channel))
+            if session is None or session.remote_begin is not None:
+                raise AmqpError(errors.ILLEGAL_STATE, f"begin for channel {begin.remote_channel}, which did not ask")
+            self._by_channel[channel] = session
+            session._on_begin(begin, channel)
+        else:
+            session = self._new_session()
+            self._by_channel[channel] = session
+            session._on_begin(begin, channel)
+            session._begin()
+        if not session.ended:
+            self.handler.on_begin(session)
+        return False
+
+    def _session_of(self, channel: int, performative: Any) -> Session | None:
+        """The session of a frame that has come; None: we have ended it and the peer did not know yet."""
+        session = self._by_channel.get(channel)
+        if session is None:
+            raise AmqpError(
+                errors.ILLEGAL_STATE, f"{type(performative).__name__} on channel {channel}, where no session has begun"
+            )
+        return None if session._end_sent else session
+
+    def _on_end(self, channel: int, end_: End, payload: bytes, size: int) -> bool:
+        self._session_of(channel, end_)
+        self._by_channel[channel]._on_end(end_)
+        return False
+
+    def _on_attach(self, channel: int, attach: Attach, payload: bytes, size: int) -> bool:
+        session = self._session_of(channel, attach)
+        if session is not None:
+            session._on_attach(attach, size)
+        return False
+
+    def _on_detach(self, channel: int, detach: Detach, payload: bytes, size: int) -> bool:
+        session = self._session_of(channel, detach)
+        if session is not None:
+            session._on_detach(detach)
+        return False
+
+    def _on_flow(self, channel: int, flow: Flow, payload: bytes, size: int) -> bool:
+        session = self._session_of(channel, flow)
+        if session is not None:
+            session._on_flow(flow)
+        return True
+
+    def _on_transfer(self, channel: int, transfer: Transfer, payload: bytes, size: int) -> bool:
+        session = self._session_of(channel, transfer)
+        if session is not None:
+            session._on_transfer(transfer, payload)
+        return True
+
+    def _on_disposition(self, channel: int, disposition: Disposition, payload: bytes, size: int) -> bool:
+        session = self._session_of(channel, disposition)
+        if session is not None:
+            session._on_disposition(disposition)
+        return True
+
+    def _on_close(self, channel: int, close: Close, payload: bytes, size: int) -> bool:
+        error = from_error(close.error)
+        if not self._close_sent:
+            for session in self._local.values():
+                session._flush()
+            if not self._open_sent:
+                self._send_open()
+            self._send(0, Close())
+            self._close_sent = True
+        self._end_of_connection(error or self._close_error)
+        return False
+
+    # --- inner --------------------------------------------------------------------------------------------------------
+
+    def _send_open(self) -> None:
+        self._open_sent = True
+        self._send(0, self.open_fields)
+
+    def _new_session(self) -> Session:
+        local = self._local
+        highest = min(self.channel_max, self.remote_channel_max)
+        channel = len(local)
+        if channel in local or channel > highest:
+            channel = next((c for c in range(highest + 1) if c not in local), -1)
+        if channel < 0:
+            raise AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"more than {highest + 1} sessions")
+        session = Session(self, channel)
+        local[channel] = session
+        return session
+
+    def _forget_session(self, session: Session) -> None:
+        if self._local.get(session.channel) is session:
+            del self._local[session.channel]
+        if self._by_channel.get(session.remote_channel) is session:
+            del self._by_channel[session.remote_channel]
+
+    def _send(self, channel: int, performative: Any) -> None:
+        if self._close_sent or self._over:
+            return
+        body = encode_performative(performative)
+        size = len(body) + 8
+        if size > self.remote_max_frame and self.remote_open is not None:
+            raise AmqpError(
+                errors.FRAME_SIZE_TOO_SMALL,
+                f"{type(performative).__name__} of {size} bytes, the peer takes frames of {self.remote_max_frame}",
+            )
+        self._put(_HEADER(size, 2, 0, channel) + body)
+
+    def _put(self, data: bytes) -> None:
+        self.out.append(data)
+        if not self._dirty:
+            self.wake()
+
+    def _spill(self, size: int) -> None:
+        """A lot of output: hand it over before the turn ends, so that the socket can say when it is too much."""
+        self._spilled += size
+        if self._spilled < _SPILL and len(self.out) <= 1024:
+            return
+        self._spilled = 0
+        if self.on_spill is not None:
+            self.on_spill(self)
+        else:
+            self.blocked = True
+
+    def _hold_partial(self, cost: int, streamed: bool) -> None:
+        """A piece of an unfinished delivery is kept."""
+        if streamed:
+            self._streamed_bytes += cost
+            if self._streamed_bytes > self.limits.max_streamed and not self.reading_paused:
+                self.reading_paused = True
+                self.on_reading(self)
+        else:
+            self._partial_bytes += cost
+            if self._partial_bytes > self.limits.max_partial:
+                raise AmqpError(
+                    errors.RESOURCE_LIMIT_EXCEEDED,
+                    f"unfinished deliveries of more than {self.limits.max_partial} bytes on one connection",
+                )
+
+    def _forget_partial(self, cost: int, streamed: bool) -> None:
+        if streamed:
+            self._streamed_bytes -= cost
+            if self.reading_paused and self._streamed_bytes <= self.limits.max_streamed // 2:
+                self.reading_paused = False
+                self.on_reading(self)
+        else:
+            self._partial_bytes -= cost
+
+    def _give_up(self, error: AmqpError) -> None:
+        """Before AMQP is spoken there is no close: the socket is closed."""
+        self.transport_error = error
+        self._end_of_connection(error)
+
+    def _end_of_connection(self, error: AmqpError | None) -> None:
+        """Over: sessions, links and handler are told, once."""
+        if self._over:
+            return
+        self._over = True
+        self._pending = []
+        self.state = "closed"
+        self.finished = True
+        for session in self.sessions():
+            session._finish(error)
+        self.handler.on_close(self, error)
+        self.wake()

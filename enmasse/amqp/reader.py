@@ -1,0 +1,219 @@
+"""The one loop over the bytes read: frames, with transfer and disposition in their usual encodings taken apart by hand.
+
+What makes it fast, in the order it matters: one `unpack_from` gives size, kind and channel of a frame; kind and channel
+together are one integer, compared with that of the last transfer (or disposition); the fields after the delivery-tag
+hardly vary, so their bytes are looked up in a table of those met before; tokens of consecutive dispositions are
+collected and handed on as one list. Whatever does not fit goes to `Connection._on_frame`, which decodes by the tables
+and checks everything; the fast path checks all that it relies on, so a frame means the same on both.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Disposition, Transfer
+
+if TYPE_CHECKING:
+    from enmasse.amqp.connection import Connection
+    from enmasse.amqp.link import Receiver, Sender
+    from enmasse.amqp.session import Session
+
+_HEAD = Struct(">IQBBBB").unpack_from  # size | doff, type, channel, 00 53 code c0 | list size, count | two bytes more
+_IDS = Struct(">BIBB").unpack_from  # code, delivery-id, code, size of the delivery-tag
+_FIRST = Struct(">IBI").unpack_from  # first, code, last
+_SIZE = Struct(">I").unpack_from
+_BASIC = Struct(">IBBH").unpack_from
+_FAST_BYTES = 26  # what the fixed reads of the fast path may touch
+_TRANSFER = 0x005314C0
+_DISPOSITION = 0x005315C0
+_KIND = 0xFFFF0000FFFFFFFF  # of a key: without the channel
+
+_NO_TRANSFER = (-1, False, 0)
+_NO_DISPOSITION = (-1, None)
+_MAX_TAILS = 32
+_HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
+
+
+def read_frames(connection: Connection, data: bytes, pos: int) -> int:
+    """Process the whole frames of `data` from `pos` on; returns where the first unfinished one begins."""
+    end = len(data)
+    max_size = connection.max_frame_size
+    transfer_tails, disposition_tails = connection._transfer_tails, connection._disposition_tails
+    transfer_key = disposition_key = -1
+    session: Session = cast("Session", None)  # set together with transfer_key
+    receivers: dict[int, Receiver] = {}
+    incoming: dict[int, Receiver] = {}
+    outgoing: dict[int, tuple[Sender, Any]] = {}
+    link: Receiver | None = None
+    link_handle = -1
+    run: list[Any] = []  # tokens of one sender, all with run_state
+    run_sender: Sender | None = None
+    run_state: Any = None
+    while True:
+        left = end - pos
+        if left >= _FAST_BYTES:
+            size, key, list_size, count, code, byte = _HEAD(data, pos)
+        elif left >= 8:
+            size = _SIZE(data, pos)[0]
+            key = -2
+        else:
+            break
+        frame_end = pos + size
+        if size > max_size:
+            if run_sender is not None:
+                run_sender.session._tell(run_sender, run, run_state, True)
+            raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {max_size} were agreed")
+        if frame_end > end:
+            break
+
+        if key == transfer_key:
+            if code == 0x43:
+                handle = 0
+                at = pos + 15
+            elif code == 0x52:
+                handle = byte
+                at = pos + 16
+            elif code == 0x70:
+                handle = _SIZE(data, pos + 15)[0]
+                at = pos + 19
+            else:
+                handle = -2
+                at = pos + 15
+            if handle != link_handle:
+                link = receivers.get(handle)
+                link_handle = handle
+            if link is not None:
+                id_code, delivery_id, tag_code, tag_size = _IDS(data, at)
+                tag_at = at + 7
+                tail_at = tag_at + tag_size
+                payload_at = pos + 13 + list_size
+                tail_count, settled, message_format = transfer_tails.get(data[tail_at:payload_at], _NO_TRANSFER)
+                received = link._received + 1
+                if (
+                    tail_count == count
+                    and id_code == 0x70
+                    and tag_code == 0xA0
+                    and tag_size <= 32
+                    and payload_at <= frame_end
+                    and delivery_id == session._in_next
+                    and delivery_id != session._in_stop
+                    and received <= link._limit
+                ):
+                    session._in_next = delivery_id + 1
+                    link._received = received
+                    if settled:
+                        link._settled += 1
+                        if link._settled >= link._topup_at:
+                            link._want_flow()
+                    else:
+                        incoming[delivery_id] = link
+                    link.on_delivery(
+                        link, delivery_id, settled, data[payload_at:frame_end], data[tag_at:tail_at], message_format
+                    )
+                    pos = frame_end
+                    continue
+        elif key == disposition_key:
+            if code == 0x41 and byte == 0x70:
+                first, last_code, last = _FIRST(data, pos + 16)
+                if last_code == 0x70:
+                    tail_at = pos + 25
+                elif last_code == 0x40:
+                    last = first
+                    tail_at = pos + 21
+                else:
+                    tail_at = end
+                tail_end = pos + 13 + list_size
+                tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
+                if tail_count == count and tail_end == frame_end and 0 <= last - first <= 4096:
+                    while first <= last:
+                        entry = outgoing.pop(first, None)
+                        first += 1
+                        if entry is not None:
+                            sender, token = entry
+                            if sender is not run_sender or state is not run_state:
+                                if run_sender is not None:
+                                    run_sender.session._tell(run_sender, run, run_state, True)
+                                    run = []
+                                run_sender = sender
+                                run_state = state
+                            run.append(token)
+                    pos = frame_end
+                    continue
+        elif (key >> 32) & 0xFFFF in connection._by_channel and connection.state == "open":
+            # a transfer or disposition of another session than the last one: turn to that session and look again
+            kind = key & _KIND
+            if kind == 0x0200000000000000 | _TRANSFER:
+                transfer_key = key
+                session = connection._by_channel[(key >> 32) & 0xFFFF]
+                receivers = session._receivers
+                incoming = session._incoming
+                link = None
+                link_handle = -1
+                continue
+            if kind == 0x0200000000000000 | _DISPOSITION:
+                disposition_key = key
+                outgoing = connection._by_channel[(key >> 32) & 0xFFFF]._outgoing
+                continue
+
+        # everything else, by the tables
+        if run_sender is not None:
+            sender, run_sender, tokens, run = run_sender, None, run, []
+            sender.session._tell(sender, tokens, run_state, True)
+        size, doff, frame_type, channel = _BASIC(data, pos)
+        body = pos + 4 * doff
+        if doff < 2 or body > frame_end:
+            raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes with data offset {doff}")
+        if body != frame_end or frame_type != 0:
+            plain = connection._on_frame(frame_type, channel, data, body, frame_end)
+            if not plain:  # sessions or links came or went
+                transfer_key = disposition_key = -1
+        link_handle = -1
+        link = None
+        pos = frame_end
+        if connection.finished:
+            return end
+    if run_sender is not None:
+        run_sender.session._tell(run_sender, run, run_state, True)
+    return pos
+
+
+def learn(connection: Connection, performative: Any, data: bytes, start: int, stop: int) -> None:
+    """Remember how this peer encodes the end of a frame that came by the tables and that the fast path could have
+    served. `start` is where the performative begins, `stop` where its list ends."""
+    if data[start + 3] != 0xC0:
+        return
+    if type(performative) is Transfer:
+        transfer = performative
+        tails = connection._transfer_tails
+        if (
+            len(tails) >= _MAX_TAILS
+            or transfer.more
+            or transfer.aborted
+            or transfer.resume
+            or transfer.state is not None
+            or transfer.rcv_settle_mode is not None
+        ):
+            return
+        at = start + 6 + _HANDLE_SIZE.get(data[start + 6], 0)
+        if data[at] != 0x70 or data[at + 5] != 0xA0:
+            return
+        tail = data[at + 7 + data[at + 6] : stop]
+        if 0 < len(tail) <= 24:
+            tails[tail] = (data[start + 5], bool(transfer.settled), int(transfer.message_format or 0))
+    elif type(performative) is Disposition:
+        disposition = performative
+        if (
+            len(connection._disposition_tails) < _MAX_TAILS
+            and disposition.role
+            and disposition.settled
+            and data[start + 6] == 0x41
+            and data[start + 7] == 0x70
+            and data[start + 12] in (0x70, 0x40)
+            and (disposition.state is ACCEPTED or disposition.state is RELEASED)
+        ):
+            tail = data[start + (17 if data[start + 12] == 0x70 else 13) : stop]
+            if 0 < len(tail) <= 24:
+                connection._disposition_tails[tail] = (data[start + 5], disposition.state)

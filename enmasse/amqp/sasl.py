@@ -1,0 +1,302 @@
+"""The SASL layer (OASIS AMQP 1.0, 5.3): mechanisms are objects with start and respond, on either side.
+
+A server's mechanism is handed an Exchange and answers by `challenge`, `succeed` or `fail`, at once or later: so an
+authenticator may ask another service first. ANONYMOUS, PLAIN (RFC 4616) and EXTERNAL (RFC 4422) are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import (
+    SASL_AUTH,
+    SASL_OK,
+    SASL_SYS_TEMP,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from enmasse.amqp.types import Symbol
+
+__all__ = [
+    "AnonymousClient",
+    "ClientMechanism",
+    "Exchange",
+    "ExternalClient",
+    "PlainClient",
+    "SaslClient",
+    "SaslServer",
+    "ServerMechanism",
+    "anonymous",
+    "external",
+    "plain",
+]
+
+_MAX_ROUNDS = 16
+_TEXT = {1: "wrong credentials", 2: "a system error", 3: "a permanent system error", 4: "a transient system error"}
+
+
+class ServerMechanism(Protocol):
+    """One conversation. Call `exchange.challenge`, `succeed` or `fail` once per call of start or respond."""
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None: ...
+
+    def respond(self, exchange: Exchange, response: bytes) -> None: ...
+
+
+class ClientMechanism(Protocol):
+    """`name` as registered; `start` gives the initial response (None: none), `respond` answers a challenge."""
+
+    name: str
+
+    def start(self) -> bytes | None: ...
+
+    def respond(self, challenge: bytes) -> bytes: ...
+
+
+class Exchange:
+    """The server's side of one conversation. `hostname` is what the client asked for in sasl-init."""
+
+    def __init__(self, server: SaslServer, hostname: str | None, mechanism: str) -> None:
+        self.hostname = hostname
+        self.mechanism = mechanism
+        self._server = server
+        self._answered = False
+
+    def challenge(self, data: bytes) -> None:
+        """Ask the client for more; its answer comes to `respond`."""
+        if not self._answered:
+            self._answered = True
+            self._server._send(SaslChallenge(challenge=data))
+
+    def succeed(self, user: str | None) -> None:
+        """The client is `user` (None: nobody in particular)."""
+        if not self._answered:
+            self._answered = True
+            self._server._finish(SASL_OK, user)
+
+    def fail(self, code: int = SASL_AUTH) -> None:
+        """Refuse: `code` is a sasl-code (5.3.3.6)."""
+        if not self._answered:
+            self._answered = True
+            self._server._finish(code, None)
+
+
+class SaslServer:
+    """What one connection offers: mechanism name -> factory of ServerMechanism. Without any it offers ANONYMOUS.
+
+    `required` False takes clients that skip the SASL layer.
+    """
+
+    def __init__(
+        self, mechanisms: Mapping[str, Callable[[], ServerMechanism]] | None = None, *, required: bool | None = None
+    ) -> None:
+        self.mechanisms = dict(mechanisms) if mechanisms is not None else {"ANONYMOUS": anonymous}
+        self.required = mechanisms is not None if required is None else required
+        self.done = False
+        self.mechanism: str | None = None
+        self._current: ServerMechanism | None = None
+        self._exchange: Exchange | None = None
+        self._rounds = 0
+        self._send: Callable[[Any], None] = lambda _: None
+        self._on_done: Callable[[str | None, bool], None] = lambda _user, _ok: None
+
+    @property
+    def waits(self) -> bool:
+        """A mechanism has been asked and has not answered yet."""
+        return self._exchange is not None and not self._exchange._answered
+
+    def start(self, send: Callable[[Any], None], on_done: Callable[[str | None, bool], None]) -> None:
+        """The header has come: tell the mechanisms. (The connection calls this.)"""
+        self._send = send
+        self._on_done = on_done
+        send(SaslMechanisms(sasl_server_mechanisms=tuple(Symbol(name) for name in self.mechanisms)))
+
+    def receive(self, frame: Any) -> None:
+        """A frame of the client. Raises AmqpError where it is out of turn."""
+        if isinstance(frame, SaslInit) and self._current is None:
+            factory = self.mechanisms.get(frame.mechanism)
+            self._exchange = Exchange(self, frame.hostname, str(frame.mechanism))
+            if factory is None:
+                self._exchange.fail()
+                return
+            self.mechanism = str(frame.mechanism)
+            self._current = factory()
+            initial = frame.initial_response
+            self._current.start(self._exchange, None if initial is None else bytes(initial))
+        elif isinstance(frame, SaslResponse) and self._current is not None:
+            exchange = self._exchange
+            assert exchange is not None
+            self._rounds += 1
+            if not exchange._answered or self._rounds > _MAX_ROUNDS:
+                raise AmqpError(errors.ILLEGAL_STATE, "a sasl-response without a challenge")
+            exchange._answered = False
+            self._current.respond(exchange, bytes(frame.response))
+        else:
+            raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
+
+    def _finish(self, code: int, user: str | None) -> None:
+        if self.done:
+            return
+        self._send(SaslOutcome(code=code))
+        self.done = code == SASL_OK
+        self._on_done(user, code == SASL_OK)
+
+
+class SaslClient:
+    """What we can do, best first. The first mechanism that the server offers is taken."""
+
+    def __init__(self, mechanisms: Sequence[ClientMechanism], hostname: str | None = None) -> None:
+        self.mechanisms = list(mechanisms)
+        self.hostname = hostname
+        self.done = False
+        self._current: ClientMechanism | None = None
+
+    def receive(self, frame: Any) -> Any:
+        """A frame of the server; returns the answer to it, or None. Raises AmqpError where we are refused."""
+        if isinstance(frame, SaslMechanisms) and self._current is None:
+            offered = [str(name) for name in frame.sasl_server_mechanisms]
+            for mechanism in self.mechanisms:
+                if mechanism.name in offered:
+                    self._current = mechanism
+                    return SaslInit(
+                        mechanism=Symbol(mechanism.name), initial_response=mechanism.start(), hostname=self.hostname
+                    )
+            wanted = ", ".join(m.name for m in self.mechanisms)
+            raise AmqpError(
+                errors.UNAUTHORIZED_ACCESS, f"the server offers {', '.join(offered) or 'no mechanism'}, we can {wanted}"
+            )
+        if isinstance(frame, SaslChallenge) and self._current is not None:
+            return SaslResponse(response=self._current.respond(bytes(frame.challenge)))
+        if isinstance(frame, SaslOutcome) and self._current is not None:
+            if frame.code != SASL_OK:
+                text = _TEXT.get(int(frame.code), f"code {frame.code}")
+                raise AmqpError(errors.UNAUTHORIZED_ACCESS, f"authentication by {self._current.name} failed: {text}")
+            self.done = True
+            return None
+        raise AmqpError(errors.ILLEGAL_STATE, f"{type(frame).__name__} is out of turn in the SASL exchange")
+
+
+# --- mechanisms -------------------------------------------------------------------------------------------------------
+
+
+class _Anonymous:
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        exchange.succeed("anonymous")
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        exchange.fail()
+
+
+def anonymous() -> ServerMechanism:
+    """ANONYMOUS: everybody is the user "anonymous"."""
+    return _Anonymous()
+
+
+Authenticator = Callable[[Exchange, str, str], None]
+"""Asked with (exchange, user, password): calls `exchange.succeed(user)` or `exchange.fail()`, now or later."""
+
+
+class _Plain:
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        if initial is None:
+            exchange.challenge(b"")
+        else:
+            self.respond(exchange, initial)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        try:
+            authorization, user, password = response.decode().split("\0")
+        except ValueError:
+            exchange.fail()
+            return
+        if not user or (authorization and authorization != user):
+            exchange.fail()
+        else:
+            self._authenticator(exchange, user, password)
+
+
+def plain(authenticator: Authenticator | Mapping[str, str]) -> Callable[[], ServerMechanism]:
+    """PLAIN: the factory for SaslServer; `authenticator` decides, or is a table user -> password."""
+    if isinstance(authenticator, Mapping):
+        return lambda: _Plain(_table(authenticator))
+    return lambda: _Plain(authenticator)
+
+
+def _table(users: Mapping[str, str]) -> Authenticator:
+    def check(exchange: Exchange, user: str, password: str) -> None:
+        from hmac import compare_digest
+
+        known = users.get(user)
+        if known is not None and compare_digest(known.encode(), password.encode()):
+            exchange.succeed(user)
+        else:
+            exchange.fail()
+
+    return check
+
+
+class _External:
+    def __init__(self, user: Callable[[], str | None]) -> None:
+        self._user = user
+
+    def start(self, exchange: Exchange, initial: bytes | None) -> None:
+        user = self._user()
+        if user is None or (initial and initial.decode("utf-8", "replace") != user):
+            exchange.fail()
+        else:
+            exchange.succeed(user)
+
+    def respond(self, exchange: Exchange, response: bytes) -> None:
+        exchange.fail()
+
+
+def external(user: Callable[[], str | None]) -> Callable[[], ServerMechanism]:
+    """EXTERNAL: who the transport says the peer is (the subject of its certificate); None: it does not say."""
+    return lambda: _External(user)
+
+
+class AnonymousClient:
+    name = "ANONYMOUS"
+
+    def start(self) -> bytes | None:
+        return b"anonymous"
+
+    def respond(self, challenge: bytes) -> bytes:
+        return b""
+
+
+class PlainClient:
+    name = "PLAIN"
+
+    def __init__(self, user: str, password: str) -> None:
+        if "\0" in user + password:
+            raise ValueError("user and password of PLAIN cannot hold a NUL")
+        self._response = f"\0{user}\0{password}".encode()
+
+    def start(self) -> bytes | None:
+        return self._response
+
+    def respond(self, challenge: bytes) -> bytes:
+        return self._response
+
+
+class ExternalClient:
+    name = "EXTERNAL"
+
+    def start(self) -> bytes | None:
+        return b""
+
+    def respond(self, challenge: bytes) -> bytes:
+        return b""
+
+
+TEMPORARY = SASL_SYS_TEMP  # for `Exchange.fail` where the authenticator itself cannot be reached
