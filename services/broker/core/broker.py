@@ -31,7 +31,6 @@ from services.broker.storage.store import Store
 
 _log = log.get()
 
-MANAGEMENT = "activemq.management"
 _EXPIRY_SCAN_MS = 500
 
 

@@ -105,7 +105,8 @@ def publish(
         )
         message.flags = flags | STORED
         broker.enqueue(message, targets, due)
-        broker.uncommitted.append((waiting, delivery_id, message))
+        if waiting is not None:
+            broker.uncommitted.append((waiting, delivery_id, message))
         broker.ask_commit(True)
         verdict = WAIT
     else:

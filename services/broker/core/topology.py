@@ -17,6 +17,7 @@ from services.broker.selector import compile_selector
 from services.broker.storage.store import Store
 
 ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
+MANAGEMENT = "activemq.management"
 _MAX_ROUTES = 20_000
 _MAX_NAME = 1024
 

@@ -34,7 +34,7 @@ class Operations:
         self._by_name: dict[str, list[Operation]] = {}
 
     def add(self, names: str, kinds: str = "") -> Callable[[F], F]:
-        """Decorator: the function serves these names (divided by spaces) for these parameter kinds (one letter each)."""
+        """Decorator: the function serves these names (divided by spaces) for these parameter kinds."""
 
         def register(function: F) -> F:
             for name in names.split():

@@ -28,7 +28,7 @@ class ManagementNode:
         self.context = Context(broker, clients)
 
     def handle(self, payload: bytes, user: str) -> None:
-        """Answers one request to its reply-to (no reply-to: does it, answers nobody). Raises AmqpError where it is no message."""
+        """Answers one request to its reply-to, if it has one. Raises AmqpError where the payload is no message."""
         request = Message.decode(payload)
         properties = request.application_properties or {}
         reply_to = request.reply_to or properties.get("JMSReplyTo")

@@ -138,7 +138,7 @@ def consumer_json(client: Client, consumer: ConsumerInfo) -> dict[str, Any]:
 
 
 def list_rows(rows: Iterable[Row], options: str | None, page: float, page_size: float) -> str:
-    """`{"data": [...], "count": n}`: rows that pass the filter in `options`, sorted, the page asked for (from 1; -1 = all)."""
+    """`{"data": [...], "count": n}`: rows that pass the filter in `options`, sorted, one page (from 1; -1 = all)."""
     wanted = _options(options)
     chosen = list(rows)
     condition = _filter(wanted)

@@ -1,0 +1,98 @@
+"""Links that receive from the broker: competing consumers of a queue, subscribers, browsers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Sender
+from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
+from services.broker.core.browser import Browser
+from services.broker.core.clients import ConsumerInfo
+from services.broker.core.queue import Consumer, Queue
+from services.broker.selector import Selector
+
+if TYPE_CHECKING:
+    from services.broker.peer import Peer
+
+
+class LinkConsumer(Consumer):
+    """One receiver attached to a queue, be it the queue of an address or of a subscription."""
+
+    def __init__(
+        self, peer: Peer, link: Sender, info: ConsumerInfo, *, priority: int, selector: Selector | None, durable: bool
+    ) -> None:
+        super().__init__(info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1)
+        self.peer = peer
+        self.link = link
+        self.info = info
+        self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
+
+    def start(self, queue: Queue) -> None:
+        queue.attach(self)
+
+    def flow(self) -> None:
+        if self.queue is not None:
+            self.queue.flow(self)
+
+    def blocked(self) -> bool:
+        return self.link.session.connection.blocked
+
+    def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
+        """B.3.9: a disposition without a state decides nothing; the message comes back with the end of the link."""
+        queue = self.queue
+        if queue is None or state is None:
+            return
+        if state is ACCEPTED:
+            queue.accept(self, messages)
+        elif isinstance(state, Released):
+            queue.release(self, messages)
+        elif isinstance(state, Modified):
+            queue.modify(self, messages, failed=bool(state.delivery_failed), elsewhere=bool(state.undeliverable_here))
+        elif isinstance(state, Rejected):
+            queue.reject(self, messages)
+        else:
+            return
+        if not settled:
+            self.link.settle(messages)
+
+    def closed(self, condition: str, description: str) -> None:
+        self.queue = None
+        self.link.detach(AmqpError(condition, description))
+
+    def detached(self, closed: bool) -> None:
+        queue = self.queue
+        if queue is None:
+            return
+        queue.detach(self)
+        broker = self.peer.server.broker
+        if self.durable and closed and not queue.consumers and not queue.deleted:
+            broker.destroy_queue(queue.name, remove_consumers=True)
+        else:
+            broker.consumer_left(queue)
+
+
+class LinkBrowser(Browser):
+    def __init__(self, peer: Peer, link: Sender, queue: Queue, selector: Selector | None) -> None:
+        super().__init__(queue, link, selector)
+        self.peer = peer
+        self.link = link
+        queue.browsers.append(self)
+
+    def again(self) -> None:
+        self.peer.server.later(self.flow)
+
+    def flow(self) -> None:
+        if not self.link.detached:
+            super().flow()
+
+    def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
+        if not settled:
+            self.link.settle(messages)
+
+    def closed(self, condition: str, description: str) -> None:
+        self.link.detach(AmqpError(condition, description))
+
+    def detached(self, closed: bool) -> None:
+        if self in self.queue.browsers:
+            self.queue.browsers.remove(self)

@@ -1,0 +1,180 @@
+"""Links that send to the broker: to an address, to the anonymous relay, to management."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Receiver
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Rejected
+from enmasse.amqp.types import Symbol
+from services.broker.core import errors
+from services.broker.core.address import Address
+from services.broker.core.clients import ProducerInfo
+from services.broker.core.message import destination_type, to_address
+from services.broker.core.publisher import ACCEPT, RELEASE, publish
+from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
+
+if TYPE_CHECKING:
+    from services.broker.peer import Peer
+
+CREDIT = 1000  # deliveries; topped up when half of it is settled
+_MIN_CREDIT = 10
+
+
+def rejected(error: errors.BrokerError | AmqpError) -> Rejected:
+    description = str(error) if isinstance(error, errors.BrokerError) else error.description
+    return Rejected(error=Error(condition=Symbol(error.condition), description=description))
+
+
+class AddressProducer:
+    """A sender to one address (or `address::queue`)."""
+
+    def __init__(
+        self, peer: Peer, link: Receiver, name: str, routing_type: str | None, origin: str, info: ProducerInfo
+    ) -> None:
+        self.peer = peer
+        self.broker = peer.server.broker
+        self.link = link
+        self.name = name
+        self.routing_type = routing_type
+        self.origin = origin
+        self.info = info
+        self.owner: Address | None = None
+        self.temporary: str | None = None  # the queue of a dynamic target, which goes with the link
+
+    def start(self, owner: Address | None) -> None:
+        """The link is attached: credit, unless the address is full."""
+        self.owner = owner
+        self.link.on_delivery = self.deliver
+        if owner is not None:
+            owner.producers.add(self)
+            if owner.blocked:
+                return
+        self.link.credit_window = self._window()
+
+    def _window(self) -> int:
+        """Less credit where the address has little room left: what is granted may come after it is full."""
+        owner = self.owner
+        if owner is None or owner.settings.max_size_bytes < 0:
+            return CREDIT
+        average = max(1024, owner.size // owner.count if owner.count else 0)
+        room = max(0, owner.limit - owner.size) // average // max(1, len(owner.producers))
+        return max(_MIN_CREDIT, min(CREDIT, room))
+
+    def deliver(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        self.info.sent += 1
+        try:
+            verdict = publish(
+                self.broker,
+                self.name,
+                self.routing_type,
+                payload,
+                None if settled else self,
+                delivery_id,
+                self.origin,
+            )
+        except (errors.BrokerError, AmqpError) as error:
+            if not settled:
+                link.session.settle(delivery_id, rejected(error))
+            return
+        if settled:
+            return
+        if verdict is ACCEPT:
+            link.session.settle(delivery_id, ACCEPTED)
+        elif verdict is RELEASE:
+            link.session.settle(delivery_id, RELEASED)
+
+    def stored(self, delivery_id: int) -> None:
+        self.link.session.settle(delivery_id, ACCEPTED)
+
+    def refused(self, delivery_id: int, error: errors.BrokerError) -> None:
+        self.link.session.settle(delivery_id, rejected(error))
+
+    def block(self) -> None:
+        self.link.credit_window = 0
+
+    def unblock(self) -> None:
+        self.link.credit_window = self._window()
+
+    def closed(self, condition: str, description: str) -> None:
+        self.link.detach(AmqpError(condition, description))
+
+    def flow(self) -> None:
+        pass
+
+    def detached(self, closed: bool) -> None:
+        if self.owner is not None:
+            self.owner.producers.discard(self)
+        if self.temporary is not None and self.temporary in self.broker.queues:
+            self.broker.destroy_queue(self.temporary, remove_consumers=True, auto_delete_address=True)
+
+
+class RelayProducer(AddressProducer):
+    """The anonymous relay: each message names its address in `to`."""
+
+    def deliver(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        try:
+            to = to_address(payload)
+            if to is None:
+                raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
+            if to == MANAGEMENT:
+                self.info.sent += 1
+                self.peer.manage(payload)
+                if not settled:
+                    link.session.settle(delivery_id, ACCEPTED)
+                return
+            kind = destination_type(payload)
+            if self.broker.route(to, None) is None and not self.peer.auto_create(to, _kind(kind)):
+                raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
+        except (errors.BrokerError, AmqpError) as error:
+            if not settled:
+                link.session.settle(delivery_id, rejected(error))
+            return
+        self.name = to
+        self.routing_type = _kind(kind)
+        super().deliver(link, delivery_id, settled, payload, tag, message_format)
+
+
+def _kind(jms_destination: int | None) -> str | None:
+    if jms_destination is None:
+        return None
+    return ANYCAST if jms_destination in (0, 2) else MULTICAST
+
+
+class ManagementProducer:
+    """Requests to `activemq.management`, served one after the other, also when every address is full."""
+
+    def __init__(self, peer: Peer, link: Receiver, info: ProducerInfo) -> None:
+        self.peer = peer
+        self.link = link
+        self.info = info
+        self.on_end: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        self.link.on_delivery = self.deliver
+        self.link.credit_window = CREDIT
+
+    def deliver(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        self.info.sent += 1
+        try:
+            self.peer.manage(payload)
+        except AmqpError as error:
+            if not settled:
+                link.session.settle(delivery_id, rejected(error))
+            return
+        if not settled:
+            link.session.settle(delivery_id, ACCEPTED)
+
+    def flow(self) -> None:
+        pass
+
+    def detached(self, closed: bool) -> None:
+        pass

@@ -1,0 +1,110 @@
+"""The asyncio skin: the listening socket, the turns in which the broker commits, dispatches and expires."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.sasl import SaslServer
+from enmasse.amqp.transport import Hub, serve
+from services.broker.core.broker import Broker
+from services.broker.core.clients import Clients
+from services.broker.management.context import VERSION
+from services.broker.management.node import ManagementNode
+from services.broker.peer import Peer
+
+LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
+CAPABILITIES = ("sole-connection-for-container", "DELAYED_DELIVERY", "SHARED-SUBS", "ANONYMOUS-RELAY")
+
+
+def clock() -> int:
+    return int(time.time() * 1000)
+
+
+class Server:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.clients = Clients()
+        self.management = ManagementNode(broker, self.clients)
+        self.hub = Hub(loop)
+        self.peers: set[Peer] = set()
+        self._listener: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        broker.on_pending = lambda: self.later(broker.run_pending)
+        broker.on_commit = self._commit_later
+        broker.on_deadline = self._arm
+        # What was found at the start may be scheduled or expire.
+        self._arm(broker.now)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """In the next turn of the loop, after other connections have been read."""
+        self.loop.call_soon(work)
+
+    def _commit_later(self, urgent: bool) -> None:
+        if urgent:
+            self.loop.call_soon(self.broker.commit)
+        else:
+            self.loop.call_later(LAZY_COMMIT, self.broker.commit)
+
+    def _arm(self, deadline_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_at <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline_ms
+        self._timer = self.loop.call_later(max(0.001, (deadline_ms - self.broker.now) / 1000), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        deadline = self.broker.tick()
+        if deadline:
+            self._arm(deadline)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listens; the port (another one than asked for only for 0). Raises OSError."""
+        self._listener = await serve(self.hub, host, port, self._connection)
+        return int(self._listener.port)
+
+    def _connection(self, remote: Any) -> Connection:
+        peer = Peer(self, remote.address)
+        connection = Connection(
+            peer,
+            container_id=self.broker.name,
+            is_client=False,
+            max_frame_size=131072,
+            sasl=SaslServer(),
+            properties={"product": "apache-activemq-artemis", "version": VERSION},
+            offered_capabilities=CAPABILITIES,
+            limits=Limits(),
+        )
+        peer.connection = connection
+        self.peers.add(peer)
+        return connection
+
+    def gone(self, peer: Peer) -> None:
+        self.peers.discard(peer)
+        self.clients.remove(peer.client)
+
+    async def close(self) -> None:
+        """Tells the clients, writes what is to be written, ends."""
+        if self._listener is not None:
+            self._listener.close()
+        for peer in list(self.peers):
+            peer.close()
+        for _ in range(50):
+            if not self.peers:
+                break
+            await asyncio.sleep(0.01)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.broker.store is not None:
+            self.broker.store.close()
+        if self.broker.pager is not None:
+            self.broker.pager.close()
+

@@ -1,0 +1,94 @@
+"""What an attach asks for: the parts of source and target the broker acts on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.amqp.performatives import Source
+from enmasse.amqp.types import Described, Symbol
+from services.broker.core.errors import BrokerError
+from services.broker.selector import Selector, SelectorError, compile_selector
+
+_SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
+_NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
+_PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
+
+
+class Filters:
+    """The filters of a source that have an effect here; `echo` is what the answer says of them."""
+
+    def __init__(self, source: Source | None) -> None:
+        """Raises BrokerError (amqp:invalid-field) where a selector is none."""
+        self.selector: Selector | None = None
+        self.no_local = False
+        self.echo: dict[Any, Any] = {}
+        for key, value in ((source.filter if source is not None else None) or {}).items():
+            descriptor = value.descriptor if isinstance(value, Described) else str(key)
+            inner = value.value if isinstance(value, Described) else value
+            if descriptor in _SELECTOR or (descriptor not in _NO_LOCAL and str(key) == "jms-selector"):
+                if not isinstance(inner, str):
+                    raise BrokerError("the selector filter is not a string", "amqp:invalid-field")
+                try:
+                    self.selector = compile_selector(inner) if inner.strip() else None
+                except SelectorError as error:
+                    raise BrokerError(f"AMQ119009: Invalid filter: {inner}: {error}", "amqp:invalid-field") from None
+                self.echo[key] = value
+            elif descriptor in _NO_LOCAL or str(key) == "no-local":
+                self.no_local = True
+                self.echo[key] = value
+
+    def forget_no_local(self) -> None:
+        """It has no effect on a queue, so it is not echoed as if it had."""
+        self.no_local = False
+        self.echo = {
+            key: value
+            for key, value in self.echo.items()
+            if (value.descriptor if isinstance(value, Described) else str(key)) not in (*_NO_LOCAL, "no-local")
+        }
+
+
+def capabilities(terminus: Any) -> frozenset[str]:
+    return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
+
+
+def address_of(terminus: Any) -> str:
+    """The address of a terminus without a scheme such as `queue://`; "" where there is none."""
+    address = getattr(terminus, "address", None) or ""
+    for prefix in _PREFIXES:
+        address = address.removeprefix(prefix)
+    return str(address)
+
+
+def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
+    """ANYCAST or MULTICAST as asked for by capability or scheme; None: not said."""
+    address = getattr(terminus, "address", None) or ""
+    if wanted & {"queue", "temporary-queue"} or address.startswith(("queue://", "temp-queue://")):
+        return "ANYCAST"
+    if wanted & {"topic", "temporary-topic"} or address.startswith(("topic://", "temp-topic://")):
+        return "MULTICAST"
+    return None
+
+
+def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:
+    """The source for the answer to an attach: as asked, but only with filters that have an effect."""
+    fields: dict[str, Any] = {}
+    if source is not None:
+        for name in (
+            "address",
+            "durable",
+            "expiry_policy",
+            "timeout",
+            "dynamic",
+            "dynamic_node_properties",
+            "distribution_mode",
+            "default_outcome",
+            "outcomes",
+            "capabilities",
+        ):
+            fields[name] = getattr(source, name)
+    fields["filter"] = filters.echo or None
+    fields.update(changes)
+    return Source(**fields)
+
+
+TOPIC = (Symbol("topic"),)
