@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-import proton
 
 from enmasse import log
+from enmasse.control import jsonmessage
 from enmasse.control.connection import Connection
 from enmasse.control.errors import DECODE_ERROR, AmqpError, LinkClosed
 from enmasse.control.link import Delivery, Receiver, Sender
@@ -17,21 +17,23 @@ from enmasse.control.link import Delivery, Receiver, Sender
 COALESCE = 0.02
 """Seconds in which changes gather before they are reported."""
 
+T = TypeVar("T")
+
 Report = dict[str, Any]
 """Readiness of one address: {"ready", "failed", "message", "components", "messages", "consumers"}."""
 
 
-def follow(connection: Connection, feed: str, taken: Callable[[dict[str, Any]], None]) -> Receiver:
+def follow(connection: Connection, feed: str, kind: type[T], taken: Callable[[T], None]) -> Receiver:
     """Subscribes to a feed; `taken(body)` gets each snapshot, one at a time, the newest when more have gathered.
 
-    A snapshot that cannot be read, or at which `taken` raises ValueError, is rejected and changes nothing.
+    `kind` is the body's type, `dict` or one of enmasse.model.feeds. A snapshot that cannot be read, or at which `taken`
+    raises ValueError, is rejected and changes nothing.
     """
     logger = log.get(feed=feed, peer=connection.peer)
 
     def on_message(delivery: Delivery) -> None:
         try:
-            body = decode_body(delivery)
-            taken(body)
+            taken(decode_body(delivery, kind))
         except (AmqpError, ValueError) as error:
             logger.error("a snapshot was refused", reason=str(error))
             delivery.reject(DECODE_ERROR, str(error)[:200])
@@ -43,25 +45,19 @@ def follow(connection: Connection, feed: str, taken: Callable[[dict[str, Any]], 
     return receiver
 
 
-def decode_body(delivery: Delivery) -> dict[str, Any]:
+def decode_body(delivery: Delivery, kind: type[T]) -> T:
     """The JSON object in a message of the configuration service. Raises AmqpError, ValueError."""
     body = delivery.message.body
     if isinstance(body, memoryview):
         body = bytes(body)
     if not isinstance(body, (str, bytes)):
         raise ValueError(f"expected JSON text, got {type(body).__name__}")
-    found = msgspec.json.decode(body)
-    if not isinstance(found, dict):
-        raise ValueError(f"expected a JSON object, got {type(found).__name__}")
-    return found
+    return msgspec.json.decode(body, type=kind)
 
 
 def encode_message(subject: str, body: Any) -> bytes:
     """A message of the configuration service: JSON in an amqp-value string."""
-    message = proton.Message(
-        subject=subject, content_type="application/json", durable=False, body=msgspec.json.encode(body).decode()
-    )
-    return bytes(message.encode())
+    return jsonmessage.encode(subject, msgspec.json.encode(body))
 
 
 class ReadinessReporter:
@@ -99,15 +95,20 @@ class ReadinessReporter:
 
 
 class FullReporter:
-    """Reports something whole (`placements`): when a connection begins and whenever it has changed."""
+    """Reports something whole (`placements`): when a connection begins and whenever it has changed.
 
-    def __init__(self, target: str, report: Callable[[], Any | None]) -> None:
+    `report()` gives the body, or None while there is nothing complete to tell; `taken()` is called when what the last
+    call of `report` gave has been accepted.
+    """
+
+    def __init__(self, target: str, report: Callable[[], Any | None], taken: Callable[[], None]) -> None:
         self.target = target
         self._report = report
-        """Gives the body, or None while there is nothing complete to tell."""
+        self._taken = taken
         self._wake = asyncio.Event()
 
     def changed(self) -> None:
+        """There may be something new to report."""
         self._wake.set()
 
     async def run(self, connection: Connection) -> None:
@@ -129,6 +130,8 @@ class FullReporter:
                     raise
                 # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
                 log.get(target=self.target).warning("a report was refused", reason=str(error))
+            else:
+                self._taken()
 
 
 async def _deliver(sender: Sender, subject: str, body: Any) -> None:

@@ -1,0 +1,448 @@
+"""The storage controller: feeds in, brokers made and filled, placements and readiness out (design §5.1, §5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Literal, TypeVar, cast
+
+import msgspec
+
+from enmasse import health, log, process, settings
+from enmasse.control import Connection, keep_connected
+from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, follow
+from enmasse.model import feeds
+from enmasse.model.addresses import Address
+from services.storage_controller import fleet, policies
+from services.storage_controller.conversation import Conversation
+from services.storage_controller.core import Broker, Core, Decision, Entry
+from services.storage_controller.driver import LocalDriver, Running, Wish
+
+REPORTER = "storage_controller"
+PATIENCE = 15.0
+"""Seconds from the start in which no address is made anywhere before every known broker has said what it holds."""
+POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
+_LOG = log.get()
+T = TypeVar("T")
+
+
+class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The local driver: the folder `desired` and the file `actual`, shared with the supervisor."""
+
+    kind: Literal["local"]
+    desired: str
+    actual: str
+
+
+class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The controller's settings (docs/contracts.md, "A service as a process")."""
+
+    configserv: settings.HostPort
+    driver: LocalSettings
+
+
+_State = tuple[bool, bool, str, tuple[str, ...], int | None, int | None]
+"""ready, failed, message, components, messages, consumers"""
+
+
+class Controller:
+    """Everything the controller knows, and the conversations with the brokers."""
+
+    def __init__(self, name: str, driver: LocalDriver) -> None:
+        self.core = Core()
+        self.connected = False
+        self.not_ready = 0
+        self.readiness = ReadinessReporter(REPORTER, self._reports)
+        self.placements = FullReporter("placements", self._placements, self._placements_taken)
+        self._name = name
+        self._driver = driver
+        self._wishes: dict[str, Wish] = {}
+        self._wanted: dict[str, str] = {}
+        self._refit: set[str] = set()
+        """Brokers whose settings are to change once that loses nothing."""
+        self._endpoints: dict[str, Running] = {}
+        self._conversations: dict[str, Conversation] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._entries: dict[str, tuple[Entry, ...]] = {}
+        self._told: dict[str, tuple[Entry, ...]] = {}
+        """What drains, as the configuration service has taken it in."""
+        self._telling: dict[str, tuple[Entry, ...]] = {}
+        self._states: dict[str, _State] = {}
+        self._same: dict[object, object] = {}
+        self._began = asyncio.get_running_loop().time()
+        self._trouble = ""
+
+    # life
+
+    def start(self) -> None:
+        """Takes over what was wished for before. Raises process.Fatal where that cannot be read."""
+        try:
+            self._wishes = self._driver.wishes()
+        except (OSError, ValueError) as error:
+            raise process.Fatal(f"cannot read which brokers there shall be: {error}; put the file right") from None
+        for name, wish in self._wishes.items():
+            self._add(name, wish.flavor)
+
+    async def run(self) -> None:
+        """Follows what runs, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            running = self._driver.running()
+            if running is not None:
+                self._follow(running)
+            if self.core.patient and loop.time() - self._began > PATIENCE and not self.core.heard_all:
+                self.core.patient = False
+                self.evaluate(list(self.core.addresses))
+                self.placements.changed()
+            if self.core.complete:
+                self._tidy()
+            settled = self.core.complete and all(broker.connected for broker in self.core.brokers.values())
+            await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
+
+    async def close(self) -> None:
+        """Ends the conversations."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # feeds
+
+    async def configserv(self, connection: Connection) -> None:
+        """The conversation with the configuration service, until the connection is lost."""
+        ended = asyncio.Event()
+        hints = follow(connection, "placements", feeds.Placements, self._on_placements)
+        links = [
+            hints,
+            follow(connection, "addresses", feeds.Addresses, self._on_addresses),
+            follow(connection, "flavors", feeds.Flavors, self._on_flavors),
+        ]
+        for link in links:
+            link.on_closed = lambda _: ended.set()
+        reporting = [
+            asyncio.ensure_future(self.readiness.run(connection)),
+            asyncio.ensure_future(self.placements.run(connection)),
+        ]
+        for task in reporting:
+            task.add_done_callback(lambda _: ended.set())
+        self.connected = True
+        try:
+            await ended.wait()
+            for task in reporting:
+                if task.done():
+                    task.result()
+        finally:
+            self.connected = False
+            for task in reporting:
+                task.cancel()
+
+    def _on_addresses(self, body: feeds.Addresses) -> None:
+        old = self.core.addresses
+        shared: dict[Address, Address] = {}
+        found = {}
+        for name, address in body.addresses.items():
+            before = old.get(name)
+            found[name] = before if before == address and before is not None else shared.setdefault(address, address)
+        changed = self.core.set_addresses(found, body.forced)
+        self._size_fleet()
+        self.evaluate(changed)
+
+    def _on_flavors(self, body: feeds.Flavors) -> None:
+        changed = self.core.set_flavors(body.flavors)
+        self._size_fleet()
+        self.evaluate(changed)
+
+    def _on_placements(self, body: feeds.Placements) -> None:
+        """What an earlier controller reported; our own reports come back too, and say nothing new."""
+        if self._knows_all():
+            return
+        for name, entries in body.addresses.items():
+            for entry in entries:
+                if entry.state == "active":
+                    self.core.hint(name, entry.broker)
+        self.evaluate(body.addresses)
+
+    # brokers
+
+    def _size_fleet(self) -> None:
+        """Wishes for the brokers that the addresses need."""
+        core = self.core
+        if not core.complete:
+            return
+        self._wanted = fleet.wanted(core.addresses, core.flavors)
+        for name, flavor in self._wanted.items():
+            wish = Wish(flavor, policies.broker_settings(name, core.flavors[flavor]))
+            known = self._wishes.get(name)
+            if known is None:
+                self._wish(name, wish)
+            elif known != wish:
+                self._refit.add(name)
+            else:
+                self._refit.discard(name)
+        self._tidy()
+
+    def _wish(self, name: str, wish: Wish) -> None:
+        try:
+            self._driver.wish(name, wish)
+        except OSError as error:
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                _LOG.error("cannot ask for a broker", broker=name, reason=str(error))
+            return
+        self._trouble = ""
+        self._wishes[name] = wish
+        self._add(name, wish.flavor)
+
+    def _add(self, name: str, flavor: str) -> None:
+        if name in self._conversations:
+            return
+        broker = self.core.add_broker(name, flavor)
+        self._conversations[name] = Conversation(self.core, broker, self.evaluate, self._is_told)
+        if name in self._endpoints:
+            self._talk(name, self._endpoints[name])
+
+    def _follow(self, running: dict[str, Running]) -> None:
+        """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
+        moved = False
+        for name, now in running.items():
+            before = self._endpoints.get(name)
+            self._endpoints[name] = now
+            broker = self.core.brokers.get(name)
+            if broker is not None and not broker.connected and not now.ready:
+                broker.detail = now.detail or broker.detail
+            if before is None or (before.host, before.port) != (now.host, now.port) or name not in self._tasks:
+                moved = True
+                self._talk(name, now)
+        if moved:
+            self.placements.changed()
+
+    def _talk(self, name: str, where: Running) -> None:
+        conversation = self._conversations.get(name)
+        if conversation is None or not where.port:
+            return
+        old = self._tasks.pop(name, None)
+        if old is not None:
+            old.cancel()
+        work = keep_connected(where.host, where.port, conversation.session, container=self._name)
+        self._tasks[name] = process.spawn(work, f"broker {name}")
+
+    def _tidy(self) -> None:
+        """Brokers that nobody needs go when they are empty; new settings apply when that loses nothing."""
+        for name in [name for name in self._wishes if name not in self._wanted]:
+            broker = self.core.brokers[name]
+            if broker.connected and _is_empty(broker) and not self.core.load.get(name):
+                self._unwish(name)
+        for name in list(self._refit):
+            flavor = self._wanted.get(name)
+            broker = self.core.brokers[name]
+            if flavor is None or flavor not in self.core.flavors:
+                self._refit.discard(name)
+                continue
+            wish = Wish(flavor, policies.broker_settings(name, self.core.flavors[flavor]))
+            stays = wish.settings["data_dir"] == self._wishes[name].settings.get("data_dir") is not None
+            if stays or (broker.connected and _is_empty(broker)):
+                self._refit.discard(name)
+                self._notice(broker, "")
+                self._wish(name, wish)
+            else:
+                self._notice(broker, f"the new settings of flavor {flavor} wait until broker {name} holds no messages")
+
+    def _notice(self, broker: Broker, text: str) -> None:
+        if broker.notice != text:
+            broker.notice = text
+            self.evaluate([name for name, home in self.core.homes.items() if home == broker.name])
+
+    def _unwish(self, name: str) -> None:
+        try:
+            self._driver.unwish(name)
+        except OSError as error:
+            _LOG.error("cannot give a broker up", broker=name, reason=str(error))
+            return
+        del self._wishes[name]
+        self._refit.discard(name)
+        self._endpoints.pop(name, None)
+        self._conversations.pop(name, None)
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+        self.evaluate(self.core.remove_broker(name))
+        self.placements.changed()
+
+    # decisions
+
+    def evaluate(self, names: Iterable[str]) -> None:
+        """Decides anew on these addresses, has it carried out and reports what is news."""
+        core = self.core
+        if not core.complete:
+            return
+        queue = list(names)
+        news: list[str] = []
+        placed = False
+        while queue:
+            for name in queue:
+                decision = core.decide(name)
+                placed |= self._place(name, decision)
+                if self._say(name, decision):
+                    news.append(name)
+                self._carry_out(name, decision)
+            queue = list(core.concerned())
+        if placed:
+            self.placements.changed()
+        if news:
+            self.readiness.changed(news)
+
+    def _carry_out(self, name: str, decision: Decision) -> None:
+        for broker in decision.keep:
+            if broker in self._conversations:
+                self._conversations[broker].keep(name)
+        for broker in decision.retire:
+            self._conversations[broker].retire(name)
+
+    def _place(self, name: str, decision: Decision) -> bool:
+        old = self._entries.get(name, ())
+        entries = decision.entries
+        if entries == old:
+            return False
+        if entries:
+            self._entries[name] = self._share(entries)
+        else:
+            del self._entries[name]
+        return True
+
+    def _say(self, name: str, decision: Decision) -> bool:
+        state: _State | None = None
+        if decision.kind is not None or decision.entries:
+            components = tuple(dict.fromkeys(entry.broker for entry in decision.entries))
+            failed = not decision.ready and self.core.refused(name)
+            state = (
+                decision.ready,
+                failed,
+                decision.message,
+                components,
+                decision.messages,
+                decision.consumers,
+            )
+        old = self._states.get(name)
+        if state == old:
+            return False
+        self.not_ready += (state is not None and not state[0]) - (old is not None and not old[0])
+        if state is None:
+            del self._states[name]
+        else:
+            self._states[name] = self._share(state)
+        return True
+
+    def _share(self, value: T) -> T:
+        if len(self._same) > 2 * (len(self._states) + len(self._entries)) + 100:
+            self._same.clear()
+        return cast(T, self._same.setdefault(value, value))
+
+    # reports
+
+    def _knows_all(self) -> bool:
+        core = self.core
+        return core.complete and (core.heard_all or not core.patient)
+
+    def _placements(self) -> dict[str, object] | None:
+        core = self.core
+        if not self._knows_all():
+            return None
+        self._telling = {
+            name: entries
+            for name, entries in self._entries.items()
+            if any(entry.state == "draining" for entry in entries)
+        }
+        return {
+            "schema": feeds.SCHEMA,
+            "brokers": {
+                name: {"host": where.host, "port": where.port}
+                for name, where in self._endpoints.items()
+                if name in core.brokers and where.port
+            },
+            "addresses": {
+                name: [{"broker": broker, "state": state, "type": kind} for broker, state, kind in entries]
+                for name, entries in self._entries.items()
+            },
+        }
+
+    def _placements_taken(self) -> None:
+        self._told = self._telling
+
+    def _is_told(self, name: str, broker: str) -> bool:
+        return any(entry.broker == broker and entry.state == "draining" for entry in self._told.get(name, ()))
+
+    def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
+        found: dict[str, Report] = {}
+        for name in self._states if names is None else names:
+            state = self._states.get(name)
+            if state is None:
+                continue
+            ready, failed, message, components, messages, consumers = state
+            found[name] = {
+                "ready": ready,
+                "failed": failed,
+                "message": message,
+                "components": components,
+                "messages": messages,
+                "consumers": consumers,
+            }
+        return found
+
+    # health
+
+    def healthy(self) -> tuple[bool, str]:
+        """Whether all is well, and if not, what is awaited."""
+        if not self.connected:
+            return False, "no connection to the configuration service"
+        if not self.core.complete:
+            return False, "no addresses and flavors were delivered yet"
+        away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
+        if away:
+            return False, f"not reached: {', '.join(away[:10])}"
+        return True, f"{len(self.core.brokers)} brokers"
+
+    def metrics(self) -> str:
+        """Prometheus text."""
+        load = [({"broker": name}, float(count)) for name, count in self.core.load.items() if name in self.core.brokers]
+        return (
+            health.metric("storage_addresses", "gauge", "Addresses reported.", [({}, len(self._states))])
+            + health.metric("storage_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
+            + health.metric("storage_broker_addresses", "gauge", "Addresses placed on each broker.", load)
+        )
+
+
+def _is_empty(broker: Broker) -> bool:
+    view = broker.view
+    return (
+        view is not None
+        and not view.stored
+        and not view.durable_subscriptions
+        and not any(held.ours is not False for held in view.held.values())
+    )
+
+
+async def serve(config: Settings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal where it cannot begin."""
+    controller = Controller(config.name, LocalDriver(config.driver.desired, config.driver.actual))
+    controller.start()
+    state = health.Health(config.health, controller.metrics)
+    await state.start()
+    host, port = settings.host_port(config.configserv)
+    tasks = [
+        process.spawn(keep_connected(host, port, controller.configserv, container=config.name), "configserv"),
+        process.spawn(controller.run(), "fleet"),
+    ]
+    try:
+        while not stop.is_set():
+            state.set(*controller.healthy())
+            try:
+                async with asyncio.timeout(0.1):
+                    await stop.wait()
+            except TimeoutError:
+                pass
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await controller.close()
+        await state.close()

@@ -1,0 +1,400 @@
+"""The conversation with one broker over AMQP management: look, apply the difference, look again, until equal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from enmasse import log
+from enmasse.control import AmqpError, Artemis, Connection, LinkClosed, ManagementError
+from services.storage_controller import policies
+from services.storage_controller.core import Broker, Core
+from services.storage_controller.view import EVERYTHING, USER, Held, QueueRow, root_of, rows, share, view
+
+BATCH = 500
+"""Addresses whose operations are under way together."""
+READ_BY_NAME = 64
+LOOK_EVERY = 1.0
+"""Seconds between two looks at everything, or COST times as long as a look takes."""
+COST = 25
+RETIRE_FIRST, RETIRE_LAST = 0.05, 1.0
+RETRY_FIRST, RETRY_LAST = 0.25, 5.0
+TOPIC_GRACE = 5.0
+"""Seconds after which an empty topic goes although a publisher is still attached: a link route lets live links be."""
+AUDIT = 100
+_EXISTS = ("AMQ229019", "AMQ229204")
+_GONE = ("AMQ229017", "AMQ229203")
+
+
+class Conversation:
+    """What is said to one broker. `changed(addresses)`: what it holds is news. `told(address, broker)`: whether it was
+    reported, and taken in, that this address drains there; before that nothing is deleted."""
+
+    def __init__(
+        self,
+        core: Core,
+        broker: Broker,
+        changed: Callable[[Iterable[str]], None],
+        told: Callable[[str, str], bool],
+    ) -> None:
+        self._core = core
+        self._broker = broker
+        self._changed = changed
+        self._told = told
+        self._log = log.get(broker=broker.name)
+        self._node: Artemis
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._dirty: set[str] = set()
+        self._audit: set[str] = set()
+        self._unverified: set[str] = set()
+        self._retiring: dict[str, float] = {}
+        """Address → since when it has been told that it drains (0: not yet)."""
+        self._empty: set[str] = set()
+        """Those that were found empty and without producers in the last round."""
+        self._look_at = 0.0
+        self._retire_at = 0.0
+        self._retire_delay = RETIRE_FIRST
+        self._retry_at = 0.0
+        self._retry_delay = RETRY_FIRST
+
+    # what the controller tells
+
+    def keep(self, name: str) -> None:
+        """The address is to exist here, with its properties."""
+        self._retiring.pop(name, None)
+        held = self._core.lies(self._broker, name)
+        if held is None or (name in self._broker.settled and not self._is_settled(name)):
+            if name not in self._broker.failed:
+                self._dirty.add(name)
+                self._wake.set()
+        elif name not in self._broker.settled and name not in self._unverified:
+            self._audit.add(name)
+            self._wake.set()
+
+    def retire(self, name: str) -> None:
+        """The address is to go from here when nothing is lost by it."""
+        self._dirty.discard(name)
+        if name not in self._retiring:
+            self._retiring[name] = 0.0
+        self._retire_at, self._retire_delay = 0.0, RETIRE_FIRST
+        self._wake.set()
+
+    def forget(self, name: str) -> None:
+        """The address is no concern of this broker (any more)."""
+        self._dirty.discard(name)
+        self._audit.discard(name)
+        self._retiring.pop(name, None)
+
+    def _is_settled(self, name: str) -> bool:
+        settled, want = self._broker.settled.get(name), self._core.addresses.get(name)
+        if settled is None or want is None:
+            return False
+        return settled is want or policies.address_settings(name, settled) == policies.address_settings(name, want)
+
+    # the work
+
+    async def session(self, connection: Connection) -> None:
+        """Talks with the broker until the connection is lost."""
+        delay = RETRY_FIRST
+        try:
+            while True:
+                try:
+                    self._node = Artemis(connection)
+                    await self._node.opened()
+                    await self._look()
+                    self._changed(self._core.set_connected(self._broker, True))
+                    while True:
+                        await self._step()
+                        delay = RETRY_FIRST
+                except (AmqpError, ValueError) as error:
+                    if connection.is_gone:
+                        return
+                    # What the last operations did is unknown: it begins anew, with looking.
+                    self._log.warning("management failed; looking again", reason=str(error)[:300], seconds=delay)
+                    self._changed(self._core.set_connected(self._broker, False, str(error)[:200]))
+                    if isinstance(error, LinkClosed):
+                        self._node.close()
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, RETRY_LAST)
+        finally:
+            self._changed(self._core.set_connected(self._broker, False, "the connection was lost"))
+
+    async def _step(self) -> None:
+        now = self._loop.time()
+        if self._dirty:
+            await self._apply()
+        elif self._unverified:
+            await self._verify()
+        elif self._retiring and now >= self._retire_at:
+            await self._retire_round()
+        elif self._broker.failed and now >= self._retry_at:
+            await self._retry()
+        elif now >= self._look_at:
+            await self._look()
+        elif self._audit:
+            await self._audit_some()
+        else:
+            times = [self._look_at]
+            if self._retiring:
+                times.append(self._retire_at)
+            if self._broker.failed:
+                times.append(self._retry_at)
+            try:
+                async with asyncio.timeout(max(0.0, min(times) - now)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def _look(self) -> list[QueueRow]:
+        """Reads everything; tells what is news. Gives the rows of the queues."""
+        began = self._loop.time()
+        queues, addresses = await asyncio.gather(
+            self._node.invoke("broker", "listQueues", *EVERYTHING),
+            self._node.invoke("broker", "listAddresses", *EVERYTHING),
+        )
+        found, others = rows(queues, addresses)
+        changed = self._core.set_view(self._broker, view(found, others))
+        self._unverified.clear()
+        now = self._loop.time()
+        self._look_at = now + max(LOOK_EVERY, COST * (now - began))
+        if changed:
+            self._changed(changed)
+        return found
+
+    async def _apply(self) -> None:
+        names = []
+        for name in self._dirty:
+            names.append(name)
+            if len(names) == BATCH:
+                break
+        self._dirty.difference_update(names)
+        node, under_way = self._node, []
+        for name in names:
+            want = self._core.addresses.get(name)
+            if want is None:
+                continue
+            settings = policies.address_settings(name, want)
+            settled = self._broker.settled.get(name)
+            held = self._core.lies(self._broker, name)
+            if settings and not self._is_settled(name):
+                # The settings first: they hold for the first message already.
+                text = json.dumps(settings)
+                match = policies.match(name, want.type)
+                under_way.append((name, node.invoke("broker", "addAddressSettings", match, text)))
+            elif settled is not None and not settings and policies.address_settings(name, settled):
+                match = policies.match(name, settled.type)
+                under_way.append((name, node.invoke("broker", "removeAddressSettings", match)))
+            if held is None:
+                under_way.append((name, self._create(name, want.type)))
+        failures = await self._all(under_way, _EXISTS)
+        for name in names:
+            failure = failures.get(name)
+            want = self._core.addresses.get(name)
+            if failure is not None:
+                self._failed(name, failure)
+            elif want is not None:
+                self._broker.failed.pop(name, None)
+                self._broker.settled[name] = want
+                self._unverified.add(name)
+        if failures:
+            self._changed(failures)
+
+    def _create(self, name: str, kind: str) -> Any:
+        if kind == "topic":
+            return self._node.invoke("broker", "createAddress", name, "MULTICAST")
+        configuration = {
+            "name": name,
+            "address": name,
+            "routing-type": "ANYCAST",
+            "durable": True,
+            "user": USER,
+            "auto-create-address": True,
+        }
+        return self._node.invoke("broker", "createQueue", json.dumps(configuration))
+
+    async def _all(self, under_way: list[tuple[str, Any]], fine: tuple[str, ...]) -> dict[str, str]:
+        """Waits for all; gives what failed. Raises what says that the outcome is unknown."""
+        results = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
+        failures: dict[str, str] = {}
+        for (name, _), result in zip(under_way, results, strict=True):
+            if isinstance(result, ManagementError):
+                if not result.description.startswith(fine):
+                    failures[name] = result.description[:300]
+            elif isinstance(result, BaseException):
+                raise result
+        return failures
+
+    def _failed(self, name: str, reason: str) -> None:
+        if not self._broker.failed:
+            self._log.warning("the broker refused an operation", address=name, reason=reason)
+            self._retry_at = self._loop.time() + self._retry_delay
+            self._retry_delay = min(self._retry_delay * 2, 30.0)
+        self._broker.failed[name] = reason
+
+    async def _retry(self) -> None:
+        failed = list(self._broker.failed)
+        self._broker.failed.clear()
+        await self._look()
+        for name in failed:
+            self.keep(name)
+        self._changed(failed)
+
+    async def _verify(self) -> None:
+        """Reads back what was made: one by one where it is little, else by looking at everything."""
+        names = list(self._unverified)
+        if len(names) > READ_BY_NAME:
+            await self._look()
+            return
+        kinds = {name: want.type for name in names if (want := self._core.addresses.get(name)) is not None}
+        asked = [
+            (name, self._node.invoke(f"address.{name}", "getQueueNames"))
+            if kind == "topic"
+            else (name, self._node.invoke(f"queue.{name}", "getMessageCount"))
+            for name, kind in kinds.items()
+        ]
+        missing = await self._all(asked, ())
+        self._unverified.difference_update(names)
+        for name, kind in kinds.items():
+            if name in missing:
+                self._failed(name, missing[name])
+            elif self._core.lies(self._broker, name) is None:
+                ours = True if kind == "queue" else None
+                self._core.note(self._broker, name, share(Held(kind, ours)))
+        self._changed(names)
+
+    async def _audit_some(self) -> None:
+        """Compares the settings of what was there already with what is wanted; behind everything else."""
+        names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
+        wants = [(name, want) for name in names if (want := self._core.addresses.get(name)) is not None]
+        found = await asyncio.gather(*(self._settings(name) for name, _ in wants))
+        remove = []
+        for (name, want), read in zip(wants, found, strict=True):
+            settings = policies.address_settings(name, want)
+            if settings and not policies.holds(settings, read):
+                self._dirty.add(name)
+            else:
+                self._broker.settled[name] = want
+            if not settings and read.get(policies.MARK_KEY) == policies.mark(name):
+                remove.append((name, self._node.invoke("broker", "removeAddressSettings", name)))
+        await self._all(remove, ())
+
+    async def _settings(self, name: str) -> dict[str, Any]:
+        text = await self._node.invoke("broker", "getAddressSettingsAsJSON", name)
+        read = json.loads(text) if isinstance(text, str) else {}
+        return read if isinstance(read, dict) else {}
+
+    # what is to go
+
+    async def _retire_round(self) -> None:
+        """Deletes what is empty and cut off from its producers, or forced. Twice the same must be seen."""
+        now = self._loop.time()
+        self._retire_at = now + self._retire_delay
+        self._retire_delay = min(self._retire_delay * 2, RETIRE_LAST)
+        await self._look_up_marks()
+        forced = [name for name in self._retiring if name in self._core.forced]
+        waiting = []
+        for name, since in self._retiring.items():
+            if self._told(name, self._broker.name):
+                if not since:
+                    self._retiring[name] = since = now
+                waiting.append(name)
+        found: list[QueueRow] = []
+        if waiting:
+            reached = await self._producers()
+        if waiting or forced:
+            # Read after the producers: what had none then, and is empty now, got nothing in between.
+            found = await self._look()
+        empty = set()
+        for name in waiting:
+            held = self._core.lies(self._broker, name)
+            if held is None or held.messages:
+                continue
+            if name not in reached or (held.kind == "topic" and self._may_go(name, held, now)):
+                empty.add(name)
+        gone = [name for name in forced if self._core.lies(self._broker, name) is not None]
+        gone += [name for name in empty if name in self._empty and name not in gone]
+        self._empty = empty
+        if gone:
+            await self._delete(gone, found)
+            self._retire_at, self._retire_delay = 0.0, RETIRE_FIRST
+        elif empty:
+            self._retire_at = now + RETIRE_FIRST
+        for name in list(self._retiring):
+            if self._core.lies(self._broker, name) is None:
+                del self._retiring[name]
+
+    def _may_go(self, name: str, held: Held, now: float) -> bool:
+        since = self._retiring.get(name) or now
+        return not held.subscriptions or now - since >= TOPIC_GRACE
+
+    async def _look_up_marks(self) -> None:
+        """A topic that is not wanted (as such) is only touched if it bears our mark."""
+        broker = self._broker
+        unknown = [
+            name
+            for name in self._retiring
+            if name not in broker.marked
+            and name not in broker.foreign
+            and (held := self._core.lies(broker, name)) is not None
+            and held.kind == "topic"
+        ]
+        if not unknown:
+            return
+        for start in range(0, len(unknown), BATCH):
+            names = unknown[start : start + BATCH]
+            found = await asyncio.gather(*(self._settings(name) for name in names))
+            for name, read in zip(names, found, strict=True):
+                (broker.marked if read.get(policies.MARK_KEY) == policies.mark(name) else broker.foreign).add(name)
+        for name in unknown:
+            if name in broker.foreign:
+                self._retiring.pop(name, None)
+        self._changed(unknown)
+
+    async def _producers(self) -> set[str]:
+        """Addresses to which somebody has a sender on this broker; of topics, also those with one below them."""
+        text = await self._node.invoke("broker", "listProducersInfoAsJSON")
+        listed = json.loads(text) if isinstance(text, str) else []
+        names = {str(entry.get("destination")) for entry in listed if isinstance(entry, dict)}
+        retiring = dict.fromkeys(self._retiring, None)
+        return names | {root for name in names if (root := root_of(name, dict(retiring))) is not None}
+
+    async def _delete(self, names: list[str], found: list[QueueRow]) -> None:
+        topics: dict[str, object] = {}
+        work: list[tuple[str, Any]] = []
+        for name in names:
+            held = self._core.lies(self._broker, name)
+            if held is None:
+                continue
+            if held.kind == "queue":
+                work.append((name, self._node.invoke("broker", "destroyQueue", name, True, True)))
+            else:
+                topics[name] = None
+        for row in found:
+            # Subscriptions below a topic lie at addresses of their own; those at the topic itself go with it.
+            if row.routingType == "MULTICAST" and row.address not in topics:
+                root = root_of(row.address, topics)
+                if root is not None:
+                    work.append((root, self._node.invoke("broker", "destroyQueue", row.name, True, True)))
+        for name in topics:
+            work.append((name, self._node.invoke("broker", "deleteAddress", name, True)))
+            work.append((name, self._node.invoke("broker", "removeAddressSettings", policies.match(name, "topic"))))
+        for name in names:
+            if name not in topics and await self._has_settings(name):
+                work.append((name, self._node.invoke("broker", "removeAddressSettings", name)))
+        failures = await self._all(work, _GONE)
+        for name in names:
+            self._broker.settled.pop(name, None)
+            self._broker.marked.discard(name)
+        for name, reason in failures.items():
+            self._log.warning("cannot delete", address=name, reason=reason)
+        await self._look()
+
+    async def _has_settings(self, name: str) -> bool:
+        settled = self._broker.settled.get(name)
+        if settled is not None:
+            return bool(policies.address_settings(name, settled))
+        return (await self._settings(name)).get(policies.MARK_KEY) == policies.mark(name)

@@ -1,0 +1,432 @@
+"""What shall lie where: addresses, flavors and what the brokers hold become decisions per address. Sans-IO.
+
+Where an address lies is not remembered but read from the brokers; `homes` only keeps, while the controller runs, what
+was decided or seen (so that the addresses of a broker that is down stay its own, and an in-memory broker that comes
+back empty gets them again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from enmasse.model.addresses import Address
+from enmasse.model.flavors import Flavor
+from services.storage_controller import fleet, policies
+from services.storage_controller.view import EMPTY, Held, View
+
+
+class Entry(NamedTuple):
+    """A line of the placements: broker, state (active, draining), and what lies there (queue, topic)."""
+
+    broker: str
+    state: str
+    kind: str
+
+
+class Decision(NamedTuple):
+    """What is to be done with one address, and what is said of it.
+
+    `keep`: brokers on which it must exist as `kind`; `retire`: brokers from which it is to go once nothing is lost by
+    it. `ready` and `message` do not yet know whether the broker's answer is recent (the conversation does).
+    """
+
+    kind: str | None
+    keep: tuple[str, ...]
+    retire: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    ready: bool
+    message: str
+    messages: int | None
+    consumers: int | None
+
+
+class Broker:
+    """A broker as the core knows it. `view` is None until it has delivered a complete one in this controller's life."""
+
+    __slots__ = ("connected", "detail", "failed", "flavor", "foreign", "marked", "name", "notice", "settled", "view")
+
+    def __init__(self, name: str, flavor: str) -> None:
+        self.name = name
+        self.flavor = flavor
+        self.view: View | None = None
+        self.connected = False
+        self.detail = "it was not reached yet"
+        self.failed: dict[str, str] = {}
+        """Address → why the broker refused an operation."""
+        self.settled: dict[str, Address] = {}
+        """Address → what its settings on the broker were made from, as far as that is known."""
+        self.marked: set[str] = set()
+        """Topics that bear our mark, as far as that was looked up."""
+        self.foreign: set[str] = set()
+        """Topics that do not."""
+        self.notice = ""
+        """What people should know of it, though it works."""
+
+
+class Core:
+    """The state, and the decisions that follow. Methods that take something in give the addresses it concerns."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, Address] = {}
+        self.flavors: dict[str, Flavor] = {}
+        self.forced: frozenset[str] = frozenset()
+        self.has_addresses = False
+        self.has_flavors = False
+        self.brokers: dict[str, Broker] = {}
+        self.homes: dict[str, str] = {}
+        self.load: dict[str, int] = {}
+        self.patient = True
+        """While set, an address that is nowhere is not made anywhere before every known broker was heard."""
+        self._holders: dict[str, tuple[str, ...]] = {}
+        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._referring: dict[str, set[str]] = {}
+        self._concerned: set[str] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Both feeds have delivered."""
+        return self.has_addresses and self.has_flavors
+
+    @property
+    def heard_all(self) -> bool:
+        return all(broker.view is not None for broker in self.brokers.values())
+
+    # what comes in
+
+    def set_addresses(self, addresses: Mapping[str, Address], forced: Iterable[str]) -> set[str]:
+        """Takes the wanted addresses (all types), and those whose messages may be thrown away."""
+        stored = {name: address for name, address in addresses.items() if address.stored}
+        old = self.addresses
+        changed = {
+            name for name, address in stored.items() if old.get(name) is not address and old.get(name) != address
+        }
+        changed |= old.keys() - stored.keys()
+        now = frozenset(forced)
+        changed |= now ^ self.forced
+        self.forced = now
+        self.addresses = stored
+        self.has_addresses = True
+        for name in list(changed):
+            changed |= self._refer(name, old.get(name), stored.get(name))
+        return changed
+
+    def _refer(self, name: str, old: Address | None, new: Address | None) -> set[str]:
+        """Keeps up which addresses name which queue as their dead letter or expiry queue; gives the queues."""
+        before = {other for other in (old.deadletter, old.expiry) if other} if old else set()
+        after = {other for other in (new.deadletter, new.expiry) if other} if new else set()
+        for other in before - after:
+            self._referring.get(other, set()).discard(name)
+        for other in after - before:
+            self._referring.setdefault(other, set()).add(name)
+        return before | after
+
+    def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[str]:
+        """Takes the flavors; what has an address of a changed one is concerned."""
+        changed = {name for name in flavors.keys() | self.flavors.keys() if flavors.get(name) != self.flavors.get(name)}
+        first = not self.has_flavors
+        self.flavors = dict(flavors)
+        self.has_flavors = True
+        if not changed and not first:
+            return set()
+        return {name for name, address in self.addresses.items() if address.flavor in changed}
+
+    def add_broker(self, name: str, flavor: str) -> Broker:
+        return self.brokers.setdefault(name, Broker(name, flavor))
+
+    def remove_broker(self, name: str) -> set[str]:
+        """It is wished for no more (it held nothing)."""
+        concerned = self._held_by(name)
+        broker = self.brokers.pop(name, None)
+        if broker is not None:
+            self._index(name, broker.view or EMPTY, EMPTY)
+        return concerned
+
+    def set_view(self, broker: Broker, view: View) -> set[str]:
+        """Takes a complete view of a broker."""
+        first = broker.view is None
+        old = broker.view or EMPTY
+        changed = self._index(broker.name, old, view)
+        broker.view = view
+        for name in changed:
+            self._settle_home(name, broker.name, view.held.get(name))
+        if first and self.complete and self.heard_all:
+            return set(self.addresses) | changed  # what is nowhere may be placed now
+        return changed
+
+    def note(self, broker: Broker, name: str, held: Held | None) -> None:
+        """Takes the news of one address on a broker."""
+        view = broker.view
+        if view is None:
+            return
+        if held is None:
+            if view.held.pop(name, None) is not None:
+                self._remove_holder(name, broker.name)
+        else:
+            if name not in view.held:
+                self._add_holder(name, broker.name)
+            view.held[name] = held
+            self._settle_home(name, broker.name, held)
+
+    def set_connected(self, broker: Broker, connected: bool, detail: str = "") -> set[str]:
+        """The conversation with a broker began or ended."""
+        broker.connected = connected
+        broker.detail = detail
+        if not connected:
+            broker.settled.clear()
+            broker.failed.clear()
+        return self._held_by(broker.name)
+
+    def hint(self, name: str, broker: str) -> None:
+        """An earlier report placed it there: that counts until the broker says what it holds."""
+        if broker in self.brokers and self.brokers[broker].view is None and name not in self.homes:
+            self._set_home(name, broker)
+
+    # who holds what
+
+    def _held_by(self, broker: str) -> set[str]:
+        known = self.brokers.get(broker)
+        held = set(known.view.held) if known is not None and known.view is not None else set()
+        return held | {name for name, home in self.homes.items() if home == broker}
+
+    def _index(self, broker: str, old: View, new: View) -> set[str]:
+        changed = set()
+        for name, held in new.held.items():
+            before = old.held.get(name)
+            if before is not held and before != held:
+                changed.add(name)
+            if before is None:
+                self._add_holder(name, broker)
+        for name in old.held:
+            if name not in new.held:
+                changed.add(name)
+                self._remove_holder(name, broker)
+        return changed
+
+    def _add_holder(self, name: str, broker: str) -> None:
+        found = self._holders.get(name, ())
+        if broker not in found:
+            both = (*found, broker)
+            self._holders[name] = self._shared.setdefault(both, both)
+
+    def _remove_holder(self, name: str, broker: str) -> None:
+        left = tuple(b for b in self._holders.get(name, ()) if b != broker)
+        if left:
+            self._holders[name] = self._shared.setdefault(left, left)
+        else:
+            self._holders.pop(name, None)
+
+    def _set_home(self, name: str, broker: str | None) -> None:
+        old = self.homes.pop(name, None)
+        if old is not None:
+            self.load[old] -= 1
+        if broker is not None:
+            self.homes[name] = broker
+            self.load[broker] = self.load.get(broker, 0) + 1
+        if self._referring:
+            self._concerned.update(self.referred(name))
+
+    def _settle_home(self, name: str, broker: str, held: Held | None) -> None:
+        """What a broker holds and may hold is at home there, unless it has another home already."""
+        want = self.addresses.get(name)
+        if held is None or want is None or held.kind != want.type or name in self.homes:
+            return
+        if broker in self._carriers(name, want):
+            self._set_home(name, broker)
+
+    def _carriers(self, name: str, want: Address) -> list[str]:
+        flavor = self.flavors.get(want.flavor or "")
+        return fleet.carriers(name, want.flavor or "", flavor) if flavor is not None else []
+
+    def holdings(self, name: str) -> list[tuple[Broker, Held]]:
+        """The brokers that hold something of ours, or of a wanted address, under this name."""
+        found = []
+        want = self.addresses.get(name)
+        for broker_name in self._holders.get(name, ()):
+            broker = self.brokers[broker_name]
+            assert broker.view is not None
+            held = broker.view.held[name]
+            if held.ours is None and name in broker.marked:
+                held = held._replace(ours=True)
+            elif held.ours is None and name in broker.foreign:
+                held = held._replace(ours=False)
+            if held.ours is False and (want is None or want.type != held.kind):
+                continue
+            found.append((broker, held))
+        return found
+
+    # decisions
+
+    def concerned(self) -> set[str]:
+        """Further addresses whose decisions may have changed by the decisions since the last call."""
+        found, self._concerned = self._concerned, set()
+        return found
+
+    def decide(self, name: str) -> Decision:
+        """What to do with the address. Places it, where it is wanted, nowhere yet, and may be placed."""
+        want = self.addresses.get(name)
+        holdings = self.holdings(name)
+        if want is None:
+            self._forget_home(name)
+            return self._removed(name, holdings)
+        others = [(broker, held) for broker, held in holdings if held.kind != want.type]
+        if others:
+            return self._retyped(name, want, others)
+        home, stuck = self._home(name, want, holdings)
+        needed = self._needed(name, want)
+        keep = tuple(dict.fromkeys(([home] if home else []) + needed))
+        retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
+        entries = []
+        problem = ""
+        for broker_name in keep:
+            held = self._seen(broker_name, name, want.type)
+            if held is not None:
+                entries.append(Entry(broker_name, "active" if broker_name == home else "draining", want.type))
+            problem = problem or self._problem(broker_name, name, held)
+        entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
+        if home is None:
+            problem = self._unplaced(want)
+        note = stuck or self._leaving(holdings, retire) or (self.brokers[home].notice if home in self.brokers else "")
+        return Decision(
+            want.type,
+            keep,
+            retire,
+            tuple(entries),
+            not problem,
+            problem or note,
+            sum(held.messages for _, held in holdings) if holdings else None,
+            sum(held.consumers for _, held in holdings) if holdings else None,
+        )
+
+    def _forget_home(self, name: str) -> None:
+        if name in self.homes:
+            self._set_home(name, None)
+
+    def _removed(self, name: str, holdings: list[tuple[Broker, Held]]) -> Decision:
+        # A topic's mark is not in the listing: before it has been looked up nothing is said or done.
+        ours = [(broker, held) for broker, held in holdings if held.ours]
+        messages = sum(held.messages for _, held in ours)
+        return Decision(
+            None,
+            (),
+            tuple(broker.name for broker, held in holdings),
+            tuple(Entry(broker.name, "draining", held.kind) for broker, held in ours),
+            False,
+            f"was removed; {_left(messages)}" if ours else "",
+            messages if ours else None,
+            sum(held.consumers for _, held in ours) if ours else None,
+        )
+
+    def _retyped(self, name: str, want: Address, others: list[tuple[Broker, Held]]) -> Decision:
+        """Something of another type lies there: it is emptied first, then the new type comes into being."""
+        self._forget_home(name)
+        messages = sum(held.messages for _, held in others)
+        kind = others[0][1].kind
+        return Decision(
+            want.type,
+            (),
+            tuple(broker.name for broker, _ in others),
+            tuple(Entry(broker.name, "draining", held.kind) for broker, held in others if held.ours is not False),
+            False,
+            f"becomes a {want.type} when it holds nothing as a {kind} any more; {_left(messages)}",
+            messages,
+            sum(held.consumers for _, held in others),
+        )
+
+    def _home(self, name: str, want: Address, holdings: list[tuple[Broker, Held]]) -> tuple[str | None, str]:
+        """The broker it belongs on, and why that is not one of its flavor, where it is not."""
+        carriers = self._carriers(name, want)
+        home = self.homes.get(name)
+        if home is not None and (home in carriers or not carriers):
+            return home, ""
+        if not carriers:
+            # The flavor is gone: it stays where it is.
+            self._set_home(name, holdings[0][0].name if holdings else None)
+            return self.homes.get(name), ""
+        held = next((broker.name for broker, _ in holdings if broker.name in carriers), None)
+        if held is not None:
+            self._set_home(name, held)
+            return held, ""
+        if want.type == "topic" and name not in self.forced:
+            # A subscriber finds its subscription on one broker only, so a topic does not move under its subscribers.
+            for broker, lies in holdings:
+                if lies.subscriptions or lies.messages:
+                    self._set_home(name, broker.name)
+                    return broker.name, (
+                        f"stays on {broker.name} instead of moving to flavor {want.flavor}: there are "
+                        f"{lies.subscriptions} durable subscriptions with {lies.messages} messages; they must end, or "
+                        "be discarded by force"
+                    )
+        if home is not None and home in self.brokers and not self.brokers[home].connected:
+            return home, f"moves to flavor {want.flavor} when {home} can be reached"
+        if not self.complete or (self.patient and not self.heard_all):
+            return None, ""
+        chosen = fleet.least_loaded((b for b in carriers if b in self.brokers), self.load)
+        self._set_home(name, chosen)
+        return chosen, ""
+
+    def _needed(self, name: str, want: Address) -> list[str]:
+        """Brokers on which other addresses need it as their dead letter or expiry queue."""
+        if want.type != "queue":
+            return []
+        homes = {self.homes[other] for other in self._referring.get(name, ()) if other in self.homes}
+        return sorted(homes)
+
+    def referred(self, name: str) -> list[str]:
+        """The queues that this address names as its dead letter and expiry queue: where it goes, they must be."""
+        want = self.addresses.get(name)
+        return [other for other in (want.deadletter, want.expiry) if other] if want is not None else []
+
+    def _seen(self, broker_name: str, name: str, kind: str) -> Held | None:
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return None
+        if broker.view is None:
+            # Not heard of in this controller's life, but an earlier report placed it there.
+            return Held(kind, None) if self.homes.get(name) == broker_name else None
+        held = broker.view.held.get(name)
+        return held if held is not None and held.kind == kind else None
+
+    def _problem(self, broker_name: str, name: str, held: Held | None) -> str:
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return f"broker {broker_name} is being made"
+        if not broker.connected:
+            return f"broker {broker_name} cannot be reached: {broker.detail}"
+        if name in broker.failed:
+            return f"broker {broker_name}: {broker.failed[name]}"
+        return "" if held is not None else f"is being made on broker {broker_name}"
+
+    def _unplaced(self, want: Address) -> str:
+        if want.flavor not in self.flavors:
+            return f"there is no flavor {want.flavor}"
+        silent = sorted(broker.name for broker in self.brokers.values() if broker.view is None)
+        if silent:
+            return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
+        return f"no broker of flavor {want.flavor} runs yet"
+
+    def _leaving(self, holdings: list[tuple[Broker, Held]], retire: tuple[str, ...]) -> str:
+        left = [(broker.name, held.messages) for broker, held in holdings if broker.name in retire]
+        if not left:
+            return ""
+        return f"is moving away from {', '.join(name for name, _ in left)}; {_left(sum(count for _, count in left))}"
+
+    def refused(self, name: str) -> bool:
+        """Whether a broker that should carry it has refused an operation."""
+        return any(name in broker.failed for broker in self.brokers.values() if broker.failed)
+
+    # what the conversations ask
+
+    def lies(self, broker: Broker, name: str) -> Held | None:
+        return broker.view.held.get(name) if broker.view is not None else None
+
+    def settings(self, name: str) -> policies.Settings:
+        want = self.addresses.get(name)
+        return policies.address_settings(name, want) if want is not None else {}
+
+
+def _left(messages: int) -> str:
+    if not messages:
+        return "it is empty and goes as soon as no producer can reach it any more"
+    what = "1 message waits" if messages == 1 else f"{messages} messages wait"
+    return f"{what} for consumers, or to be discarded by force"

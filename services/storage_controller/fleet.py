@@ -1,0 +1,45 @@
+"""Which brokers there shall be, and which of them may carry an address. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from enmasse.model.addresses import Address
+from enmasse.model.flavors import Flavor
+from services.storage_controller import naming
+
+
+def carriers(name: str, flavor_name: str, flavor: Flavor) -> list[str]:
+    """The brokers that may carry the address `name` of this flavor, in their order."""
+    if flavor.template_parameters.dedicated:
+        return [naming.dedicated(flavor_name, name)]
+    return pool(flavor_name, flavor)
+
+
+def pool(flavor_name: str, flavor: Flavor) -> list[str]:
+    """The shared brokers of a flavor."""
+    return [naming.pooled(flavor_name, index) for index in range(flavor.template_parameters.brokers)]
+
+
+def wanted(addresses: Mapping[str, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
+    """Broker → flavor, for all that the addresses need. A flavor nobody uses has no brokers."""
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, address in addresses.items():
+        flavor_name = address.flavor
+        if flavor_name is None or not address.stored:
+            continue
+        flavor = flavors.get(flavor_name)
+        if flavor is None:
+            continue
+        if flavor.template_parameters.dedicated:
+            found[naming.dedicated(flavor_name, name)] = flavor_name
+        elif flavor_name not in seen:
+            seen.add(flavor_name)
+            found.update(dict.fromkeys(pool(flavor_name, flavor), flavor_name))
+    return found
+
+
+def least_loaded(brokers: Iterable[str], load: Mapping[str, int]) -> str | None:
+    """The broker with the fewest addresses; of equals the first."""
+    return min(brokers, key=lambda broker: load.get(broker, 0), default=None)

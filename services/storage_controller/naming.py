@@ -1,0 +1,36 @@
+"""Names of brokers: stable, and legal as names of files and processes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_LEGAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_OTHERS = frozenset({"router"})
+"""Flavors whose brokers would be named as other processes of the suite are (`router-0`)."""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def slug(text: str, length: int) -> str:
+    """Lower case, everything but letters, digits, `.`, `_` and `-` replaced, cut to `length`."""
+    return re.sub(r"[^a-z0-9._-]", "-", text.lower())[:length].strip("._-") or "x"
+
+
+def base(flavor: str) -> str:
+    """What the names of a flavor's brokers begin with. A hash tells apart what sanitising would make alike."""
+    if _LEGAL.fullmatch(flavor) and flavor not in _OTHERS:
+        return flavor
+    return f"{slug(flavor, 40)}-{_digest(flavor)}"
+
+
+def pooled(flavor: str, index: int) -> str:
+    """The name of the `index`-th broker of a flavor's pool, from 0."""
+    return f"{base(flavor)}-{index}"
+
+
+def dedicated(flavor: str, address: str) -> str:
+    """The name of the broker that one address of a `DEDICATED` flavor has for itself."""
+    return f"{base(flavor)}-{slug(address, 30)}-{_digest(address)}"

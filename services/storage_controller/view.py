@@ -1,0 +1,138 @@
+"""What a broker holds, as its management lists it (`listQueues`, `listAddresses`), summed up per address. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+USER = "enmasse"
+"""The `user` of queues that we make: the mark by which they are known again."""
+ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
+"""The options of a listing that leaves nothing out."""
+EVERYTHING = (ALL, 1, 2147483647)
+
+
+class QueueRow(msgspec.Struct):
+    """What is used of a row of listQueues; Artemis gives every value as a string."""
+
+    name: str
+    address: str = ""
+    routingType: str = ""
+    user: str = ""
+    temporary: str = "false"
+    durable: str = "true"
+    internalQueue: str = "false"
+    messageCount: str = "0"
+    consumerCount: str = "0"
+
+
+class AddressRow(msgspec.Struct):
+    """What is used of a row of listAddresses; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
+
+    name: str
+    routingTypes: str = ""
+    autoCreated: str = "false"
+    temporary: str = "false"
+    internal: str = "false"
+
+
+class _Queues(msgspec.Struct):
+    data: list[QueueRow]
+
+
+class _Addresses(msgspec.Struct):
+    data: list[AddressRow]
+
+
+class Held(NamedTuple):
+    """What lies on a broker under the name of an address.
+
+    `messages` of a topic are those that wait in durable subscriptions; `subscriptions` counts these. `ours`: it bears
+    our mark (None: that cannot be seen from the listing).
+    """
+
+    kind: str
+    ours: bool | None
+    messages: int = 0
+    consumers: int = 0
+    subscriptions: int = 0
+
+
+class View(NamedTuple):
+    """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them."""
+
+    held: dict[str, Held]
+    stored: int
+    durable_subscriptions: int
+
+
+EMPTY = View({}, 0, 0)
+_SHARED: dict[Held, Held] = {}
+
+
+def rows(queues: str, addresses: str) -> tuple[list[QueueRow], list[AddressRow]]:
+    """Decodes the two listings. Raises msgspec.DecodeError (a ValueError)."""
+    return (
+        msgspec.json.decode(queues, type=_Queues).data,
+        msgspec.json.decode(addresses, type=_Addresses).data,
+    )
+
+
+def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
+    """Sums the rows up. Raises ValueError where a count is not a number."""
+    held: dict[str, Held] = {}
+    topics = {
+        row.name
+        for row in addresses
+        if "MULTICAST" in row.routingTypes
+        and row.autoCreated != "true"
+        and row.temporary != "true"
+        and row.internal != "true"
+        and not _internal(row.name)
+    }
+    sums: dict[str, list[int]] = {}
+    stored = subscriptions = 0
+    for row in queues:
+        if row.internalQueue == "true" or _internal(row.name):
+            continue
+        messages, consumers = max(0, int(row.messageCount)), int(row.consumerCount)
+        lasting = row.temporary != "true" and row.durable == "true"
+        if lasting:
+            stored += messages
+        if row.routingType == "MULTICAST":
+            root = root_of(row.address, topics)
+            total = sums.setdefault(root, [0, 0, 0]) if root is not None else [0, 0, 0]
+            total[1] += consumers
+            if lasting:
+                subscriptions += 1
+                total[0] += messages
+                total[2] += 1
+        elif row.name == row.address and row.temporary != "true":
+            held[row.name] = share(Held("queue", row.user == USER, messages, consumers))
+    for name in topics:
+        if name not in held:  # an address that is both is a queue that somebody gave a second routing type
+            held[name] = share(Held("topic", None, *sums.get(name, (0, 0, 0))))
+    return View(held, stored, subscriptions)
+
+
+def root_of(address: str, topics: set[str] | dict[str, object]) -> str | None:
+    """The topic that an address is or lies below (`t/a/b` below `t`); subscriptions to `t/#` lie at that address."""
+    while address not in topics:
+        address, slash, _ = address.rpartition("/")
+        if not slash:
+            return None
+    return address
+
+
+def share(held: Held) -> Held:
+    """Thousands are alike: one object for all of them."""
+    if len(_SHARED) > 10_000:
+        _SHARED.clear()
+    return _SHARED.setdefault(held, held)
+
+
+def _internal(name: str) -> bool:
+    return name.startswith(("activemq.", "$", "!!"))
