@@ -13,10 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import proton
+from cproton import (  # type: ignore[import-untyped]
+    PN_OVERFLOW,
+    pn_message,
+    pn_message_decode,
+    pn_message_encode,
+    pn_message_free,
+    pn_message_get_correlation_id,
+    pn_message_properties,
+)
 
+from enmasse import log
 from enmasse.control.connection import Connection
 from enmasse.control.errors import DECODE_ERROR, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
-from enmasse.control.link import Delivery, Receiver, Sender
+from enmasse.control.link import Delivery, Receiver, Sender, decode
 
 OUTSTANDING = 250
 TIMEOUT = 10.0
@@ -24,13 +34,19 @@ REPLY_WINDOW = 500
 
 
 class Reply:
-    """A management node's answer: application properties and body, decoded."""
+    """A management node's answer: application properties, and the body, which is decoded when it is asked for."""
 
-    __slots__ = ("body", "properties")
+    __slots__ = ("_data", "properties")
 
-    def __init__(self, properties: Mapping[str, Any], body: Any) -> None:
+    def __init__(self, properties: Mapping[str, Any], data: bytes) -> None:
         self.properties = properties
-        self.body = body
+        self._data = data
+
+    @property
+    def body(self) -> Any:
+        """Raises AmqpError(amqp:decode-error)."""
+        body = decode(self._data).body
+        return bytes(body) if isinstance(body, memoryview) else body
 
 
 class ManagementError(AmqpError):
@@ -60,7 +76,7 @@ class Management:
         self._sent: dict[str, tuple[asyncio.Future[Reply], float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._request = proton.Message()
-        self._reply = proton.Message()
+        self._reply = pn_message()
         self._receiver: Receiver = connection.receiver(None, dynamic=True, window=REPLY_WINDOW)
         self._receiver.on_message = self._on_reply
         self._receiver.on_closed = self._on_closed
@@ -68,6 +84,10 @@ class Management:
         self._sender.on_credit = self._send_queued
         self._sender.on_closed = self._on_closed
         self._error: AmqpError | None = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_reply"):
+            pn_message_free(self._reply)
 
     async def opened(self) -> Management:
         """Waits until both links are granted. Raises LinkClosed."""
@@ -116,33 +136,40 @@ class Management:
             message.properties = properties
             message.body = body
             try:
-                data = bytes(message.encode())
+                data = _encode(message)
             except (proton.ProtonException, ValueError, TypeError) as error:
                 future.set_exception(AmqpError("amqp:invalid-field", f"cannot be encoded: {error}"))
                 continue
-            self._sent[number] = (future, self._loop.time() + timeout)
+            deadline = self._loop.time() + timeout
+            self._sent[number] = (future, deadline)
             sender.send(data, settled=True)
             credit -= 1
-        if self._timer is None and self._sent:
-            self._watch()
+            if self._timer is None or deadline < self._timer.when():
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self._loop.call_at(deadline, self._watch)
 
     def _on_reply(self, delivery: Delivery) -> None:
         delivery.accept()
+        # Most replies only say that it is done: their bodies are left undecoded.
         message = self._reply
-        try:
-            message.decode(delivery.data)
-            body, properties = message.body, message.properties or {}
-        except (proton.ProtonException, ValueError, RecursionError) as error:
-            found = self._sent.pop(str(message.correlation_id), None)
-            if found is not None and not found[0].done():
-                found[0].set_exception(AmqpError(DECODE_ERROR, f"the reply cannot be decoded: {error}"))
+        if pn_message_decode(message, delivery.data) < 0:
+            log.get(peer=self.connection.peer).warning("a management reply cannot be decoded")
             return
-        found = self._sent.pop(str(message.correlation_id), None)
-        if found is not None:  # else: a reply that came too late
+        found = self._sent.pop(str(pn_message_get_correlation_id(message)), None)
+        if found is None:
+            return  # it came too late
+        properties = proton.Data(pn_message_properties(message))
+        try:
+            values = properties.get_object() if properties.next() else {}
+        except (proton.ProtonException, ValueError, RecursionError) as error:
             if not found[0].done():
-                found[0].set_result(Reply(properties, bytes(body) if isinstance(body, memoryview) else body))
-            if self._queue:
-                self._send_queued()
+                found[0].set_exception(AmqpError(DECODE_ERROR, f"the reply cannot be decoded: {error}"[:200]))
+            return
+        if not found[0].done():
+            found[0].set_result(Reply(values, delivery.data))
+        if self._queue:
+            self._send_queued()
 
     def _watch(self) -> None:
         """Times requests out: their outcome is unknown from now on."""
@@ -188,22 +215,23 @@ class Dispatch(Management):
         names = body.get("attributeNames") or []
         return [dict(zip(names, row, strict=False)) for row in body["results"]]
 
-    async def create(self, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._entity("CREATE", kind, name, attributes)
+    async def create(self, kind: str, name: str, attributes: Mapping[str, Any]) -> None:
+        await self._entity("CREATE", kind, name, attributes)
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
-        return await self._entity("READ", kind, name, {})
+        """The entity's attributes; raises ManagementError with status 404 where there is none."""
+        body = (await self._entity("READ", kind, name, {})).body
+        return dict(body) if isinstance(body, dict) else {}
 
-    async def update(self, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._entity("UPDATE", kind, name, attributes)
+    async def update(self, kind: str, name: str, attributes: Mapping[str, Any]) -> None:
+        await self._entity("UPDATE", kind, name, attributes)
 
     async def delete(self, kind: str, name: str) -> None:
         """Deletes the entity; raises ManagementError with status 404 where there is none."""
         await self._entity("DELETE", kind, name, {})
 
-    async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        reply = await self.operation({"operation": operation, "type": kind, "name": name}, attributes)
-        return dict(reply.body) if isinstance(reply.body, dict) else {}
+    async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> Reply:
+        return await self.operation({"operation": operation, "type": kind, "name": name}, attributes)
 
     async def operation(self, properties: Mapping[str, Any], body: Any) -> Reply:
         """Any operation. Raises ManagementError unless the status is 2xx."""
@@ -241,6 +269,19 @@ class Artemis(Management):
         if reply.properties.get("_AMQ_OperationSucceeded") is not True:
             raise ManagementError(0, str(result))
         return result
+
+
+def _encode(message: proton.Message) -> bytes:
+    """As Message.encode, which however begins with room for 16 bytes and encodes again and again."""
+    message._pre_encode()
+    room, size = 1024, -1
+    while True:
+        size, data = pn_message_encode(message._msg, room)
+        if size >= 0:
+            return bytes(data)
+        if size != PN_OVERFLOW:
+            message._check(size)
+        room *= 4
 
 
 __all__ = ["Artemis", "ConnectionLost", "Dispatch", "Management", "ManagementError", "Reply"]
