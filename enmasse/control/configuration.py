@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -23,10 +23,14 @@ Report = dict[str, Any]
 """Readiness of one address: {"ready", "failed", "message", "components", "messages", "consumers"}."""
 
 
-def follow(connection: Connection, feed: str, kind: type[T], taken: Callable[[T], None]) -> Receiver:
+@overload
+def follow(connection: Connection, feed: str, taken: Callable[[dict[str, Any]], None]) -> Receiver: ...
+@overload
+def follow(connection: Connection, feed: str, taken: Callable[[T], None], kind: type[T]) -> Receiver: ...
+def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind: type[Any] = dict) -> Receiver:
     """Subscribes to a feed; `taken(body)` gets each snapshot, one at a time, the newest when more have gathered.
 
-    `kind` is the body's type, `dict` or one of enmasse.model.feeds. A snapshot that cannot be read, or at which `taken`
+    `kind` is the body's type: a JSON object as it is, or one of enmasse.model.feeds. A snapshot that cannot be read, or at which `taken`
     raises ValueError, is rejected and changes nothing.
     """
     logger = log.get(feed=feed, peer=connection.peer)

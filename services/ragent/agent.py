@@ -71,9 +71,9 @@ class Agent:
     async def configserv(self, connection: Connection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
         links = [
-            follow(connection, "addresses", dict, self._on_addresses),
-            follow(connection, "flavors", dict, self._on_flavors),
-            follow(connection, "placements", dict, self._on_placements),
+            follow(connection, "addresses", self._on_addresses),
+            follow(connection, "flavors", self._on_flavors),
+            follow(connection, "placements", self._on_placements),
         ]
         ended = asyncio.Event()
         for link in links:

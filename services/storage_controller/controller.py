@@ -111,11 +111,11 @@ class Controller:
     async def configserv(self, connection: Connection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
         ended = asyncio.Event()
-        hints = follow(connection, "placements", feeds.Placements, self._on_placements)
+        hints = follow(connection, "placements", self._on_placements, feeds.Placements)
         links = [
             hints,
-            follow(connection, "addresses", feeds.Addresses, self._on_addresses),
-            follow(connection, "flavors", feeds.Flavors, self._on_flavors),
+            follow(connection, "addresses", self._on_addresses, feeds.Addresses),
+            follow(connection, "flavors", self._on_flavors, feeds.Flavors),
         ]
         for link in links:
             link.on_closed = lambda _: ended.set()
