@@ -14,13 +14,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from enmasse.amqp.client import connect
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from enmasse.amqp.client import connect
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted
 
@@ -72,22 +71,15 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     async def _send(self, iterator: Iterator[pa.RecordBatch], prefix: str) -> int:
         sent = 0
-        connection = None
-        sender = None
-        url = urlsplit(self.url)
+        client = sender = None
         pending: set[asyncio.Task[Any]] = set()
         try:
             for batch in iterator:
                 for row in batch.to_pylist():
                     if sender is None:
-                        connection = connect(
-                            self.url,
-                            user=unquote(url.username) if url.username else None,
-                            password=unquote(url.password) if url.password else None,
-                        )
-                        sender = await (await connection.__aenter__()).sender(self.address)
-                    task = asyncio.create_task(sender.send(message_of(row, f"{prefix}-{sent}")))
-                    pending.add(task)
+                        client = await connect(self.url).open()
+                        sender = await client.sender(self.address)
+                    pending.add(asyncio.create_task(sender.send(message_of(row, f"{prefix}-{sent}"))))
                     sent += 1
                     if len(pending) >= WINDOW:
                         pending = await self._settled(pending, asyncio.FIRST_COMPLETED)
@@ -96,8 +88,8 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         finally:
             for task in pending:
                 task.cancel()
-            if connection is not None:
-                await connection.__aexit__(None, None, None)
+            if client is not None:
+                await client.close()
         return sent
 
     async def _settled(self, pending: set[asyncio.Task[Any]], when: str) -> set[asyncio.Task[Any]]:
