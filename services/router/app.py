@@ -31,22 +31,33 @@ class LoopClock:
         return self._loop.call_later(delay, what)
 
 
+class RouterHealth(Health):
+    """Shows the listeners that are open now: the agent makes and deletes them."""
+
+    sockets: Sockets | None = None
+
+    def answer(self, method: str, path: str) -> bytes:
+        if self.sockets is not None:
+            self.endpoints = {
+                listener.name: f"{listener.body['host'] or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
+                for listener in self.sockets.listeners
+            }
+        return super().answer(method, path)
+
+
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run the router until `stop`. Raises process.Fatal for a configuration that cannot be."""
     loop = asyncio.get_running_loop()
     values = config.router_settings(settings)
     router = config.make_router(values, LoopClock(loop))
-    health = Health(settings.health, lambda: metrics.text(router))
+    health = RouterHealth(settings.health, lambda: metrics.text(router))
     hub = Hub(loop)
-    sockets = Sockets(router, hub)
+    sockets = health.sockets = Sockets(router, hub)
     core = core_tables(router, values)
     statics = static_tables(sockets, router.policy)
     Agent(router, [*core, *statics])
     await health.start()
-    listeners = await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
-    for listener in listeners:
-        host = listener.body["host"] or "0.0.0.0"  # noqa: S104 - shown, not bound
-        health.endpoints[listener.name] = f"{host}:{listener.port}"
+    await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
     health.set(True, "")
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()

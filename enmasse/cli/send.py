@@ -1,0 +1,227 @@
+"""`enmasse send`: send messages to an address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from enmasse.cli.common import FAILED, OK, port_offset
+
+if TYPE_CHECKING:
+    from enmasse.amqp.client import ClientSender
+    from enmasse.cli.target import Target
+
+WINDOW = 500
+"""Messages sent and not answered at a time."""
+OUTCOMES = ("accepted", "rejected", "released", "modified")
+READ_AHEAD = 16
+"""Pieces of 64 KiB read from stdin and not sent."""
+
+
+@click.command(name="send", short_help="Send messages to an address.")
+@click.argument("address", required=False)
+@click.argument("body", required=False)
+@click.option("-a", "--address", "url", metavar="URL/ADDRESS",
+              help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
+@click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="How many.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, metavar="SECONDS",
+              help="How long to wait for credit, or for an outcome.")  # fmt: skip
+@click.option("--ttl", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Time to live.")
+@click.option("--subject", help="Subject of each message.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property.")
+@click.option("--non-durable", is_flag=True, help="Send messages that need not survive the loss of a broker.")
+@click.option("--json", "as_json", is_flag=True, help="The counts as one JSON object on stdout.")
+@port_offset
+def command(
+    address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, ttl: float | None,
+    subject: str | None, properties: tuple[str, ...], non_durable: bool, as_json: bool, offset: int,
+) -> None:  # fmt: skip
+    """Send messages to an ADDRESS: BODY (--count times); or without BODY each line of stdin; or with --count and
+    without BODY, as Proton's examples do, {"sequence": 1} and so on.
+
+    Status 0: every message was accepted. 1: some were rejected, released or modified. 3: not within --timeout.
+    4: no connection, or the address was refused.
+    """
+    from enmasse.cli import amqp
+    from enmasse.cli.show import properties_from
+    from enmasse.cli.target import choose
+
+    if url is not None and address is not None:
+        if body is not None:
+            raise click.UsageError("with -a there is no ADDRESS, only BODY")
+        address, body = None, address
+    target = choose(address, url, offset)
+    try:
+        template = {
+            "durable": not non_durable,
+            "ttl": None if ttl is None else max(1, int(ttl * 1000)),
+            "subject": subject,
+            "application_properties": properties_from(properties),
+        }
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--property") from None
+    tally = Tally(target.address)
+    status = amqp.run(_send(target, _bodies(body, count), template, timeout, tally), target)
+    if as_json:
+        click.echo(json.dumps(tally.as_json()))
+    elif tally.sent:
+        click.echo(f"sent {tally.sent} to {target}: {tally}")
+    amqp.leave(status)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the messages."""
+
+    address: str
+    sent: int = 0
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("accepted", "rejected", "released", "modified"), 0)
+    )
+    error: str | None = None
+
+    def take(self, outcome: Any) -> None:
+        """Count one outcome. A peer that settles without a word has accepted."""
+        from enmasse.amqp.performatives import Modified, Rejected, Released
+
+        if isinstance(outcome, Rejected):
+            self.counts["rejected"] += 1
+            if outcome.error is not None and self.error is None:
+                self.error = f"{outcome.error.condition}: {outcome.error.description or ''}"
+        elif isinstance(outcome, Released):
+            self.counts["released"] += 1
+        elif isinstance(outcome, Modified):
+            self.counts["modified"] += 1
+        else:
+            self.counts["accepted"] += 1
+
+    @property
+    def unknown(self) -> int:
+        """Sent and not answered: they may have arrived or not."""
+        return self.sent - sum(self.counts.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"address": self.address, "sent": self.sent, **self.counts, "unknown": self.unknown, "error": self.error}
+
+    def __str__(self) -> str:
+        counts = self.counts | {"without an answer": self.unknown}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "accepted")
+
+
+async def _send(
+    target: Target, bodies: AsyncIterator[Any], template: dict[str, Any], timeout: float, tally: Tally
+) -> int:
+    from enmasse.amqp.errors import AmqpError
+    from enmasse.amqp.message import Message
+    from enmasse.cli.amqp import TIMED_OUT, client_for
+
+    waiting: deque[asyncio.Future[Any]] = deque()
+    try:
+        async with client_for(target) as client:
+            sender = await client.sender(target.address)
+            async for body in bodies:
+                if not await _has_room(sender, waiting, timeout, tally):
+                    return TIMED_OUT
+                outcome = sender.send_nowait(Message(body, **template))
+                tally.sent += 1
+                if outcome is None:
+                    tally.take(None)
+                else:
+                    waiting.append(outcome)
+            while waiting:
+                if not await _one_less(waiting, timeout, tally):
+                    return TIMED_OUT
+    except (AmqpError, OSError, TimeoutError) as error:
+        for outcome in waiting:
+            if outcome.done() and not outcome.exception():
+                tally.take(outcome.result())
+        tally.error = str(error)
+        raise
+    if tally.error is not None:
+        click.echo(f"{target}: rejected: {tally.error}", err=True)
+    return OK if tally.counts["accepted"] == tally.sent else FAILED
+
+
+async def _has_room(sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
+    """Wait until a message can be sent; False (told on stderr) where that takes too long."""
+    while waiting and waiting[0].done():
+        tally.take(waiting.popleft().result())
+    while len(waiting) >= WINDOW:
+        if not await _one_less(waiting, timeout, tally):
+            return False
+    try:
+        await sender.wait_credit(timeout)
+    except TimeoutError:
+        tally.error = (
+            f"no credit within {timeout:g} s: nothing takes messages from this sender now. "
+            "On an anycast or multicast address no consumer is attached; a queue or topic is full, or its broker is "
+            "away"
+        )
+        click.echo(f"{tally.address}: {tally.error}.", err=True)
+        return False
+    return True
+
+
+async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
+    """Wait for the oldest outcome; False (told on stderr) where that takes too long. Raises AmqpError."""
+    await asyncio.wait([waiting[0]], timeout=timeout)
+    if not waiting[0].done():
+        tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
+        click.echo(f"{tally.address}: {tally.error}; they may have arrived or not.", err=True)
+        return False
+    tally.take(waiting[0].result())
+    waiting.popleft()
+    return True
+
+
+async def _bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
+    if body is not None:
+        for _ in range(1 if count is None else count):
+            yield body
+    elif count is not None:
+        for number in range(1, count + 1):
+            yield {"sequence": number}
+    else:
+        async for line in _lines():
+            yield line
+
+
+async def _lines() -> AsyncIterator[str | bytes]:
+    """Lines of stdin as they come, without their ends; bytes where they are not UTF-8."""
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(READ_AHEAD)
+
+    def read() -> None:
+        while True:
+            room.acquire()
+            piece = os.read(0, 65536)
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            if not piece:
+                return
+
+    threading.Thread(target=read, daemon=True).start()  # a thread that waits for input must not hold up the end
+    rest = b""
+    while piece := await pieces.get():
+        room.release()
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield _text(line)
+    if rest:
+        yield _text(rest)
+
+
+def _text(line: bytes) -> str | bytes:
+    line = line.removesuffix(b"\r")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line
