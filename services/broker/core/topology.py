@@ -37,6 +37,9 @@ class Topology:
         self._routes: dict[tuple[str, str | None], Route] = {}
 
     # What a Broker adds to it.
+    def next_id(self) -> int:
+        raise NotImplementedError
+
     def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
         raise NotImplementedError
 
@@ -205,7 +208,7 @@ class Topology:
         settings = address.settings
         stored = durable and not temporary
         queue = self.new_queue(
-            self.store.new_id() if stored and self.store is not None else 0,
+            self.next_id(),
             name,
             address,
             routing_type,
