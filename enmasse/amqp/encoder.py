@@ -210,6 +210,8 @@ def _array_parts(kind: type, values: tuple[Any, ...]) -> tuple[bytes, list[bytes
         if all(len(item) < 256 for item in raw):
             return bytes((short,)), [bytes((len(item),)) + item for item in raw]
         return bytes((long,)), [_U32.pack(len(item)) + item for item in raw]
+    if kind is list and 0 < len(values) <= MAX_EMPTY_ELEMENTS and not any(values):
+        return b"\x45", []  # as it came, most likely: what is passed on must not grow
     if kind in _COMPOUND_CODES:
         return bytes((_COMPOUND_CODES[kind],)), [_compound32(encode(value)) for value in values]
     if kind is type(None):

@@ -14,7 +14,7 @@ from uuid import UUID
 Buffer = bytes | bytearray | memoryview
 
 # An array of nulls takes no bytes per element; this bounds what a few bytes can make us allocate.
-MAX_EMPTY_ELEMENTS = 256
+MAX_EMPTY_ELEMENTS = 64
 
 
 class Symbol(str):
