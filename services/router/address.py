@@ -133,9 +133,12 @@ class Address:
         else:
             loads = [out.sender.unsettled for out in ready]
             least = min(loads)
-            # Nearly the least counts as the least when there is much under way, so that a round is worth its making.
-            least += least >> 3
-            ring = [out for out, load in zip(ready, loads, strict=True) if load <= least]
+            # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
+            # worth its making, and outcomes come back in ranges.
+            limit = least + (least >> 3)
+            ring = [out for out, load in zip(ready, loads, strict=True) if load <= limit]
+            if least > 3:
+                ring = [out for out in ring for _ in range(1 + (least >> 2))]
         self.ring = ring
         self.at = 1
         return ring[0]

@@ -24,7 +24,10 @@ from services.router.streaming import on_partial
 
 SND_SETTLED = 1
 FIRST = 0
-NO_TRANSACTIONS = "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be configured to use transactions."
+NO_TRANSACTIONS = (
+    "The router can't coordinate transactions by itself, "
+    "a linkRoute to a coordinator must be configured to use transactions."
+)
 
 
 class RouterHandler(Handler):

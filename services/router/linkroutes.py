@@ -176,7 +176,7 @@ class RoutedHalf:
 
 
 class RoutedLink:
-    """The pair. Deliveries come in at `ingress` and go out at `egress`; one is the client's link, one the container's."""
+    """The pair. Deliveries come in at `ingress`, go out at `egress`: one is the client's link, one the container's."""
 
     __slots__ = (
         "accepted",
@@ -220,7 +220,10 @@ class RoutedLink:
         self.client = client
         self.container = container
         first, second = client.link, container.link
-        self.ingress, self.egress = (first, second) if isinstance(first, Receiver) else (second, first)
+        if isinstance(first, Sender):
+            first, second = second, first
+        assert isinstance(first, Receiver) and isinstance(second, Sender)
+        self.ingress, self.egress = first, second
         self.ingress.credit_window = 0
         self.ingress.on_delivery = self.deliver
         self.settle = self.ingress.session.settle
@@ -250,7 +253,7 @@ class RoutedLink:
     def deliver_stream(self, stream: Any) -> None:
         """A delivery that comes in pieces."""
         partial = stream.partial
-        self.deliver(self.ingress, partial.delivery_id, partial.settled, stream, partial.tag, partial.message_format)  # type: ignore[arg-type]
+        self.deliver(self.ingress, partial.delivery_id, partial.settled, stream, partial.tag, partial.message_format)
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         return self.egress.begin(token, settled=token is None, tag=partial.tag, message_format=partial.message_format)

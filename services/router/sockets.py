@@ -124,7 +124,6 @@ class Sockets:
         record.policy_vhost = body.get("policyVhost")
         return connection
 
-
     def _abort(self, connection: Connection) -> None:
         for wire in self.hub.wires:
             if wire.connection is connection and wire.transport is not None:

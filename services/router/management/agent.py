@@ -190,7 +190,7 @@ class Agent:
         unknown = [name for name in names if name not in table.getters]
         if unknown and not table.type.core:
             raise ManagementError(NOT_FOUND, f"Unknown attributes {unknown} for type {table.type.name}.")
-        getters = [table.getters.get(name, _nothing) for name in names]
+        getters = [table.getter(name) for name in names]
         rows = list(table.rows())
         if table.type.core:
             offset = _number(request.values.get("offset"), 0)
@@ -205,7 +205,7 @@ class Agent:
         encoded: list[bytes] = []
         for table in tables:
             for entity in table.rows():
-                row = [table.getters.get(name, _nothing)(entity) for name in names]
+                row = [table.getter(name)(entity) for name in names]
                 if any(value is not None for value in row):
                     encoded.append(encode(row))
         self._send(request, OK, _query_body(names, encoded))
@@ -249,16 +249,13 @@ class Agent:
             ).encode()[:-4]
             if description is None:
                 _fronts[status, description] = front
-        properties = encode_properties((None, None, request.reply_to, None, None, request.correlation_id, *(None,) * 7))
+        values = (None, None, request.reply_to, None, None, request.correlation_id)
+        properties = encode_properties(values + (None,) * 7)
         if not self.router.deliver(request.reply_to, properties + front + body):
             _log.debug("nobody waits for the answer", reply_to=request.reply_to)
 
 
 _fronts: dict[tuple[int, str | None], bytes] = {}
-
-
-def _nothing(entity: Any) -> None:
-    return None
 
 
 def _number(value: Any, default: int) -> int:

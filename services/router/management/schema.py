@@ -1,4 +1,5 @@
-"""Entity types of the router as Qpid Dispatch 1.19 names them: attributes in column order, what may be set, and how.
+"""Entity types of the router as Qpid Dispatch 1.19 names them: attributes in column order, what may be set, "
+"and how.
 
 The order of the attributes is the order of the columns of a QUERY without attribute names.
 """
@@ -39,7 +40,8 @@ class ManagementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: `kind` is str, int, bool, map, list or enum (then `choices`); `create`, `update`: may be set by it."""
+    """One attribute: `kind` is str, int, bool, map, list or enum (then `choices`); `create`, `update`: may be "
+    "set by it."""
 
     name: str
     kind: str = "str"
@@ -97,15 +99,17 @@ _CRD = "CREATE READ DELETE"
 _ROLES = "role:normal|inter-router|route-container|edge=normal!C"
 
 _CONNECTION_COMMON = (
-    "cost:int=1!C sslProfile!C saslMechanisms!C maxFrameSize:int=16384!C maxSessions:int=32768!C maxSessionFrames:int!C "
-    "idleTimeoutSeconds:int=16!C stripAnnotations:in|out|both|no=both!C linkCapacity:int!C messageLoggingComponents=none!C "
+    "cost:int=1!C sslProfile!C saslMechanisms!C maxFrameSize:int=16384!C maxSessions:int=32768!C "
+    "maxSessionFrames:int!C "
+    "idleTimeoutSeconds:int=16!C stripAnnotations:in|out|both|no=both!C linkCapacity:int!C "
+    "messageLoggingComponents=none!C "
     "policyVhost!C openProperties:map!C socketAddressFamily:IPv4|IPv6!C "
 )
 
 CONFIG_ADDRESS = _type(
     "router.config.address",
-    _COMMON
-    + "prefix!C distribution:multicast|closest|balanced|unavailable=balanced!C waypoint:bool=false!C ingressPhase:int!C "
+    _COMMON + "prefix!C distribution:multicast|closest|balanced|unavailable=balanced!C "
+    "waypoint:bool=false!C ingressPhase:int!C "
     "egressPhase:int!C pattern!C priority:int!C fallback:bool=false!C",
     _CRD,
     core=True,
@@ -133,37 +137,47 @@ ADDRESS = _type(
     "router.address",
     _COMMON
     + "key distribution inProcess:int subscriberCount:int remoteCount:int containerCount:int remoteHostRouters:list "
-    "deliveriesIngress:int deliveriesEgress:int deliveriesTransit:int deliveriesToContainer:int deliveriesFromContainer:int "
-    "deliveriesEgressRouteContainer:int deliveriesIngressRouteContainer:int transitOutstanding:list trackedDeliveries:int "
+    "deliveriesIngress:int deliveriesEgress:int deliveriesTransit:int deliveriesToContainer:int "
+    "deliveriesFromContainer:int "
+    "deliveriesEgressRouteContainer:int deliveriesIngressRouteContainer:int transitOutstanding:list "
+    "trackedDeliveries:int "
     "priority:int deliveriesRedirectedToFallback:int",
     "READ",
     core=True,
 )
 LINK = _type(
     "router.link",
-    _COMMON
-    + "linkName linkType linkDir owningAddr capacity:int peer undeliveredCount:int unsettledCount:int deliveryCount:int "
-    "connectionId adminStatus:enabled|disabled!U operStatus presettledCount:int droppedPresettledCount:int acceptedCount:int "
+    _COMMON + "linkName linkType linkDir owningAddr capacity:int peer undeliveredCount:int "
+    "unsettledCount:int deliveryCount:int "
+    "connectionId adminStatus:enabled|disabled!U operStatus presettledCount:int droppedPresettledCount:int "
+    "acceptedCount:int "
     "rejectedCount:int releasedCount:int modifiedCount:int deliveriesDelayed1Sec:int deliveriesDelayed10Sec:int "
-    "deliveriesStuck:int ingressHistogram:list priority:int settleRate:int creditAvailable:int zeroCreditSeconds:int",
+    "deliveriesStuck:int ingressHistogram:list priority:int settleRate:int creditAvailable:int "
+    "zeroCreditSeconds:int",
     "READ UPDATE",
     core=True,
 )
 CONNECTION = _type(
     "connection",
-    "name identity host role protocol dir container sasl isAuthenticated:bool user isEncrypted:bool sslProto sslCipher "
-    "properties:map sslSsf:int tenant type ssl:bool opened:bool active:bool adminStatus:enabled|deleted!U operStatus uptimeSeconds:int "
+    "name identity host role protocol dir container sasl isAuthenticated:bool user isEncrypted:bool sslProto "
+    "sslCipher "
+    "properties:map sslSsf:int tenant type ssl:bool opened:bool active:bool adminStatus:enabled|deleted!U "
+    "operStatus uptimeSeconds:int "
     "lastDlvSeconds:int enableProtocolTrace:bool!U",
     "READ UPDATE",
     core=True,
 )
 ROUTER = _type(
     "router",
-    "name identity id type mode area version metadata addrCount:int linkCount:int nodeCount:int linkRouteCount:int autoLinkCount:int "
-    "connectionCount:int presettledDeliveries:int droppedPresettledDeliveries:int acceptedDeliveries:int rejectedDeliveries:int "
-    "releasedDeliveries:int modifiedDeliveries:int deliveriesDelayed1Sec:int deliveriesDelayed10Sec:int deliveriesStuck:int "
+    "name identity id type mode area version metadata addrCount:int linkCount:int nodeCount:int "
+    "linkRouteCount:int autoLinkCount:int "
+    "connectionCount:int presettledDeliveries:int droppedPresettledDeliveries:int acceptedDeliveries:int "
+    "rejectedDeliveries:int "
+    "releasedDeliveries:int modifiedDeliveries:int deliveriesDelayed1Sec:int deliveriesDelayed10Sec:int "
+    "deliveriesStuck:int "
     "deliveriesIngress:int deliveriesEgress:int deliveriesTransit:int deliveriesIngressRouteContainer:int "
-    "deliveriesEgressRouteContainer:int deliveriesRedirectedToFallback:int linksBlocked:int uptimeSeconds:int memoryUsage:int "
+    "deliveriesEgressRouteContainer:int deliveriesRedirectedToFallback:int linksBlocked:int uptimeSeconds:int "
+    "memoryUsage:int "
     "workerThreads:int",
     "READ",
     core=True,
@@ -177,8 +191,10 @@ NODE = _type(
 )
 LISTENER = _type(
     "listener",
-    _COMMON + "host=!C port=amqp!C " + _ROLES + " " + _CONNECTION_COMMON + "authenticatePeer:bool=false!C saslPlugin!C "
-    "requireEncryption:bool=false!C requireSsl:bool=false!C initialHandshakeTimeoutSeconds:int=0!C multiTenant:bool=false!C "
+    _COMMON + "host=!C port=amqp!C " + _ROLES + " " + _CONNECTION_COMMON + "authenticatePeer:bool=false!C "
+    "saslPlugin!C "
+    "requireEncryption:bool=false!C requireSsl:bool=false!C initialHandshakeTimeoutSeconds:int=0!C "
+    "multiTenant:bool=false!C "
     "failoverUrls!C healthz:bool=true!C metrics:bool=true!C websockets:bool=true!C http:bool=false!C httpRootDir!C "
     "trustedCertsFile!C",
     _CRD,
@@ -205,7 +221,8 @@ CONNECTOR = _type(
 )
 SSL_PROFILE = _type(
     "sslProfile",
-    _COMMON + "caCertFile!C certFile!C privateKeyFile!C password!C passwordFile!C ciphers!C protocols!C uidFormat!C "
+    _COMMON + "caCertFile!C certFile!C privateKeyFile!C password!C passwordFile!C ciphers!C protocols!C "
+    "uidFormat!C "
     "uidNameMappingFile!C",
     _CRD,
     deprecated={"certDb": "caCertFile", "keyFile": "privateKeyFile", "displayNameFile": "uidNameMappingFile"},
@@ -219,13 +236,15 @@ AUTH_SERVICE_PLUGIN = _type(
 POLICY = _type(
     "policy",
     _COMMON + "maxConnections:int=65535!C maxMessageSize:int=0!C enableVhostPolicy:bool=false!C "
-    "enableVhostNamePatterns:bool=false!C policyDir=!C defaultVhost=$default!C connectionsProcessed:int connectionsDenied:int "
+    "enableVhostNamePatterns:bool=false!C policyDir=!C defaultVhost=$default!C connectionsProcessed:int "
+    "connectionsDenied:int "
     "connectionsCurrent:int linksDenied:int maxMessageSizeDenied:int totalDenials:int",
     singleton=True,
 )
 VHOST = _type(
     "vhost",
-    _COMMON + "hostname!R aliases!C maxConnections:int=65535!C maxMessageSize:int!C maxConnectionsPerUser:int=65535!C "
+    _COMMON + "hostname!R aliases!C maxConnections:int=65535!C maxMessageSize:int!C "
+    "maxConnectionsPerUser:int=65535!C "
     "maxConnectionsPerHost:int=65535!C allowUnknownUser:bool=false!C groups:map!C",
     _CRD,
     deprecated={"id": "hostname"},
@@ -237,9 +256,12 @@ LOG = _type(
 )
 
 ROUTER_CONFIG = _attributes(
-    "name id mode:standalone|interior|edge=interior defaultDistribution:multicast|closest|balanced|unavailable=balanced "
-    "allowResumableLinkRoute:bool=true allowUnsettledMulticast:bool=true workerThreads:int=1 helloIntervalSeconds:int=1 "
-    "helloMaxAgeSeconds:int=3 raIntervalSeconds:int=30 raIntervalFluxSeconds:int=4 remoteLsMaxAgeSeconds:int=60 saslConfigDir "
+    "name id mode:standalone|interior|edge=interior "
+    "defaultDistribution:multicast|closest|balanced|unavailable=balanced "
+    "allowResumableLinkRoute:bool=true allowUnsettledMulticast:bool=true workerThreads:int=1 "
+    "helloIntervalSeconds:int=1 "
+    "helloMaxAgeSeconds:int=3 raIntervalSeconds:int=30 raIntervalFluxSeconds:int=4 remoteLsMaxAgeSeconds:int=60 "
+    "saslConfigDir "
     "saslConfigName debugDumpFile timestampsInUTC:bool=false timestampFormat metadata"
 )
 """What the configuration file may say of the router itself."""

@@ -45,6 +45,10 @@ class Table:
         for name in kind.columns:
             self.getters.setdefault(name, lambda _: None)
 
+    def getter(self, name: str) -> Getter:
+        """What gives the column `name` of a row; null for a column that is not known."""
+        return self.getters.get(name, _none)
+
     def rows(self) -> Iterable[Any]:
         raise NotImplementedError
 
