@@ -62,7 +62,7 @@ def compile_selector(text: str) -> Selector:
     return Selector(text, parser.parse(), frozenset(parser.identifiers))
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
+# -- words ------------------------------------------------------------------------------------------------------
 _KEYWORDS = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 _NAME = r"[^\W\d$][\w$.]*|[$][\w$.]*"
 _TOKEN = r"""
@@ -138,7 +138,7 @@ def _integer(word: str, at: int) -> int:
     return value
 
 
-# -- grammar -------------------------------------------------------------------------------------------------------------
+# -- grammar ------------------------------------------------------------------------------------------------------
 class _Node(NamedTuple):
     evaluate: _Value
     type: str
@@ -341,7 +341,7 @@ class _Parser:
         raise SelectorError(f"expected a value, found {token.text}", token.position)
 
 
-# -- closures ------------------------------------------------------------------------------------------------------------
+# -- closures ------------------------------------------------------------------------------------------------------
 _Num = int | float
 _ORDER: dict[str, Callable[[_Num, _Num], bool]] = {
     "<": operator.lt,

@@ -29,6 +29,7 @@ from services.broker.storage.records import (
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_roots,
     encode_copy,
     parse_message,
 )
@@ -53,7 +54,6 @@ class _Job:
     def __init__(self, number: int, records: Iterator[tuple[int, memoryview, int, int]]) -> None:
         self.number = number
         self.records = records
-        self.touched: set[int] = set()  # segments the copies went to
         self.ended = False
         self.waiting = False  # for the commit of a slice
         # of the slice that is being committed: id or key -> (old location, new location, size)
@@ -91,7 +91,8 @@ class Compactor:
             if number not in self._undeleted and number < store.journal.tail:
                 del store.usages[number]
 
-    def _exists(self, number: int) -> bool:
+    def exists(self, number: int) -> bool:
+        """Whether the segment may be on disk."""
         return number in self._store.journal.segments or number in self._deleting or number in self._undeleted
 
     def _delete(self) -> None:
@@ -103,17 +104,25 @@ class Compactor:
         for number in journal.segments:
             usage = store.usage(number)
             if usage.live <= 0 and number < journal.tail and number != busy and number != journal.current:
-                usage.kills = {n for n in usage.kills if self._exists(n)}
+                usage.kills = {n for n in usage.kills if self.exists(n)}
                 if not usage.kills:
                     dead.append(number)
         if not dead:
             return
-        if self._loop is None:
+        self._deleting = set(dead)
+        if journal.quiet:
+            self._unlink(dead, None)
+        else:  # the removals that made them dead may not be on disk yet
+            journal.commit(lambda error: self._unlink(dead, error))
+
+    def _unlink(self, dead: list[int], error: OSError | None) -> None:
+        if error:
+            self._deleting = set()  # another time
+        elif self._loop:
+            self._store.journal.delete_later(dead, lambda error: self._gone(dead, error))
+        else:
             self._gone(dead, self._delete_now(dead))
             self._delete()
-            return
-        self._deleting = set(dead)
-        journal.delete_later(dead, lambda error: self._gone(dead, error))
 
     def _delete_now(self, dead: list[int]) -> OSError | None:
         try:
@@ -142,7 +151,7 @@ class Compactor:
         best, best_share = None, SPARSE
         garbage = live = 0
         for number, segment in journal.segments.items():
-            if number >= journal.tail or number == journal.current:
+            if number >= journal.tail or number == journal.current or number in self._deleting:
                 continue
             usage = store.usage(number)
             if usage.live <= 0 and not usage.tombs:
@@ -191,7 +200,6 @@ class Compactor:
         """Writes a record again if it is in force; bytes written."""
         store = self._store
         append = store.journal.append
-        before = location
         new = 0
         size = HEAD_SIZE + len(payload)
         if kind in (MESSAGE, COPY):
@@ -206,6 +214,9 @@ class Compactor:
                 size = HEAD_SIZE + sum(map(len, parts))
                 job.messages[message] = (location, new, size)
                 store.moving[message] = new >> 32
+                usage = store.usage(new >> 32)
+                usage.overrules |= {job.number} | store.usage(job.number).overrules
+                usage.overrules.discard(new >> 32)
             if stored.key:
                 cache, key = stored.key
                 if store.key(cache, key) == (message, location):
@@ -219,10 +230,12 @@ class Compactor:
                 job.keys[cache, key] = (location, new)
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
-            if store.definitions.get(id, (0, 0))[0] == location:
+            if id in store.definitions and store.definitions[id][0] == location:
                 new = append(DEFINE, payload)
                 job.definitions[id] = (location, new)
-                store.moving[id] = new >> 32
+                roots = store.definitions[id][2]
+                if new >> 32 not in roots:
+                    store.definitions[id] = (location, size, (*roots, new >> 32))
         elif kind == REF:
             message, queue, *_ = REF_S.unpack(payload)
             state = store.states.get((message, queue))
@@ -230,30 +243,29 @@ class Compactor:
                 new = append(REF, payload)
                 job.states[message, queue] = (location, new)
         elif kind == MOVE:
-            message, source, target, order, root = MOVE_S.unpack(payload)
+            message, source, target, order = MOVE_S.unpack_from(payload)
             state = store.states.get((message, target))
             if state and state.location == location:
                 new = append(REF, REF_S.pack(message, target, order, 0, 0))
                 job.states[message, target] = (location, new)
-                job.touched.add(new >> 32)
-            if self._exists(root) and root != job.number and (message, source) not in store.states:
-                new = store.tombstone(REMOVE, REMOVE_S.pack(message, source, root), root)
+            roots = self._roots(job, payload, MOVE_S.size)
+            if roots and (message, source) not in store.states:
+                new = store.tomb(REMOVE, REMOVE_S.pack(message, source), roots)
         elif kind in (REMOVE, UNDEFINE):
             if kind == REMOVE:
-                message, queue, root = REMOVE_S.unpack(payload)
-                needed = (message, queue) not in store.states
+                head = bytes(payload[: REMOVE_S.size])
+                needed = REMOVE_S.unpack(head) not in store.states
             else:
-                id, root = UNDEFINE_S.unpack(payload)
-                needed = id not in store.definitions
-            if needed and root != job.number and self._exists(root):
-                new = store.tombstone(kind, bytes(payload), root)
-        if not new:
-            return 0
-        job.touched.add(new >> 32)
-        usage = store.usage(new >> 32)
-        if new >> 32 != before >> 32:
-            usage.kills.add(job.number)
-        return size
+                head = bytes(payload[: UNDEFINE_S.size])
+                needed = UNDEFINE_S.unpack(head)[0] not in store.definitions
+            roots = self._roots(job, payload, len(head))
+            if needed and roots:
+                new = store.tomb(kind, head, roots)
+        return size if new else 0
+
+    def _roots(self, job: _Job, payload: memoryview, start: int) -> tuple[int, ...]:
+        """The segments that a removal names and that will be there when its own is gone."""
+        return tuple(n for n in decode_roots(payload, start) if n != job.number and self.exists(n))
 
     def _committed(self, error: OSError | None) -> None:
         job, store = self._job, self._store
@@ -287,11 +299,11 @@ class Compactor:
                 usages[new >> 32].live += STATE_COST
                 store.states[message, queue] = State(new, *state[1:])
         for id, (old, new) in job.definitions.items():
-            location, length = store.definitions.get(id, (0, 0))
+            location, length, roots = store.definitions.get(id, (0, 0, ()))
             if location == old:
                 usages[old >> 32].live -= length
                 usages[new >> 32].live += length
-                store.definitions[id] = (new, length)
+                store.definitions[id] = (new, length, roots)
         for (cache, key), (old, new) in job.keys.items():
             found = store.key(cache, key)
             if found and found[1] == old:
@@ -309,7 +321,7 @@ class Compactor:
         self._end(job)
 
     def _end(self, job: _Job) -> None:
-        """All that was in force lies further on, and overrules what this segment did."""
+        """All that was in force lies further on."""
         store = self._store
         usage = store.usage(job.number)
         self._job = None
@@ -318,8 +330,6 @@ class Compactor:
                 "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(store.directory)
             )  # unreadable: stays until its messages are removed
             return
-        for number in job.touched:
-            store.usage(number).kills |= (usage.kills | {job.number}) - {number}
         usage.kills = set()
         if self._loop and not self._deleting:
             self._delete()

@@ -7,6 +7,7 @@ from array import array
 BLOCK_BITS = 8
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
 MANY = (1 << 64) - 1  # in `queues`: several, look into `Index.many`
+ORPHAN = MANY - 1  # none so far: only during replay, where a reference may be found behind the removal of others
 
 _ZERO8 = array("Q", bytes(8 << BLOCK_BITS))
 _ZERO4 = array("I", bytes(4 << BLOCK_BITS))
@@ -69,7 +70,7 @@ class Index:
         queue = block.queues[message & BLOCK_MASK]
         if queue == MANY:
             return self.many[message]
-        return (queue,) if queue else ()
+        return (queue,) if queue and queue != ORPHAN else ()
 
     def set_queues(self, message: int, queues: tuple[int, ...]) -> None:
         """Of a message that is there; without any, it is gone."""
@@ -83,6 +84,11 @@ class Index:
         block.live -= 1
         if not block.live:
             del self.blocks[message >> BLOCK_BITS]
+
+    def orphan(self, message: int) -> None:
+        """Of a message that is there: no queue refers to it, but it stays."""
+        self.many.pop(message, None)
+        self.blocks[message >> BLOCK_BITS].queues[message & BLOCK_MASK] = ORPHAN
 
     def __len__(self) -> int:
         return sum(block.live for block in self.blocks.values())

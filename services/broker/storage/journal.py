@@ -292,6 +292,11 @@ class Journal:
         return len(self._parts) > 1 or len(self._chunks) > 1
 
     @property
+    def quiet(self) -> bool:
+        """Whether all that was ever appended is on disk."""
+        return not self.gathered and not self._busy
+
+    @property
     def segment_size(self) -> int:
         return self._segment_size
 

@@ -20,14 +20,24 @@ META1 = struct.Struct("<QBBHQQQ")  # the same with one queue
 KEY = struct.Struct("<QH")  # cache, length of the key
 STATE = struct.Struct("<QQQI")  # queue, place in its order, not before, delivery count
 REF_S = struct.Struct("<QQQQI")  # message, queue, place in its order, not before, delivery count
-REMOVE_S = struct.Struct("<QQI")  # message, queue, segment of the message
-MOVE_S = struct.Struct("<QQQQI")  # message, from, to, place in its order, segment of the message
-DEFINE_S = struct.Struct("<Q")
-UNDEFINE_S = struct.Struct("<QI")  # id, segment of the definition
+REMOVE_S = struct.Struct("<QQ")  # message, queue; roots
+MOVE_S = struct.Struct("<QQQQ")  # message, from, to, place in its order; roots
+DEFINE_S = struct.Struct("<Q")  # id; value
+UNDEFINE_S = struct.Struct("<Q")  # id; roots
+REMOVE1 = struct.Struct("<QQI")  # REMOVE with one root
 DUPLICATE_S = struct.Struct("<QQ")  # cache, message (the order of keys)
 
 HAS_KEY = 1
 HAS_STATES = 2
+
+
+def encode_roots(roots: Sequence[int]) -> bytes:
+    """The segments with records that this one overrules: it is needed as long as one of them is there."""
+    return struct.pack(f"<{len(roots)}I", *roots)
+
+
+def decode_roots(record: bytes | memoryview, start: int) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{(len(record) - start) // 4}I", record, start)
 
 
 class State(NamedTuple):

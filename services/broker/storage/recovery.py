@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
 from services.broker.storage.records import (
     COPY,
     DEFINE,
@@ -26,6 +26,7 @@ from services.broker.storage.records import (
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_roots,
     parse_message,
 )
 from services.broker.storage.segment import HEAD_SIZE
@@ -110,9 +111,9 @@ class Recovery:
         if kind in (MESSAGE, COPY):
             self._message(payload, location, usage)
         elif kind == REMOVE:
-            message, queue, root = REMOVE_S.unpack(payload)
-            self._tomb(payload, location, usage, root)
-            self._store.discard(message, queue)
+            message, queue = REMOVE_S.unpack_from(payload)
+            self._tomb(payload, REMOVE_S.size, location, usage)
+            self._discard(message, queue)
             self.last_id = max(self.last_id, message)
         elif kind == REF:
             self._ref(payload, location, usage)
@@ -121,8 +122,8 @@ class Recovery:
         elif kind == DEFINE:
             self._define(payload, location, usage)
         elif kind == UNDEFINE:
-            id, root = UNDEFINE_S.unpack(payload)
-            self._tomb(payload, location, usage, root)
+            (id,) = UNDEFINE_S.unpack_from(payload)
+            self._tomb(payload, UNDEFINE_S.size, location, usage)
             old = self._store.definitions.pop(id, None)
             if old:
                 self._store.usages[old[0] >> 32].live -= old[1]
@@ -139,8 +140,8 @@ class Recovery:
         old = index.find(message)
         if old:
             self._store.usages[old[0] >> 32].live -= old[1]
-            if old[0] >> 32 != location >> 32:
-                usage.kills.add(old[0] >> 32)
+            usage.overrules |= {old[0] >> 32} | self._store.usages[old[0] >> 32].overrules
+            usage.overrules.discard(location >> 32)
             for queue in index.queues(message):
                 self._drop_state(message, queue, old[0])
         stored = parse_message(payload)
@@ -188,31 +189,45 @@ class Recovery:
         if state and state.location != root:
             self._store.usages[state.location >> 32].live -= STATE_COST
 
+    def _discard(self, message: int, queue: int) -> None:
+        """The reference is gone; the message stays, for a reference further on: compaction may have moved one there."""
+        index = self._store.index
+        queues = index.queues(message)
+        if queue not in queues:
+            return
+        found = index.find(message)
+        assert found
+        self._drop_state(message, queue, found[0])
+        if len(queues) == 1:
+            index.orphan(message)
+        else:
+            index.set_queues(message, tuple(q for q in queues if q != queue))
+
     def _move(self, payload: memoryview, location: int, usage: Usage) -> None:
-        message, source, target, order, root = MOVE_S.unpack(payload)
-        self._tomb(payload, location, usage, root)
+        message, source, target, order = MOVE_S.unpack_from(payload)
+        self._tomb(payload, MOVE_S.size, location, usage)
         self.last_id = max(self.last_id, message, target, order)
         self._set_state(message, target, State(location, order, 0, 0), usage)
-        self._store.discard(message, source)
+        self._discard(message, source)
 
     def _define(self, payload: memoryview, location: int, usage: Usage) -> None:
         (id,) = DEFINE_S.unpack_from(payload)
         self.last_id = max(self.last_id, id)
         definitions = self._store.definitions
         old = definitions.get(id)
+        roots: tuple[int, ...] = (location >> 32,)
         if old:
             self._store.usages[old[0] >> 32].live -= old[1]
-            if old[0] >> 32 != location >> 32:
-                usage.kills.add(old[0] >> 32)
+            roots += tuple(n for n in old[2] if n != location >> 32)
         size = HEAD_SIZE + len(payload)
-        definitions[id] = (location, size)
+        definitions[id] = (location, size, roots)
         usage.live += size
         self._values[id] = bytes(payload[DEFINE_S.size :])
 
-    def _tomb(self, payload: memoryview, location: int, usage: Usage, root: int) -> None:
+    def _tomb(self, payload: memoryview, start: int, location: int, usage: Usage) -> None:
         usage.tombs += HEAD_SIZE + len(payload)
-        if root != location >> 32:
-            usage.kills.add(root)
+        usage.kills.update(decode_roots(payload, start))
+        usage.kills.discard(location >> 32)
 
     def _key(self, cache: int, key: bytes, message: int, location: int) -> None:
         keys = self._store.keys.setdefault(cache, OrderedDict())
@@ -247,6 +262,9 @@ class Recovery:
                 if not queue:
                     continue
                 message = base | i
+                if queue == ORPHAN:
+                    store.discard(message, queue)
+                    continue
                 for q in store.index.many[message] if queue == MANY else (queue,):
                     if q not in definitions:
                         store.discard(message, q)

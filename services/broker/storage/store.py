@@ -4,9 +4,9 @@ All methods belong to the thread of the event loop. Nothing is durable before th
 success. Ids (messages, queues, addresses, caches alike) are positive integers from one counter, never used again.
 
 The record that stores a message (MESSAGE, or COPY once it has been moved) is its root: what else is written of it hangs
-on that. A segment goes when nothing in it is live and no older segment is left whose records it overrules (`Usage.kills`),
-so a removed message cannot come back, in whatever order segments go.
-"""
+on that. A removal names the segments in which there is a root it overrules. A segment goes when nothing in it is live
+and no segment is left that its removals name (`Usage.kills`), so what is removed cannot come back, in whatever order
+they go."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ from services.broker.storage.records import (
     REF,
     REF_S,
     REMOVE,
+    REMOVE1,
     REMOVE_S,
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_roots,
+    encode_roots,
     parse_message,
     payload_start,
 )
@@ -70,11 +73,12 @@ class StoreError(Exception):
 class Usage:
     """What is worth keeping in a segment."""
 
-    __slots__ = ("damaged", "kills", "live", "tombs")
+    __slots__ = ("damaged", "kills", "live", "overrules", "tombs")
 
     def __init__(self) -> None:
         self.live = 0  # bytes of records that are in force
-        self.kills: set[int] = set()  # segments that hold records which this one overrules
+        self.kills: set[int] = set()  # segments that its removals name
+        self.overrules: set[int] = set()  # segments that hold earlier roots of messages whose root is here
         self.tombs = 0  # bytes of removals
         self.damaged = False
 
@@ -88,7 +92,7 @@ class Store:
         self.full = False  # too little space for more messages, removals still fit: refuse or block senders
         self.index = Index()
         self.states: dict[tuple[int, int], State] = {}  # by message and queue
-        self.definitions: dict[int, tuple[int, int]] = {}  # location, size
+        self.definitions: dict[int, tuple[int, int, tuple[int, ...]]] = {}  # location, size, segments that mention it
         self.keys: dict[int, OrderedDict[bytes, tuple[int, int]]] = {}  # by cache: message, location
         self.usages: dict[int, Usage] = {}
         self.moving: dict[int, int] = {}  # being copied: id -> segment of the copy
@@ -200,12 +204,12 @@ class Store:
         old = self.definitions.get(id)
         location = self.journal.append(DEFINE, DEFINE_S.pack(id), value)
         size = HEAD_SIZE + DEFINE_S.size + len(value)
-        usage = self.usage(location >> 32)
-        usage.live += size
-        self.definitions[id] = (location, size)
+        self.usage(location >> 32).live += size
+        roots: tuple[int, ...] = (location >> 32,)
         if old:
             self.usages[old[0] >> 32].live -= old[1]
-            self.overrule(usage, location >> 32, id, old[0] >> 32)
+            roots += tuple(n for n in old[2] if n != location >> 32 and self.compactor.exists(n))
+        self.definitions[id] = (location, size, roots)
 
     def undefine(self, id: int) -> None:
         """Deletes a definition. Its references and its duplicate cache are gone with it; call `discard` for each
@@ -213,10 +217,8 @@ class Store:
         old = self.definitions.pop(id, None)
         if old is None:
             return
-        root = old[0] >> 32
-        self.usages[root].live -= old[1]
-        for segment in self._roots(id, root):
-            self._tomb(UNDEFINE, UNDEFINE_S.pack(id, segment), segment)
+        self.usages[old[0] >> 32].live -= old[1]
+        self.tomb(UNDEFINE, UNDEFINE_S.pack(id), [n for n in old[2] if self.compactor.exists(n)])
         for key, (_, location) in self.keys.pop(id, OrderedDict()).items():
             self.usages[location >> 32].live -= KEY_COST + len(key)
         self._key_limits.pop(id, None)
@@ -293,16 +295,17 @@ class Store:
         root = block.locations[i] >> 32
         if not self._forget(block, i, message, queue):
             return
-        location = self.journal.append(REMOVE, REMOVE_S.pack(message, queue, root))
+        if self.moving or self.usages[root].overrules:
+            self.tomb(REMOVE, REMOVE_S.pack(message, queue), self._roots(message, root))
+            return
+        location = self.journal.append(REMOVE, REMOVE1.pack(message, queue, root))
         number, usage = self._tail
         if number != location >> 32:
             usage = self.usage(location >> 32)
             self._tail = (location >> 32, usage)
-        usage.tombs += HEAD_SIZE + REMOVE_S.size
+        usage.tombs += HEAD_SIZE + REMOVE1.size
         if root != location >> 32:
             usage.kills.add(root)
-        if message in self.moving:
-            self._tomb(REMOVE, REMOVE_S.pack(message, queue, self.moving[message]), self.moving[message])
 
     def discard(self, message: int, queue: int) -> None:
         """Forgets a reference whose queue was undefined: nothing is written."""
@@ -343,15 +346,13 @@ class Store:
             return
         found = self.index.find(message)
         assert found
-        root = found[0] >> 32
         self._drop_state(message, source, found[0])
         self.index.set_queues(message, tuple(target if q == source else q for q in queues))
         order = self.new_id()
-        location = self._tomb(MOVE, MOVE_S.pack(message, source, target, order, root), root)
+        head = MOVE_S.pack(message, source, target, order)
+        location = self.tomb(MOVE, head, self._roots(message, found[0] >> 32))
         self.states[message, target] = State(location, order, 0, 0)
         self.usage(location >> 32).live += STATE_COST
-        if message in self.moving:
-            self._tomb(REMOVE, REMOVE_S.pack(message, source, self.moving[message]), self.moving[message])
 
     def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
         """Records deliveries made and the time before which there is to be no other."""
@@ -449,27 +450,24 @@ class Store:
                 self._drop_state(message, queue, 0)
                 self._write_state(message, queue, order, not_before, count)
         elif kind in (REMOVE, UNDEFINE):
-            root = (REMOVE_S if kind == REMOVE else UNDEFINE_S).unpack(payload)[-1]
-            if root in self.journal.segments:
-                self._tomb(kind, bytes(payload), root)
+            size = (REMOVE_S if kind == REMOVE else UNDEFINE_S).size
+            roots = [n for n in decode_roots(payload, size) if self.compactor.exists(n)]
+            if roots:
+                self.tomb(kind, bytes(payload[:size]), roots)
         elif kind == MOVE:
-            message, _, target, order, root = MOVE_S.unpack(payload)
+            message, _, target, order = MOVE_S.unpack_from(payload)
             state = self.states.get((message, target))
-            if root in self.journal.segments:
-                new = self._tomb(MOVE, bytes(payload), root)
+            roots = [n for n in decode_roots(payload, MOVE_S.size) if self.compactor.exists(n)]
+            if roots:
+                new = self.tomb(MOVE, bytes(payload[: MOVE_S.size]), roots)
                 if state and state.location == location:
                     self._drop_state(message, target, 0)
                     self.states[message, target] = State(new, order, 0, 0)
                     self.usage(new >> 32).live += STATE_COST
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
-            if self.definitions.get(id, (0, 0))[0] == location:
+            if id in self.definitions and self.definitions[id][0] == location:
                 self.define(id, bytes(payload[DEFINE_S.size :]))
-        if kind not in (MESSAGE, COPY, DUPLICATE) and self.journal.gathered:  # what it overruled, its successor does
-            lost = location >> 32
-            usage = self.usage(self.journal.current)
-            usage.kills |= self.usage(lost).kills | {lost}
-            usage.kills.discard(self.journal.current)
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def usage(self, number: int) -> Usage:
@@ -478,28 +476,25 @@ class Store:
             usage = self.usages[number] = Usage()
         return usage
 
-    def overrule(self, usage: Usage, number: int, id: int, old: int) -> None:
-        """The record in segment `number` overrules that of the same id in segment `old`, and the copy being made of
-        it."""
-        for segment in self._roots(id, old):
-            if segment != number:
-                usage.kills.add(segment)
+    def _roots(self, message: int, root: int) -> list[int]:
+        """The segments with a root of a message: the one in force, one being written, and those not deleted yet."""
+        roots = [root]
+        overrules = self.usages[root].overrules
+        if overrules:
+            overrules = self.usages[root].overrules = {n for n in overrules if self.compactor.exists(n)}
+            roots += overrules
+        if message in self.moving and self.moving[message] not in roots:
+            roots.append(self.moving[message])
+        return roots
 
-    def _roots(self, id: int, root: int) -> tuple[int, ...]:
-        return (root, self.moving[id]) if id in self.moving else (root,)
-
-    def _tomb(self, kind: int, payload: bytes, root: int) -> int:
-        """A record that overrules one of segment `root`."""
-        location = self.journal.append(kind, payload)
+    def tomb(self, kind: int, head: bytes, roots: Sequence[int]) -> int:
+        """Writes a removal."""
+        location = self.journal.append(kind, head, encode_roots(roots))
         usage = self.usage(location >> 32)
-        usage.tombs += HEAD_SIZE + len(payload)
-        if root != location >> 32:
-            usage.kills.add(root)
+        usage.tombs += HEAD_SIZE + len(head) + 4 * len(roots)
+        usage.kills.update(roots)
+        usage.kills.discard(location >> 32)
         return location
-
-    def tombstone(self, kind: int, payload: bytes, root: int) -> int:
-        """For compaction: writes a removal again, further on."""
-        return self._tomb(kind, payload, root)
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
     def _ticks(self) -> None:
