@@ -318,7 +318,8 @@ class Topology:
         if store is not None:
             self.ask_commit(True)
         self.acknowledged_some()
-        if not address.queues and (auto_delete_address or not address.explicit):
+        # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
+        if not address.queues and (not address.explicit or (auto_delete_address and address.auto_created)):
             self._drop_address(address)
 
     def consumer_left(self, queue: Queue) -> None:
