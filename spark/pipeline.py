@@ -95,7 +95,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
     )
 
 
-def main() -> None:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="amqp://127.0.0.1:5672")
     parser.add_argument("--address", default="telemetry", help="where readings come from: a topic or a queue")
@@ -104,8 +104,11 @@ def main() -> None:
     parser.add_argument("--window", default="1 day")
     parser.add_argument("--watermark", default="1 hour")
     parser.add_argument("--work", required=True, help="folder for spool and checkpoint")
-    args = parser.parse_args()
-    query = start(session(), args)
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    query = start(session(), arguments())
     print("pipeline running", flush=True)  # noqa: T201 - for whoever started us
     query.awaitTermination()
 

@@ -1,0 +1,105 @@
+"""A broker of its own and one Spark session for the whole folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        for port in range(22000, 32000):
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise RuntimeError("no free port")
+
+
+class Broker:
+    """The embedded broker as a process, with queues made by its management."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"amqp://127.0.0.1:{self.port}"
+        self.config = folder / "broker.json"
+        settings = {
+            "name": "spark-broker",
+            "health": f"127.0.0.1:{self.port + 1}",
+            "listen": f"127.0.0.1:{self.port}",
+            "data_dir": str(folder / "data"),
+        }
+        self.config.write_text(json.dumps(settings))
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-m", "services.broker", "--config", str(self.config)])
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return process
+        raise RuntimeError("the broker does not listen")
+
+    def manage(self, operation: str, *arguments: Any) -> Any:
+        connection = BlockingConnection(self.url, timeout=20)
+        try:
+            replies = connection.create_receiver(None, dynamic=True)
+            sender = connection.create_sender("activemq.management")
+            request = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
+            reply_to = replies.link.remote_source.address
+            sender.send(
+                Message(reply_to=reply_to, correlation_id="1", properties=request, body=json.dumps(list(arguments)))
+            )
+            reply = replies.receive(timeout=20)
+            assert reply.properties["_AMQ_OperationSucceeded"], reply.body
+            return json.loads(reply.body) if reply.body else None
+        finally:
+            connection.close()
+
+    def queue(self, name: str) -> str:
+        self.manage("createQueue", name, "ANYCAST", name, None, True, -1, False, True)
+        return name
+
+    def send(self, address: str, messages: list[Message]) -> None:
+        connection = BlockingConnection(self.url, timeout=20)
+        sender = connection.create_sender(address)
+        for message in messages:
+            sender.send(message)
+        connection.close()
+
+    def receive(self, address: str, count: int, timeout: float = 60) -> list[Message]:
+        connection = BlockingConnection(self.url, timeout=timeout)
+        receiver = connection.create_receiver(address, credit=count)
+        found = []
+        for _ in range(count):
+            found.append(receiver.receive(timeout=timeout))
+            receiver.accept()
+        connection.close()
+        return found
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    running = Broker(tmp_path_factory.mktemp("broker"))
+    yield running
+    running.process.terminate()
+    running.process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from spark.pipeline import session
+
+    running = session("enmasse-tests")
+    yield running
+    running.stop()
