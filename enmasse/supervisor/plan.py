@@ -100,6 +100,6 @@ def _router_entities(name: str, ragent: str) -> list[list[Any]]:
     """A router starts with one connector, to its agent, which configures everything else (design §5.1)."""
     host, _, port = ragent.rpartition(":")
     return [
-        ["router", {"id": name, "mode": "standalone"}],
+        ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
         ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal"}],
     ]
