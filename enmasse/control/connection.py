@@ -26,6 +26,8 @@ from enmasse.control.link import Link, Receiver, Sender
 MAX_FRAME = 65536
 SESSION_BYTES = 1024 * 1024
 """Bytes of transfers a peer may have under way in one session before it is read."""
+WRITE = 256 * 1024
+"""Bytes that are given to the socket at a time."""
 MAX_MESSAGE = 64 * 1024 * 1024
 MAX_LINKS = 256
 MAX_SESSIONS = 16
@@ -300,6 +302,7 @@ class Connection(asyncio.Protocol):
             return
         engine = self._transport
         out: list[bytes] = []
+        size = room = 0
         try:
             while not self.blocked:
                 size = engine.pending()
@@ -309,17 +312,22 @@ class Connection(asyncio.Protocol):
                 if not piece:
                     break
                 out.append(piece)
+                room += len(piece)
                 engine.pop(len(piece))
                 self._pump()
+                if room > WRITE:
+                    self._write(out)  # which may block: then the rest stays in the engine
+                    out, room = [], 0
         except proton.ProtonException as error:
             self.error = self.error or ConnectionLost("amqp:internal-error", str(error))
             size = -1
-        else:
-            size = 0 if self.blocked else engine.pending()
-        if out and self._socket is not None:
-            self._socket.write(out[0] if len(out) == 1 else b"".join(out))
+        self._write(out)
         if size < 0 and self._socket is not None:
             self._socket.close()
+
+    def _write(self, out: list[bytes]) -> None:
+        if out and self._socket is not None:
+            self._socket.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _pump(self) -> None:
         assert not self._pumping

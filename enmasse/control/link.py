@@ -80,6 +80,8 @@ class Link:
         self.connection = connection
         self.name: str = proton_link.name
         self.closed = False
+        self.error: LinkClosed | None = None
+        """Why it is closed."""
         self.on_closed: Callable[[LinkClosed], None] | None = None
         self.context: Any = None
         self._link = proton_link
@@ -153,6 +155,7 @@ class Link:
         if self.closed:
             return
         self.closed = True
+        self.error = error
         self.connection.forget(self)
         if not self._attached.done():
             self._attached.set_exception(error)
@@ -222,8 +225,8 @@ class Sender(Link):
 
         self.send(message, settled)
         outcome = await done
-        if self.closed and outcome.state == 0:
-            raise LinkClosed(outcome.condition, outcome.description)
+        if self.error is not None and outcome.state == 0:
+            raise self.error
         return outcome
 
     async def has_credit(self) -> None:
@@ -348,7 +351,6 @@ class Receiver(Link):
         self._size = 0
         self._queue: deque[Delivery] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._error: LinkClosed | None = None
 
     def grant(self, credit: int) -> None:
         """Gives the sender more credit."""
@@ -371,7 +373,7 @@ class Receiver(Link):
         """The next delivery. Raises LinkClosed when the link ends; what arrived before is given first."""
         while not self._queue:
             if self.closed:
-                raise self._error or LinkClosed("closed")
+                raise self.error or LinkClosed("closed")
             self._waiter = self.connection.loop.create_future()
             await self._waiter
         delivery = self._queue.popleft()
@@ -420,7 +422,6 @@ class Receiver(Link):
     def lost(self, error: LinkClosed) -> None:
         if self.closed:
             return
-        self._error = error
         self._parts = []
         super().lost(error)
         self._notify()

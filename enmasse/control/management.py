@@ -10,7 +10,7 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import proton
 from cproton import (  # type: ignore[import-untyped]
@@ -25,7 +25,7 @@ from cproton import (  # type: ignore[import-untyped]
 
 from enmasse import log
 from enmasse.control.connection import Connection
-from enmasse.control.errors import DECODE_ERROR, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
+from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
 from enmasse.control.link import Delivery, Receiver, Sender, decode
 
 OUTSTANDING = 250
@@ -89,7 +89,7 @@ class Management:
         if hasattr(self, "_reply"):
             pn_message_free(self._reply)
 
-    async def opened(self) -> Management:
+    async def opened(self) -> Self:
         """Waits until both links are granted. Raises LinkClosed."""
         await self._receiver.opened()
         await self._sender.opened()
@@ -137,8 +137,8 @@ class Management:
             message.body = body
             try:
                 data = _encode(message)
-            except (proton.ProtonException, ValueError, TypeError) as error:
-                future.set_exception(AmqpError("amqp:invalid-field", f"cannot be encoded: {error}"))
+            except (proton.ProtonException, ValueError, TypeError, KeyError) as error:
+                future.set_exception(AmqpError(INVALID_FIELD, f"cannot be encoded: {error}"))
                 continue
             deadline = self._loop.time() + timeout
             self._sent[number] = (future, deadline)

@@ -1,0 +1,38 @@
+"""What tests of asyncio code share: running them, waiting for conditions, a peer to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+DEADLINE = 20.0
+
+
+def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Makes a coroutine function a test; what is left over of tasks is cancelled at its end."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+
+    return run
+
+
+async def until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> None:
+    """Waits until `condition()` holds; fails when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        await asyncio.sleep(0.005)
+
+
+def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> None:
+    """As `until`, for tests without a loop."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.005)

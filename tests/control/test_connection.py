@@ -1,0 +1,466 @@
+"""The control plane's connections against Proton's own clients and servers, and against peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import proton
+import pytest
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+from proton.utils import BlockingConnection, LinkDetached, SendException
+
+from enmasse.control import (
+    AmqpError,
+    Connection,
+    ConnectionLost,
+    Link,
+    LinkClosed,
+    Listener,
+    Receiver,
+    Sender,
+    connect,
+    keep_connected,
+    listen,
+)
+from enmasse.control import connection as connection_module
+from enmasse.control.jsonmessage import encode
+from tests.control.aio import asyncio_test, until
+
+HEADER = b"AMQP\x00\x01\x00\x00"
+Attach = Callable[[Link], None]
+
+
+@asynccontextmanager
+async def serving(on_attach: Attach | None = None, **options: Any) -> AsyncIterator[Listener]:
+    def accepted(connection: Connection) -> None:
+        connection.on_attach = on_attach
+
+    listener = await listen("127.0.0.1", 0, accepted, container="server", **options)
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+def collect(into: list[Any], window: int = 10) -> Attach:
+    """Accepts receivers and accepts what they get."""
+
+    def attach(link: Link) -> None:
+        link.accept()
+        if isinstance(link, Receiver):
+
+            def take(delivery: Any) -> None:
+                into.append(delivery.message.body)
+                delivery.accept()
+
+            link.window = window
+            link.on_message = take
+            link.grant(window)
+
+    return attach
+
+
+@asyncio_test
+async def test_a_proton_client_sends_and_is_told_outcomes() -> None:
+    got: list[Any] = []
+
+    def attach(link: Link) -> None:
+        collect(got)(link)
+        if isinstance(link, Receiver) and link.remote_target == "rejects":
+            link.on_message = lambda delivery: delivery.reject("amqp:not-allowed", "not today")
+
+    def client(port: int) -> None:
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=20)
+        sender = connection.create_sender("accepts")
+        for number in range(50):  # more than the window
+            sender.send(proton.Message(body=number))
+        with pytest.raises(SendException):
+            connection.create_sender("rejects", name="second").send(proton.Message(body="no"))
+        connection.close()
+
+    async with serving(attach) as listener:
+        await asyncio.to_thread(client, listener.port)
+    assert got == list(range(50))
+
+
+@asyncio_test
+async def test_a_proton_client_receives_on_credit_only() -> None:
+    senders: list[Sender] = []
+
+    def attach(link: Link) -> None:
+        link.accept()
+        assert isinstance(link, Sender)
+        senders.append(link)
+
+    def client(port: int) -> list[Any]:
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=20)
+        receiver = connection.create_receiver("feed", credit=2)
+        bodies = []
+        for _ in range(4):
+            bodies.append(receiver.receive(timeout=20).body)
+            receiver.accept()
+        connection.close()
+        return bodies
+
+    async with serving(attach) as listener:
+        running = asyncio.ensure_future(asyncio.to_thread(client, listener.port))
+        await until(lambda: senders)
+        outcomes = [await senders[0].deliver(encode("subject", str(number).encode())) for number in range(4)]
+        assert await running == ["0", "1", "2", "3"]
+    assert all(outcome.accepted for outcome in outcomes)
+
+
+@asyncio_test
+async def test_a_refused_link_says_why() -> None:
+    def client(port: int) -> str:
+        connection = BlockingConnection(f"127.0.0.1:{port}", timeout=20)
+        with pytest.raises(LinkDetached) as refused:
+            connection.create_receiver("nowhere")
+        connection.create_sender("here")  # the connection is still good
+        connection.close()
+        return str(refused.value)
+
+    def attach(link: Link) -> None:
+        if link.is_sender:
+            link.refuse("amqp:not-found", "no such feed")
+        else:
+            link.accept()
+
+    async with serving(attach) as listener:
+        assert "no such feed" in await asyncio.to_thread(client, listener.port)
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        with pytest.raises(LinkClosed) as refused:
+            await connection.receiver("nowhere").opened()
+        assert (refused.value.condition, refused.value.description) == ("amqp:not-found", "no such feed")
+        await connection.sender("here").opened()
+        connection.close()
+
+
+@asyncio_test
+async def test_several_megabytes_in_both_directions() -> None:
+    text = "x" * 5_000_000
+    got: list[Any] = []
+
+    def attach(link: Link) -> None:
+        collect(got)(link)
+        if isinstance(link, Sender):
+            link.on_credit = lambda: link.send(encode("big", text.encode())) if not link.unsettled else None
+
+    async with serving(attach) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        sender = connection.sender("in")
+        outcome = await sender.deliver(proton.Message(body=text))
+        receiver = connection.receiver("out", window=1)
+        delivery = await anext(aiter(receiver))
+        assert (delivery.message.subject, delivery.message.body) == ("big", text)
+        delivery.accept()
+        connection.close()
+    assert outcome.accepted and got == [text]
+
+
+@asyncio_test
+async def test_a_message_over_the_limit_detaches_the_link() -> None:
+    async with serving(collect([]), max_message_size=100_000) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        sender = connection.sender("in")
+        with pytest.raises(LinkClosed, match="message-size-exceeded"):
+            await sender.deliver(proton.Message(body="x" * 500_000))
+        assert (await connection.sender("in").deliver(proton.Message(body="small"))).accepted
+        connection.close()
+
+
+@asyncio_test
+async def test_an_aborted_message_is_forgotten() -> None:
+    got: list[Any] = []
+    async with serving(collect(got)) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        sender = connection.sender("in")
+        await sender.has_credit()
+        half = sender.proton_link.delivery("half")
+        sender.proton_link.stream(b"\x00\x53\x77\xa1\x05he")
+        connection.wake()
+        await until(lambda: not sender.proton_link.queued or sender.proton_link.connection.transport.pending() == 0)
+        half.abort()
+        connection.wake()
+        assert (await sender.deliver(proton.Message(body="whole"))).accepted
+        connection.close()
+    assert got == ["whole"]
+
+
+@asyncio_test
+async def test_a_body_nested_deeply_is_a_decode_error_and_no_more() -> None:
+    reasons: list[str] = []
+
+    def attach(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        link.accept()
+
+        def take(delivery: Any) -> None:
+            try:
+                assert delivery.message is not None
+            except AmqpError as error:
+                reasons.append(error.description)
+                delivery.reject(error.condition, error.description)
+            else:
+                delivery.accept()
+
+        link.on_message = take
+        link.window = 5
+        link.grant(5)
+
+    body, size = b"\x40", 1
+    parts = [body]
+    for _ in range(50_000):
+        parts.append(b"\xd0" + (size + 4).to_bytes(4, "big") + (1).to_bytes(4, "big"))
+        size += 9
+    nested = b"\x00\x53\x77" + b"".join(reversed(parts))
+    async with serving(attach) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        sender = connection.sender("in")
+        assert (await sender.deliver(nested)).condition == "amqp:decode-error"
+        assert (await sender.deliver(b"")).accepted  # no sections at all: an empty message
+        assert (await sender.deliver(proton.Message(body=1))).accepted
+        connection.close()
+    assert len(reasons) == 1
+
+
+@asyncio_test
+async def test_a_silent_peer_is_noticed_on_both_sides() -> None:
+    class Silent(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            pass
+
+    async with serving(idle=0.2) as listener:
+        # A client that opens and then never says anything again, heartbeats included.
+        engine = proton.Transport()
+        silent = proton.Connection()
+        silent.container = "silent"
+        engine.bind(silent)
+        silent.open()
+        transport, _ = await asyncio.get_running_loop().create_connection(Silent, "127.0.0.1", listener.port)
+        transport.write(bytes(engine.peek(engine.pending())))
+        await until(lambda: any(connection.is_open for connection in listener.connections))
+        (connection,) = listener.connections
+        await connection.wait_closed()
+        assert connection.error is not None and "idle" in str(connection.error) + connection.error.description
+        transport.abort()
+
+    servers: list[asyncio.Transport] = []
+
+    class Opens(asyncio.Protocol):
+        """A server that opens and then is silent."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            servers.append(transport)
+            self.engine = proton.Transport(proton.Transport.SERVER)
+            self.connection = proton.Connection()
+            self.engine.bind(self.connection)
+            self.connection.open()
+            self.engine.sasl().allowed_mechs("ANONYMOUS")
+
+        def data_received(self, data: bytes) -> None:
+            if self.connection.state & proton.Endpoint.REMOTE_ACTIVE:
+                return
+            self.engine.push(data)
+            servers[-1].write(bytes(self.engine.peek(self.engine.pending())))
+            self.engine.pop(self.engine.pending())
+
+    server = await asyncio.get_running_loop().create_server(Opens, "127.0.0.1", 0)
+    client = await connect("127.0.0.1", server.sockets[0].getsockname()[1], container="me", idle=0.2)
+    await client.wait_closed()
+    assert client.error is not None and "idle" in str(client.error)
+    server.close()
+
+
+@asyncio_test
+async def test_heartbeats_keep_an_idle_connection() -> None:
+    async with serving(idle=0.2) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me", idle=0.2)
+        frames = connection._transport.frames_input
+        await until(lambda: connection._transport.frames_input >= frames + 8, "eight heartbeats")
+        assert connection.is_open and not connection.is_gone
+        connection.close()
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", HEADER + b"\xff" * 100, b"\x00" * 4096])
+@asyncio_test
+async def test_garbage_is_answered_and_dropped(data: bytes) -> None:
+    async with serving() as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(data)
+        answer = await reader.read()
+        assert answer == b"" or answer.startswith(b"AMQP")
+        writer.close()
+        await until(lambda: not listener.connections)
+
+
+@asyncio_test
+async def test_a_peer_that_never_opens_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE", 0.1)
+    async with serving() as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(HEADER)
+        while await reader.read(1000):
+            pass
+        writer.close()
+        await until(lambda: not listener.connections)
+
+
+@asyncio_test
+async def test_links_and_connections_are_bounded() -> None:
+    async with serving(collect([]), max_links=10, max_connections=2) as listener:
+        first = await connect("127.0.0.1", listener.port, container="one")
+        for number in range(11):
+            first.sender(f"address-{number}")
+        await first.wait_closed()
+        assert first.error is not None and first.error.condition == "amqp:resource-limit-exceeded"
+        kept = [await connect("127.0.0.1", listener.port, container=f"c{number}") for number in range(2)]
+        with pytest.raises(ConnectionLost):
+            await connect("127.0.0.1", listener.port, container="too many")
+        for connection in kept:
+            connection.close()
+
+
+@asyncio_test
+async def test_who_does_not_read_costs_a_bounded_amount_of_writing() -> None:
+    senders: list[Sender] = []
+
+    def attach(link: Link) -> None:
+        link.accept()
+        assert isinstance(link, Sender)
+        senders.append(link)
+
+    async with serving(attach) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        session = connection._own_session()
+        session.incoming_capacity = 100_000_000  # a peer that promises to take much
+        connection.receiver("feed", window=100)
+        await until(lambda: senders and senders[0].credit)
+        assert connection._socket is not None
+        connection._socket.pause_reading()
+        for _ in range(20):
+            senders[0].send(encode(None, b"x" * 1_000_000))
+        await until(lambda: senders[0].connection.blocked)
+        socket = senders[0].connection._socket
+        assert socket is not None and socket.get_write_buffer_size() < 8_000_000
+        connection._socket.resume_reading()
+        await until(lambda: not senders[0].connection.blocked and not senders[0].queued)
+        connection.close()
+
+
+@asyncio_test
+async def test_links_end_with_their_session_and_connection() -> None:
+    links: list[Link] = []
+
+    def attach(link: Link) -> None:
+        link.accept()
+        links.append(link)
+
+    async with serving(attach) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        sender = connection.sender("a")
+        await sender.opened()
+        waiting = asyncio.ensure_future(sender.deliver(proton.Message(body="no credit is ever given")))
+        sender.proton_link.session.close()
+        connection.wake()
+        await until(lambda: links and links[0].closed)
+        receiver = connection.receiver("b")
+        iterating = asyncio.ensure_future(anext(aiter(receiver)))
+        await receiver.opened()
+        connection.abort()
+        for task in (waiting, iterating):
+            with pytest.raises(LinkClosed):
+                await task
+        await until(lambda: all(link.closed for link in links) and not listener.connections)
+
+
+@asyncio_test
+async def test_keep_connected_comes_back() -> None:
+    sessions: list[Connection] = []
+
+    async def session(connection: Connection) -> None:
+        sessions.append(connection)
+        await asyncio.Event().wait()
+
+    async with serving() as listener:
+        port = listener.port
+        keeping = asyncio.ensure_future(keep_connected("127.0.0.1", port, session, container="me"))
+        await until(lambda: len(sessions) == 1)
+        for connection in list(listener.connections):
+            connection.abort()
+        await until(lambda: len(sessions) == 2)
+    # nobody listens for a while
+    await until(lambda: sessions[1].is_gone)
+    again = await listen("127.0.0.1", port, lambda connection: None, container="server")
+    await until(lambda: len(sessions) == 3)
+    keeping.cancel()
+    await again.close()
+
+
+@asyncio_test
+async def test_nobody_listens() -> None:
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectionLost, match="did not answer"):  # it listens, and says nothing
+        await connect("127.0.0.1", port, container="me", timeout=0.1)
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(ConnectionLost, match="refused"):
+        await connect("127.0.0.1", port, container="me")
+
+
+class Echo(MessagingHandler):
+    """A server on Proton's reactor that sends everything back to its reply-to."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_accept=True)
+        self.port = 0
+        self.ready = threading.Event()
+        self.replies: dict[str, Any] = {}
+
+    def on_start(self, event: Any) -> None:
+        self.acceptor = event.container.listen("127.0.0.1:0")
+        self.port = self.acceptor._selectable._delegate.getsockname()[1]
+        self.ready.set()
+
+    def on_link_opening(self, event: Any) -> None:
+        if event.link.is_sender and event.link.remote_source.dynamic:
+            event.link.source.address = f"reply-{len(self.replies)}"
+            self.replies[event.link.source.address] = event.link
+        elif event.link.is_receiver:
+            event.link.target.address = event.link.remote_target.address
+
+    def on_message(self, event: Any) -> None:
+        self.replies[event.message.reply_to].send(
+            proton.Message(correlation_id=event.message.correlation_id, body=event.message.body)
+        )
+        if event.message.body == "stop":
+            self.acceptor.close()
+
+
+@asyncio_test
+async def test_a_server_on_protons_reactor() -> None:
+    echo = Echo()
+    thread = threading.Thread(target=Container(echo).run)
+    thread.start()
+    await asyncio.to_thread(echo.ready.wait, 20)
+    connection = await connect("127.0.0.1", echo.port, container="me", properties={"product": "test"})
+    receiver = connection.receiver(None, dynamic=True, window=5)
+    await receiver.opened()
+    sender = connection.sender("echo")
+    for body in [*range(20), "stop"]:
+        message = proton.Message(body=body, reply_to=receiver.remote_source, correlation_id=str(body))
+        assert (await sender.deliver(message)).accepted
+        reply = await anext(aiter(receiver))
+        assert (reply.message.body, reply.message.correlation_id) == (body, str(body))
+        reply.accept()
+    connection.close()
+    await connection.wait_closed()
+    await asyncio.to_thread(thread.join, 20)
+    assert not thread.is_alive()

@@ -1,0 +1,45 @@
+"""Logs: JSON lines on stderr, quiet, and free of charge until something is logged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+
+def run(code: str) -> list[dict[str, object]]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def test_events_are_json_lines_with_ids_and_tracebacks() -> None:
+    first, second, third = run(
+        "from enmasse import log\n"
+        "import logging\n"
+        "log.setup('info', service='s')\n"
+        "l = log.get(router='r').bind(link=7)\n"
+        "l.debug('not this'); l.info('hello', n=1)\n"
+        "try: 1/0\n"
+        "except ZeroDivisionError: l.exception('broke')\n"
+        "logging.getLogger('other').warning('from %s', 'elsewhere')\n"
+    )
+    assert (
+        first.items() >= {"event": "hello", "level": "info", "service": "s", "router": "r", "link": 7, "n": 1}.items()
+    )
+    assert "timestamp" in first
+    assert "ZeroDivisionError" in str(second["exception"])
+    assert third.items() >= {"event": "from elsewhere", "level": "warning", "logger": "other"}.items()
+
+
+def test_nothing_is_imported_for_events_that_are_not_let_through() -> None:
+    (line,) = run(
+        "import sys\n"
+        "from enmasse import log\n"
+        "log.setup()\n"
+        "log.get().info('quiet')\n"
+        "assert 'structlog' not in sys.modules\n"
+        "log.get().warning('loud')\n"
+        "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
+        "import rich\n"
+    )
+    assert line["event"] == "loud"
