@@ -122,7 +122,13 @@ def parse(file: str, data: bytes) -> Document:
     document = Document(file, text, value, [])
     if repeated:
         document._lines = locate(text)
-        document.duplicates = [path for path, lines in document._lines.items() if len(lines) > 1]
+        twice = {path for path, lines in document._lines.items() if len(lines) > 1}
+        # What is inside a repeated object is seen twice as well, and is no error of its own.
+        document.duplicates = [
+            path
+            for path in document._lines
+            if path in twice and not any(path[:n] in twice for n in range(1, len(path)))
+        ]
     return document
 
 

@@ -1,0 +1,126 @@
+"""Phases: from the configuration and what reporters say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from enmasse.model import feeds
+from enmasse.model.configuration import Applied
+from services.configserv.merge import Merger
+from tests.configserv.test_model import applied
+
+READY = feeds.Readiness(ready=True)
+
+
+def report(addresses: dict[str, feeds.Readiness], removed: list[str] | None = None) -> feeds.ReadinessReport:
+    return feeds.ReadinessReport(addresses=addresses, removed=removed or [])
+
+
+def statuses(merger: Merger) -> dict[str, Any]:
+    return {status["name"]: status for status in map(json.loads, merger.pieces)}
+
+
+def phases(merger: Merger) -> dict[str, str]:
+    found = statuses(merger)
+    for status in found.values():
+        assert status["ready"] == (status["phase"] == "Active")
+    return {name: status["phase"] for name, status in found.items()}
+
+
+def configured(addresses: Any, last: Applied | None = None) -> Applied:
+    return applied(addresses, last=last.state if last is not None else None)
+
+
+FILE = {"q": {"type": "queue", "flavor": "q"}, "a": {"type": "anycast"}}
+
+
+def test_an_address_needs_the_word_of_those_who_make_it() -> None:
+    merger = Merger(["ragent", "storage_controller"])
+    merger.configure(configured(FILE))
+    assert phases(merger) == {"q": "Pending", "a": "Pending"}
+    assert statuses(merger)["q"]["message"] == "waits for ragent, storage_controller"
+    assert merger.report("ragent", report({"q": READY, "a": READY}), full=True)
+    assert phases(merger) == {"q": "Pending", "a": "Active"}
+    merger.report("storage_controller", report({"q": feeds.Readiness(ready=False, message="making it")}), full=True)
+    assert phases(merger)["q"] == "Configuring"
+    assert statuses(merger)["q"]["message"] == "making it"
+    now = feeds.Readiness(ready=True, components=["broker-1"], messages=3, consumers=1)
+    merger.report("storage_controller", report({"q": now}), full=False)
+    status = statuses(merger)["q"]
+    assert (status["phase"], status["components"], status["messages"], status["consumers"]) == (
+        "Active",
+        ["broker-1"],
+        3,
+        1,
+    )
+    merger.report("ragent", report({"q": feeds.Readiness(ready=False, failed=True, message="no")}), full=False)
+    assert phases(merger) == {"q": "Failed", "a": "Active"}
+    assert merger.forget("ragent")
+    assert phases(merger) == {"q": "Pending", "a": "Pending"}
+    assert merger.counts() == {"Pending": 2}
+
+
+def test_without_a_storage_controller() -> None:
+    merger = Merger(["ragent"])
+    merger.configure(configured(FILE))
+    merger.report("ragent", report({"q": READY, "a": READY}), full=True)
+    assert phases(merger) == {"q": "Active", "a": "Active"}
+
+
+def test_a_full_report_forgets_what_it_does_not_name() -> None:
+    merger = Merger(["ragent"])
+    merger.configure(configured(FILE))
+    merger.report("ragent", report({"q": READY, "a": READY}), full=True)
+    assert merger.report("ragent", report({"q": READY}), full=True)
+    assert phases(merger) == {"q": "Active", "a": "Pending"}
+    assert not merger.report("ragent", report({"q": READY}), full=True)
+
+
+def test_a_removed_address_is_terminating_while_somebody_names_it() -> None:
+    merger = Merger(["ragent", "storage_controller"])
+    first = configured(FILE)
+    merger.configure(first)
+    merger.report("ragent", report({"q": READY, "a": READY}), full=True)
+    kept = feeds.Readiness(ready=False, message="holds 5 messages", messages=5)
+    merger.report("storage_controller", report({"q": kept}), full=True)
+    assert merger.configure(configured({}, first))
+    assert phases(merger) == {"q": "Terminating", "a": "Terminating"}
+    status = statuses(merger)["q"]
+    assert (status["type"], status["flavor"], status["message"]) == ("queue", "q", "holds 5 messages")
+    merger.report("ragent", report({}, removed=["q", "a"]), full=False)
+    assert phases(merger) == {"q": "Terminating"}
+    merger.report("storage_controller", report({}, removed=["q"]), full=False)
+    assert phases(merger) == {} and merger.phase("q") is None
+
+
+def test_invalid_entries() -> None:
+    merger = Merger(["ragent"])
+    first = configured({"a": {"type": "anycast"}})
+    merger.configure(first)
+    merger.report("ragent", report({"a": READY}), full=True)
+    second = configured({"a": {"type": "nix"}, "b": {"type": "queue"}}, first)
+    assert merger.configure(second)
+    found = statuses(merger)
+    assert (found["a"]["phase"], found["b"]["phase"]) == ("Active", "Failed")
+    assert found["a"]["message"].startswith("addresses.json:1: a.type: must be one of")
+    assert found["a"]["message"].endswith("the last valid entry applies")
+    assert found["b"]["message"].startswith("flavor: is missing")
+    assert found["b"]["type"] == "queue"
+    assert merger.configure(configured({"a": {"type": "anycast"}}, second))
+    assert statuses(merger)["a"]["message"] == "" and "b" not in statuses(merger)
+
+
+def test_one_changed_address_is_the_only_one_merged() -> None:
+    merger = Merger(["ragent"])
+    many = {f"a{number}": {"type": "anycast"} for number in range(1000)}
+    first = configured(many)
+    merger.configure(first)
+    merger.report("ragent", report(dict.fromkeys(many, READY)), full=True)
+    merged: list[str] = []
+    status = merger._status
+    merger._status = lambda name: merged.append(name) or status(name)  # type: ignore[method-assign,func-returns-value]
+    merger.report("ragent", report({"a7": feeds.Readiness(ready=False), "a8": READY}), full=False)
+    merger.configure(configured({**many, "a9": {"type": "multicast"}, "new": {"type": "anycast"}}, first))
+    assert sorted(merged) == ["a7", "a9", "new"]
+    assert list(phases(merger))[-1] == "new"

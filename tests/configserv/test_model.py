@@ -1,0 +1,390 @@
+"""The files' rules: what is valid, and what is told of what is not, with its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse.model import feeds
+from enmasse.model.addresses import Address, Redelivery, Ttl
+from enmasse.model.brokers import place
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, State, Unreadable, apply, sha256
+from enmasse.model.flavors import Flavor, Parameters
+from enmasse.model.jsonfile import locate, parse
+from enmasse.model.names import address_error
+
+FLAVOR_FILE = {
+    "q": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": "3", "MEMORY": "1Mi"}},
+    "q2": {"type": "queue", "templateName": "queue-inmemory"},
+    "t": {"type": "topic", "templateName": "topic-inmemory"},
+    "wide": {"type": "router", "templateName": "router"},
+}
+
+
+def applied(addresses: Any, flavors: Any = FLAVOR_FILE, last: State | None = None, brokers: Any = None) -> Applied:
+    def content(value: Any) -> Any:
+        return value if value is None or isinstance(value, (bytes, Unreadable)) else json.dumps(value).encode()
+
+    files = {ADDRESSES: content(addresses), FLAVORS: content(flavors), BROKERS: content(brokers)}
+    return apply(files, last or State())
+
+
+def told(addresses: Any, **more: Any) -> list[str]:
+    return [str(problem) for problem in applied(addresses, **more).problems]
+
+
+def test_both_spellings_of_the_types() -> None:
+    found = applied(
+        {
+            "myqueue": {"store_and_forward": True, "multicast": False, "flavor": "q"},
+            "mytopic": {"store_and_forward": True, "multicast": True, "flavor": "t"},
+            "anycast": {"store_and_forward": False, "multicast": False},
+            "broadcast": {"store_and_forward": False, "multicast": True},
+            "other": {"type": "queue", "flavor": "q", "store_and_forward": True},
+            "direct": {"type": "anycast", "flavor": "wide"},
+        }
+    )
+    assert not found.problems
+    assert found.state.addresses == {
+        "myqueue": Address(type="queue", flavor="q"),
+        "mytopic": Address(type="topic", flavor="t"),
+        "anycast": Address(type="anycast"),
+        "broadcast": Address(type="multicast"),
+        "other": Address(type="queue", flavor="q"),
+        "direct": Address(type="anycast", flavor="wide"),
+    }
+
+
+def test_further_properties_have_one_canonical_form() -> None:
+    entry = {
+        "type": "queue",
+        "flavor": "q",
+        "messageTtl": {"maximum": 1000},
+        "messageRedelivery": {"maximumDeliveryAttempts": -1, "redeliveryDelay": 5, "redeliveryDelayMultiplier": 2},
+        "deadletter": "dead",
+        "expiry": "dead",
+        "maxSize": "10Mi",
+        "fullPolicy": "block",
+    }
+    found = applied({"a": entry, "dead": {"type": "queue", "flavor": "q"}})
+    assert not found.problems
+    assert found.state.addresses["a"] == Address(
+        type="queue",
+        flavor="q",
+        message_ttl=Ttl(maximum=1000),
+        message_redelivery=Redelivery(
+            maximum_delivery_attempts=-1, redelivery_delay=5, redelivery_delay_multiplier=2.0
+        ),
+        deadletter="dead",
+        expiry="dead",
+        max_size=10 * 2**20,
+        full_policy="BLOCK",
+    )
+    body = msgspec.json.encode(feeds.Addresses(addresses=found.state.addresses))
+    assert json.loads(body)["addresses"]["a"] == {**entry, "maxSize": 10 * 2**20, "fullPolicy": "BLOCK"} | {
+        "messageRedelivery": {
+            "maximumDeliveryAttempts": -1,
+            "redeliveryDelay": 5,
+            "redeliveryDelayMultiplier": 2.0,
+        }
+    }
+    assert msgspec.json.decode(body, type=feeds.Addresses).addresses == found.state.addresses
+
+
+def test_flavors_have_one_canonical_form() -> None:
+    found = applied({}).state.flavors
+    assert found["q"] == Flavor(
+        type="queue", template_name="queue-persisted", template_parameters=Parameters(brokers=3, memory=2**20)
+    )
+    assert json.loads(msgspec.json.encode(found["q"])) == {
+        "type": "queue",
+        "templateName": "queue-persisted",
+        "templateParameters": {"BROKERS": 3, "MEMORY": 2**20},
+    }
+    assert found["q"].persisted and not found["t"].persisted
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (1, "must be an object"),
+        ({}, ".store_and_forward: is missing"),
+        ({"store_and_forward": True}, ".multicast: is missing"),
+        ({"store_and_forward": "true", "multicast": False}, ".store_and_forward: must be true or false, not a string"),
+        ({"type": "quue"}, ".type: must be one of queue, topic, anycast, multicast"),
+        ({"type": ["queue"]}, ".type: must be one of"),
+        ({"type": "queue", "flavor": "q", "multicast": True}, ".multicast: contradicts type 'queue'"),
+        ({"type": "topic", "store_and_forward": False}, ".store_and_forward: contradicts type 'topic'"),
+        ({"type": "queue"}, ".flavor: is missing: a queue needs one; flavors for it are q, q2"),
+        ({"type": "queue", "flavor": "nix"}, ".flavor: unknown flavor 'nix'; flavors for it are q, q2"),
+        ({"type": "queue", "flavor": "t"}, ".flavor: 't' is a flavor for topic, not for queue"),
+        ({"type": "anycast", "flavor": "q"}, ".flavor: 'q' is a flavor for queue, not for anycast"),
+        ({"type": "queue", "flavor": 7}, ".flavor: must be a string, not a number"),
+        ({"type": "queue", "flavor": "q", "flavour": "q"}, ".flavour: unknown key; known are type"),
+        ({"type": "anycast", "messageTtl": {}}, ".messageTtl: does not apply to anycast"),
+        ({"type": "queue", "flavor": "q", "messageTtl": 5}, ".messageTtl: must be an object with minimum, maximum"),
+        ({"type": "queue", "flavor": "q", "messageTtl": {"max": 5}}, ".messageTtl.max: unknown key"),
+        ({"type": "queue", "flavor": "q", "messageTtl": {"maximum": 0}}, ".messageTtl.maximum: must be a whole number"),
+        (
+            {"type": "queue", "flavor": "q", "messageTtl": {"minimum": 2, "maximum": 1}},
+            "minimum is larger than maximum",
+        ),
+        ({"type": "queue", "flavor": "q", "messageTtl": {"maximum": 10**30}}, ".messageTtl.maximum: must be a whole"),
+        (
+            {"type": "queue", "flavor": "q", "messageRedelivery": {"maximumDeliveryAttempts": 0}},
+            ".messageRedelivery.maximumDeliveryAttempts: must be 1 or more, or -1",
+        ),
+        (
+            {"type": "queue", "flavor": "q", "messageRedelivery": {"redeliveryDelayMultiplier": 0.5}},
+            ".redeliveryDelayMultiplier: must be a number from 1",
+        ),
+        ({"type": "queue", "flavor": "q", "maxSize": "10 MB"}, ".maxSize: '10 MB' is no size"),
+        ({"type": "queue", "flavor": "q", "maxSize": True}, ".maxSize: must be a whole number of bytes"),
+        ({"type": "queue", "flavor": "q", "fullPolicy": "EXPLODE"}, ".fullPolicy: must be one of FAIL, BLOCK, DROP"),
+        ({"type": "queue", "flavor": "q", "deadletter": "a"}, ".deadletter: an address cannot be its own"),
+        ({"type": "queue", "flavor": "q", "expiry": "nix"}, ".expiry: there is no valid address 'nix'"),
+        ({"type": "queue", "flavor": "q2", "expiry": "good"}, ".expiry: 'good' must be a queue of flavor 'q2'"),
+        ({"type": "queue", "flavor": "q", "mqttDefault": True}, ".mqttDefault: applies to a topic"),
+        ({"type": "topic", "flavor": "t", "mqttDefault": 1}, ".mqttDefault: must be true or false"),
+    ],
+)
+def test_an_invalid_address_is_told_and_the_others_apply(entry: Any, expected: str) -> None:
+    found = applied({"good": {"type": "queue", "flavor": "q"}, "a": entry})
+    (problem,) = found.problems
+    assert str(problem).startswith("addresses.json:1: a")
+    assert expected in str(problem)
+    assert list(found.state.addresses) == ["good"]
+    assert list(found.failed) == ["a"]
+    assert found.state.config == {
+        ADDRESSES: sha256(json.dumps({"good": {"type": "queue", "flavor": "q"}, "a": entry}).encode()),
+        FLAVORS: sha256(json.dumps(FLAVOR_FILE).encode()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ([], "f: must be an object"),
+        ({"type": "queue"}, "f.templateName: is missing"),
+        ({"type": "queue", "templateName": "queue"}, "f.templateName: is unknown; write one of queue-inmemory"),
+        ({"templateName": "queue-inmemory"}, "f.type: is missing; write 'queue'"),
+        ({"type": "topic", "templateName": "queue-inmemory"}, "f.type: 'topic' contradicts templateName"),
+        ({"type": "queue", "templateName": "queue-inmemory", "replicas": 1}, "f.replicas: unknown key"),
+        ({"BROKERS": 0}, "f.templateParameters.BROKERS: must be a whole number from 1 to 64"),
+        ({"BROKERS": "many"}, "f.templateParameters.BROKERS: must be a whole number, not a string"),
+        ({"BROKERS": 1.5}, "f.templateParameters.BROKERS: must be a whole number, not a fraction"),
+        ({"DEDICATED": "yes"}, "f.templateParameters.DEDICATED: must be true or false"),
+        ({"STORAGE_CAPACITY": "1Gi"}, "f.templateParameters.STORAGE_CAPACITY: not a parameter of queue-inmemory"),
+        ({"MEMORY": "1 GiB"}, "f.templateParameters.MEMORY: '1 GiB' is no size"),
+        ({"FULL_POLICY": "wait"}, "f.templateParameters.FULL_POLICY: must be one of FAIL, BLOCK, DROP, PAGE"),
+        ({"BROKER": 1}, "f.templateParameters.BROKER: unknown parameter"),
+    ],
+)
+def test_an_invalid_flavor_is_told(entry: Any, expected: str) -> None:
+    if isinstance(entry, dict) and not {"type", "templateName"} & entry.keys():
+        entry = {"type": "queue", "templateName": "queue-inmemory", "templateParameters": entry}
+    (problem,) = told({}, flavors={"f": entry})
+    assert problem.startswith(f"flavors.json:1: {expected}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a b",
+        "a\tb",
+        "a\u00a0b",
+        "a\u200bb",
+        "a::b",
+        "a*",
+        "a/+/b",
+        "#",
+        "$a",
+        "_a",
+        "!!a",
+        "/a",
+        ".a",
+        "amqp:a",
+        "x" * 513,
+    ],
+)
+def test_illegal_names(name: str) -> None:
+    (problem,) = told({name: {"type": "anycast"}})
+    assert problem.startswith(f"addresses.json:1: {name}: a")
+
+
+@pytest.mark.parametrize("name", ["a", "a/b/c", "a.b", "A-1_x", "!a", "größe/°C", "a$b", "a:b", "x" * 512, "a//b"])
+def test_legal_names(name: str) -> None:
+    assert address_error(name) is None
+
+
+def test_names_that_routers_cannot_tell_apart() -> None:
+    both: dict[str, Any] = {"a.b.c": {"type": "anycast"}, "a/b.c": {"type": "multicast"}}
+    first = applied(both)
+    assert list(first.state.addresses) == ["a.b.c"]
+    assert "cannot tell it from 'a.b.c'" in str(first.problems[0])
+    # the one that was there before stays, wherever it stands in the file
+    last = applied({"a/b.c": {"type": "multicast"}}).state
+    assert list(applied(both, last=last).state.addresses) == ["a/b.c"]
+
+
+def test_one_default_for_mqtt() -> None:
+    topic = {"type": "topic", "flavor": "t", "mqttDefault": True}
+    found = applied({"one": topic, "two": topic})
+    assert list(found.state.addresses) == ["one"]
+    assert "'one' is the default already" in str(found.problems[0])
+
+
+def test_duplicates_and_lines() -> None:
+    text = b"""{
+  "a": {"type": "anycast"},
+  "b": {"type": "queue",
+        "flavor": "q",
+        "flavor": "t"},
+  "c": {"type": "queue",
+        "flavor": "nix"},
+  "a": {"type": "multicast"}
+}"""
+    found = applied(text)
+    assert [(p.entry, p.field, p.line) for p in found.problems] == [
+        ("a", None, 8),
+        ("b", "flavor", 5),
+        ("c", "flavor", 7),
+    ]
+    assert not found.state.addresses and list(found.failed) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"a": {}', "addresses.json:1: is not JSON"),
+        (b'{\n"a": {"type": "anycast"},\n}', "addresses.json:3: is not JSON"),
+        (b"", "addresses.json: is empty; an empty configuration is {}"),
+        (b"[]", "addresses.json:1: must be an object"),
+        (b'{"a":\n"\xff"}', "addresses.json:2: is not UTF-8"),
+        (b'{"a": NaN}', "addresses.json: NaN is not JSON"),
+        (b"[" * 100_000, "addresses.json: is nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "addresses.json: is not JSON"),
+        (None, "addresses.json: is missing"),
+        (Unreadable("Permission denied"), "addresses.json: cannot be read: Permission denied"),
+    ],
+)
+def test_a_file_that_does_not_parse_changes_nothing(text: Any, expected: str) -> None:
+    first = applied(text)
+    assert str(first.problems[0]).startswith(expected)
+    assert str(first.problems[0]).endswith("nothing is served before it is there")
+    assert not first.state.complete and ADDRESSES not in first.state.config
+    last = applied({"a": {"type": "anycast"}}).state
+    again = applied(text, last=last)
+    assert again.state == last
+    assert str(again.problems[0]).startswith(expected)
+    assert str(again.problems[0]).endswith("what applied before stays")
+
+
+def test_a_byte_order_mark_is_no_reason() -> None:
+    assert list(applied(b'\xef\xbb\xbf{"a": {"type": "anycast"}}').state.addresses) == ["a"]
+
+
+def test_an_invalid_entry_keeps_its_last_good_version() -> None:
+    last = applied({"a": {"type": "anycast"}, "b": {"type": "anycast"}}).state
+    found = applied({"a": {"type": "nix"}, "c": {"type": "nix"}, "d": {"type": "multicast"}}, last=last)
+    assert found.state.addresses == {"a": Address(type="anycast"), "d": Address(type="multicast")}
+    assert list(found.failed) == ["c"]
+    assert len(found.problems) == 2
+
+
+def test_a_flavor_that_vanishes_stays_while_it_is_used() -> None:
+    queue = {"type": "queue", "flavor": "q"}
+    last = applied({"a": queue, "b": queue}).state
+    rest = {name: flavor for name, flavor in FLAVOR_FILE.items() if name != "q"}
+    found = applied({"a": {**queue, "maxSize": 5}, "new": queue}, flavors=rest, last=last)
+    assert found.state.addresses == {"a": Address(type="queue", flavor="q", max_size=5)}
+    assert found.state.flavors["q"] == last.flavors["q"]
+    assert [str(problem) for problem in found.problems] == [
+        "flavors.json: q: is gone but still used by a; it stays until they have another flavor. "
+        "Put it back, or move them",
+        "addresses.json:1: new.flavor: the flavor 'q' is no longer in flavors.json",
+    ]
+    done = applied({"a": {"type": "queue", "flavor": "q2"}}, flavors=rest, last=found.state)
+    assert not done.problems and "q" not in done.state.flavors
+
+
+def test_a_flavor_in_use_changes_its_type_only_together_with_its_addresses() -> None:
+    last = applied({"a": {"type": "queue", "flavor": "q"}}).state
+    retyped = {**FLAVOR_FILE, "q": {"type": "topic", "templateName": "topic-inmemory"}}
+    found = applied({"a": {"type": "queue", "flavor": "q"}}, flavors=retyped, last=last)
+    assert found.state.flavors["q"].type == "queue"
+    assert "its type cannot change while addresses use it (a)" in str(found.problems[0])
+    both = applied({"a": {"type": "topic", "flavor": "q"}}, flavors=retyped, last=last)
+    assert not both.problems and both.state.addresses["a"].type == "topic"
+    # nor while the addresses cannot be read
+    kept = applied(b"{", flavors=retyped, last=last)
+    assert kept.state.flavors["q"].type == "queue" and kept.state.addresses == last.addresses
+
+
+def test_an_invalid_flavor_keeps_its_last_good_version() -> None:
+    last = applied({"a": {"type": "queue", "flavor": "q"}}).state
+    found = applied({"a": {"type": "queue", "flavor": "q"}}, flavors={**FLAVOR_FILE, "q": {"type": "queue"}}, last=last)
+    assert found.state.flavors == last.flavors and found.state.addresses == last.addresses
+    assert [problem.file for problem in found.problems] == [FLAVORS]
+
+
+def test_brokers_made_by_hand() -> None:
+    addresses = {"a": {"type": "queue", "flavor": "q"}, "b": {"type": "queue", "flavor": "q"}, "x": {"type": "anycast"}}
+    brokers = {
+        "one": {"host": "h", "port": 5672, "flavors": ["q"]},
+        "two": {"host": "h", "port": 5673, "addresses": ["b", "x"]},
+        "bad": {"host": "h"},
+    }
+    found = applied(addresses, brokers=brokers)
+    assert [str(problem) for problem in found.problems] == [
+        'brokers.json:1: bad.port: is missing; write an object such as {"host": "127.0.0.1", "port": 5672, '
+        '"flavors": ["small-persisted-queue"]}'
+    ]
+    assert found.state.brokers is not None
+    placed = place(found.state.brokers, found.state.addresses)
+    assert placed.brokers == {"one": feeds.Broker(host="h", port=5672), "two": feeds.Broker(host="h", port=5673)}
+    assert {name: [p.broker for p in where] for name, where in placed.addresses.items()} == {"a": ["one"], "b": ["two"]}
+    assert applied(addresses, brokers=b"{", last=found.state).state.brokers == found.state.brokers
+    assert applied(addresses, last=found.state).state.brokers is None
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+keys = st.sampled_from(
+    ["type", "flavor", "store_and_forward", "messageTtl", "templateName", "templateParameters", "port"]
+)
+entries = st.dictionaries(st.text(max_size=6), st.dictionaries(keys, values, max_size=4) | values, max_size=4)
+
+
+@given(entries, entries, entries, st.sampled_from([None, 0, 1]))
+def test_whatever_is_written_there_is_an_answer(addresses: Any, flavors: Any, brokers: Any, indent: int | None) -> None:
+    files = (addresses, flavors, brokers)
+    texts = [json.dumps(value, indent=indent).encode() for value in files]
+    found = applied(texts[0], texts[1], None, texts[2])
+    assert set(found.state.config) == {ADDRESSES, FLAVORS, BROKERS}
+    assert set(found.state.addresses) | set(found.failed) == set(addresses)
+    for problem in found.problems:
+        assert problem.line is not None and problem.reason
+    again = applied(texts[0], texts[1], found.state, texts[2])
+    assert again.state == found.state
+    assert msgspec.json.decode(msgspec.json.encode(found.state), type=State) == found.state
+
+
+@given(entries, st.sampled_from([None, 0, 2]))
+def test_lines_are_found(entries: Any, indent: int | None) -> None:
+    text = json.dumps(entries, indent=indent)
+    found = locate(text)
+    lines = text.split("\n")
+    for name, entry in entries.items():
+        for path in [(name,), *((name, key) for key in (entry if isinstance(entry, dict) else ()))]:
+            assert json.dumps(path[-1]) in lines[found[path][0] - 1]
+    assert not parse("f", text.encode()).duplicates
