@@ -102,7 +102,8 @@ class Child:
             "ready": ready,
             "restarts": self.restarts,
             "since": self.since,
-            "endpoints": dict(self.endpoints) if ready else {},
+            # An agent's listener is `ragent-listener/amqp` to the router, and `amqp` to people.
+            "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
             "detail": "the process has died" if self.ready and not ready else self.detail,
         }
 

@@ -56,10 +56,17 @@ def alive(pid: int) -> bool:
 
 
 def enmasse(
-    *arguments: str | Path | int, input: str | None = None, seconds: float = 60
+    *arguments: str | Path | int, input: str | None = None, seconds: float = 90, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one `enmasse` command to its end."""
-    return subprocess.run([ENMASSE, *map(str, arguments)], input=input, capture_output=True, text=True, timeout=seconds)
+    """Runs one `enmasse` command to its end; `env` on top of the environment."""
+    return subprocess.run(
+        [ENMASSE, *map(str, arguments)],
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, **(env or {})},
+    )
 
 
 class Up:

@@ -1,0 +1,314 @@
+"""The real suite, end to end: `enmasse up` on `enmasse init`'s configuration, used through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import ENMASSE, Up, alive, enmasse, wait_for
+
+FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One suite for all tests of this module; each leaves it ready."""
+    folder = tmp_path_factory.mktemp("suite")
+    assert enmasse("init", folder / "config").returncode == 0
+    with Up(folder / "config", folder / "data", fake=False) as up:
+        yield up.until_ready()
+        pids = up.pids()
+        assert up.end() == 0
+        assert not [name for name, pid in pids.items() if alive(pid)]
+        assert up.lines.count("EnMasse is ready") == 1 and up.lines[-1] == "EnMasse is ready"
+
+
+def cli(up: Up, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return enmasse(*arguments, "--port-offset", up.offset, input=input)
+
+
+def ready(up: Up, seconds: int = 60) -> dict[str, Any]:
+    """Waits for the files as they are now, and all ready."""
+    done = cli(up, "status", "--json", "--wait", str(seconds))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["ready"] is True
+    return found
+
+
+def background(up: Up, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [ENMASSE, *arguments, "--port-offset", str(up.offset)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def consumers(up: Up, name: str) -> int:
+    return next(a["consumers"] or 0 for a in up.status()["addresses"] if a["name"] == name)
+
+
+def messages(up: Up, name: str) -> int:
+    return next((a["messages"] or 0 for a in up.status()["addresses"] if a["name"] == name), -1)
+
+
+def test_status_of_the_ready_suite(suite: Up) -> None:
+    status = ready(suite)
+    kinds = {c["name"]: c["kind"] for c in status["components"]}
+    assert list(kinds)[:4] == FIXED
+    assert sorted(kinds.values()) == ["broker", "broker", "configserv", "ragent", "router", "storage_controller"]
+    assert {a["name"]: (a["type"], a["phase"]) for a in status["addresses"]} == {
+        "myqueue": ("queue", "Active"),
+        "mytopic": ("topic", "Active"),
+        "anycast": ("anycast", "Active"),
+        "broadcast": ("multicast", "Active"),
+    }
+    assert set(status["config"]) == {"addresses.json", "flavors.json"}
+    router = next(c for c in status["components"] if c["kind"] == "router")
+    assert router["endpoints"]["amqp"] == f"127.0.0.1:{5672 + suite.offset}"
+    assert status["errors"] == []
+    table = cli(suite, "status")
+    assert table.returncode == 0 and table.stdout.rstrip().endswith("\nready")
+
+
+def test_queue_stores(suite: Up) -> None:
+    assert cli(suite, "send", "myqueue", "one", "--property", "n=1", "--subject", "greeting").returncode == 0
+    assert cli(suite, "send", "myqueue", input="two\nthree\n\N{GREEK SMALL LETTER ALPHA}").returncode == 0
+    wait_for(lambda: messages(suite, "myqueue") == 4, what="4 messages in the status")
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "20")
+    assert done.returncode == 0
+    first = json.loads(done.stdout)
+    assert first["body"] == "one" and first["durable"] is True
+    assert first["properties"] == {"n": 1} and first["subject"] == "greeting"
+    done = cli(suite, "receive", "myqueue", "--count", "3", "--timeout", "20")
+    assert (done.returncode, done.stdout) == (0, "two\nthree\n\N{GREEK SMALL LETTER ALPHA}\n")
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "0.5")
+    assert done.returncode == 3 and "0 of 1 messages within 0.5 s" in done.stderr
+    assert cli(suite, "receive", "myqueue", "--timeout", "0.5").returncode == 0
+
+
+def test_anycast_waits_for_a_consumer(suite: Up) -> None:
+    done = cli(suite, "send", "anycast", "x", "--timeout", "0.5", "--json")
+    assert done.returncode == 3
+    assert "no credit within 0.5 s" in done.stderr and "no consumer is attached" in done.stderr
+    told = json.loads(done.stdout)
+    assert (told["sent"], told["accepted"]) == (0, 0) and "no credit" in told["error"]
+    sender = background(suite, "send", "anycast", "--count", "3", "--timeout", "60", "--json")
+    done = cli(suite, "receive", "anycast", "-m", "3", "--json")
+    assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"sequence": n} for n in (1, 2, 3)]
+    out, _ = sender.communicate(timeout=60)
+    assert sender.returncode == 0
+    assert json.loads(out) == {
+        "address": "anycast", "sent": 3, "accepted": 3, "rejected": 0, "released": 0, "modified": 0, "unknown": 0,
+        "error": None,
+    }  # fmt: skip
+
+
+def test_multicast_and_topic_reach_everybody(suite: Up) -> None:
+    for address in ("broadcast", "mytopic"):
+        receivers = [background(suite, "receive", address, "--count", "2", "--timeout", "60") for _ in range(2)]
+        wait_for(lambda address=address: consumers(suite, address) == 2, what=f"2 consumers of {address}")  # type: ignore[misc]
+        assert cli(suite, "send", address, "both", "--count", "2", "--timeout", "60").returncode == 0
+        for receiver in receivers:
+            assert receiver.communicate(timeout=60)[0] == "both\nboth\n"
+            assert receiver.returncode == 0
+
+
+def test_durable_subscription(suite: Up) -> None:
+    subscribe = ("receive", "mytopic", "--durable", "sub", "--container", "me", "--timeout", "0.5")
+    assert cli(suite, *subscribe).returncode == 0
+    assert cli(suite, "send", "mytopic", "while away").returncode == 0
+    assert cli(suite, *subscribe).stdout == "while away\n"
+    assert cli(suite, *subscribe, "--unsubscribe").stdout == ""
+    assert cli(suite, "send", "mytopic", "to nobody").returncode == 0
+    assert cli(suite, *subscribe, "--unsubscribe").stdout == ""
+
+
+def test_url_form_and_refusals(suite: Up) -> None:
+    at = f"localhost:{5672 + suite.offset}"
+    assert enmasse("send", "-a", f"{at}/myqueue", "-m", "2").returncode == 0
+    done = enmasse("receive", "-a", f"amqp://{at}/myqueue", "-m", "2", "--json")
+    assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"sequence": 1}, {"sequence": 2}]
+    done = cli(suite, "send", "nothing.here", "x")
+    assert done.returncode == 4 and "amqp:not-found" in done.stderr and "enmasse address list" in done.stderr
+    done = cli(suite, "receive", "nothing.here", "--count", "1")
+    assert done.returncode == 4 and "amqp:not-found" in done.stderr
+    done = enmasse("send", "-a", "localhost:1/x", "body")
+    assert done.returncode == 4 and "cannot connect to localhost:1" in done.stderr
+
+
+def test_ttl(suite: Up) -> None:
+    assert cli(suite, "send", "myqueue", "short", "--ttl", "0.001").returncode == 0
+    assert cli(suite, "send", "myqueue", "long", "--ttl", "600").returncode == 0
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "20")
+    assert json.loads(done.stdout)["body"] == "long"
+
+
+def test_bench(suite: Up) -> None:
+    done = cli(suite, "bench", "myqueue", "--seconds", "0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["sent"] == result["accepted"] == result["received"] > 0
+    assert 0 < result["latency_ms"]["p50"] <= result["latency_ms"]["p99"] <= result["latency_ms"]["max"]
+    assert cli(suite, "send", "myqueue", "not yours").returncode == 0
+    done = cli(suite, "bench", "myqueue", "--seconds", "0.5")
+    assert done.returncode == 1 and "holds messages of others" in done.stderr
+    kept = cli(suite, "receive", "myqueue", "--timeout", "1").stdout.splitlines()
+    assert "not yours" in kept
+
+
+def test_addresses_while_it_runs(suite: Up) -> None:
+    flavor = ("--flavor", "small-persisted-queue")
+    added = cli(suite, "address", "add", "extra", "--type", "queue", *flavor)  # finds the files through the suite
+    assert added.returncode == 0, added.stderr
+    assert "extra" in [a["name"] for a in ready(suite)["addresses"]]
+    assert cli(suite, "send", "extra", "kept").returncode == 0
+    assert cli(suite, "address", "remove", "extra").returncode == 0
+    wait_for(lambda: ("extra", "Terminating") in [(a["name"], a["phase"]) for a in suite.status()["addresses"]])
+    listed = json.loads(cli(suite, "address", "list", "--json").stdout)["addresses"]
+    assert "extra" in [a["name"] for a in listed]
+    assert cli(suite, "receive", "extra", "--count", "1", "--timeout", "20").returncode in (0, 4)
+    assert cli(suite, "address", "remove", "extra", "--force").returncode in (0, 1)
+    wait_for(lambda: "extra" not in [a["name"] for a in suite.status()["addresses"]], 60)
+    ready(suite)
+
+
+def test_force_throws_messages_away(suite: Up) -> None:
+    flavor = ("--flavor", "small-persisted-queue")
+    assert cli(suite, "address", "add", "doomed", "--type", "queue", *flavor).returncode == 0
+    ready(suite)
+    assert cli(suite, "send", "doomed", "x", "--count", "5").returncode == 0
+    assert cli(suite, "address", "remove", "doomed", "--force").returncode == 0
+    wait_for(lambda: "doomed" not in [a["name"] for a in suite.status()["addresses"]], 60)
+    ready(suite)
+
+
+def test_bad_edits_change_nothing_that_runs(suite: Up) -> None:
+    path = suite.config / "addresses.json"
+    good = path.read_text()
+    config = suite.status()["config"]
+    try:
+        path.write_text(good.rstrip().removesuffix("}"))  # half of it
+        error = wait_for(lambda: suite.status()["errors"])[0]
+        assert error["file"] == "addresses.json" and error["line"] and error["reason"] and error["since"]
+        status = suite.status()
+        assert status["ready"] is True and status["config"] == config
+        assert cli(suite, "send", "myqueue", "still here").returncode == 0
+        assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20").returncode == 0
+        assert any(line.startswith("addresses.json:") for line in suite.errors)
+        late = cli(suite, "status", "--wait", "0.3")
+        assert late.returncode == 1 and "not applied yet: addresses.json" in late.stderr
+
+        entries = json.loads(good)
+        entries["myqueue"]["flavor"] = "unknown"
+        entries["new"] = {"type": "topic", "flavor": "small-persisted-topic"}
+        path.write_text(json.dumps(entries, indent=1))
+        wait_for(lambda: "new" in [a["name"] for a in suite.status()["addresses"] if a["ready"]], 60)
+        status = ready(suite)  # myqueue keeps its last good version
+        assert [(e["entry"], e["field"]) for e in status["errors"]] == [("myqueue", "flavor")]
+    finally:
+        path.write_text(good)
+    status = ready(suite)
+    wait_for(lambda: "new" not in [a["name"] for a in suite.status()["addresses"]], 60)
+    assert suite.status()["errors"] == []
+
+
+@pytest.mark.parametrize("kind", ["configserv", "ragent", "storage_controller", "router", "broker"])
+def test_killed_processes_come_back(kind: str, suite: Up) -> None:
+    before = ready(suite)
+    assert cli(suite, "send", "myqueue", "stored").returncode == 0
+    victim = next(c for c in before["components"] if c["kind"] == kind)
+    os.kill(victim["pid"], signal.SIGKILL)
+    wait_for(lambda: not alive(victim["pid"]))
+    assert suite.status()["ready"] is False or suite.component(victim["name"])["pid"] != victim["pid"]
+    after = next(c for c in ready(suite)["components"] if c["name"] == victim["name"])
+    assert after["pid"] != victim["pid"] and after["restarts"] == victim["restarts"] + 1
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20")
+    assert done.stdout == "stored\n", done.stderr
+
+
+def test_everything_killed_at_once(suite: Up) -> None:
+    ready(suite)
+    assert cli(suite, "send", "myqueue", "stored").returncode == 0
+    pids = suite.pids()
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(alive(pid) for pid in pids.values()))
+    ready(suite)
+    assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "stored\n"
+
+
+def test_restart_and_two_suites(tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    with Up(tmp_path / "config", tmp_path / "one", fake=False) as one:
+        with Up(tmp_path / "config", tmp_path / "two", fake=False) as two:
+            one.until_ready()
+            two.until_ready()
+            assert cli(one, "send", "myqueue", "in one").returncode == 0
+            assert cli(two, "receive", "myqueue", "--timeout", "0.5").stdout == ""
+            assert two.end() == 0
+        pids = one.pids()
+        one.process.kill()
+        one.process.wait(10)
+        wait_for(lambda: not any(alive(pid) for pid in pids.values()))
+    (tmp_path / "config" / "addresses.json").write_text("{ broken")  # the last good configuration serves
+    with Up(tmp_path / "config", tmp_path / "one", fake=False, offset=one.offset) as again:
+        again.until_ready()
+        assert any("addresses.json:1" in line for line in again.errors)
+        assert cli(again, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "in one\n"
+        assert again.end() == 0
+
+
+def test_amqps(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    with Up(tmp_path / "config", tmp_path / "data", fake=False, tls=(cert, key)) as up:
+        up.until_ready()
+        router = up.component("router-0")
+        assert router["endpoints"]["amqps"] == f"127.0.0.1:{5671 + up.offset}"
+        url = f"amqps://localhost:{5671 + up.offset}/myqueue"
+        done = enmasse("send", "-a", url, "x")
+        assert done.returncode == 4 and "certificate" in done.stderr.lower()
+        done = enmasse("send", "-a", url, "over TLS", env={"SSL_CERT_FILE": str(cert)})
+        assert done.returncode == 0, done.stderr
+        assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "over TLS\n"
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost, and its key."""
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert_file, key_file
