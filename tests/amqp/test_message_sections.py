@@ -158,6 +158,21 @@ def test_nothing_after_the_section_asked_for_is_looked_at() -> None:
         _ = Sections(wrong_type).properties
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_cut_short_anywhere(large: bool) -> None:
+    """Every cut is found by check(), save for those between two sections."""
+    text = "x" * (300 if large else 3)
+    message = Message(text.encode(), durable=True, annotations={"a": text}, to=text, application_properties={"k": text})
+    payload = message.encode()
+    between = {payload.index(bytes((0x00, 0x53, section))) for section in (0x70, 0x72, 0x73, 0x74, 0x75)}
+    for end in range(len(payload)):
+        if end in between:
+            Sections(payload[:end]).check()
+        else:
+            with pytest.raises(AmqpError):
+                Sections(payload[:end]).check()
+
+
 def test_to_alone() -> None:
     for message in (
         Message(),

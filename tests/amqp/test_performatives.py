@@ -339,6 +339,15 @@ def test_unsettled_states_are_states() -> None:
     attach = whole(encode_performative(Attach(name="n", handle=0, role=True, unsettled=unsettled)))
     assert attach.unsettled == unsettled
     assert attach.unsettled[b"1"] is ACCEPTED
+    once = b"\xa0\x01t\x40"
+    for pairs, ok in ((once, True), (once + once, False)):
+        size, count = len(pairs) + 1, len(pairs) // 2
+        fields = b"\xa1\x01n\x43\x41\x40\x40\x40\x40\xc1" + bytes((size, count)) + pairs
+        raw = b"\x00\x53\x12\xc0" + bytes((len(fields) + 1, 8)) + fields
+        if ok:
+            assert whole(raw).unsettled == {b"t": None}
+        else:
+            assert "attach: unsettled: a map with equal keys" in refused(raw)
 
 
 MANDATORY = [
@@ -382,6 +391,11 @@ WRONG = [
     (0x12, ["n", UInt(0), True, None, None, Source(), None, []], "attach: unsettled: a map expected"),
     (0x12, ["n", UInt(0), True, None, None, None, None, {"t": None}], "attach: unsettled: a binary expected"),
     (0x12, ["n", UInt(0), True, None, None, None, None, {b"t": 1}], "attach: unsettled: a described list expected"),
+    (
+        0x14,
+        [UInt(0)] + [None] * 6 + [Described(ULong(0x27), [True, 1])],
+        "state: modified: undeliverable-here: a boolean",
+    ),
     (0x12, ["n", UInt(0), True] + [None] * 7 + [UInt(1)], "attach: max-message-size: a ulong expected"),
     (0x14, [UInt(0), None, b"t" * 33], "transfer: delivery-tag: a tag of at most 32 bytes"),
     (0x14, [UInt(0), None, "t"], "transfer: delivery-tag: a binary expected"),
@@ -441,6 +455,13 @@ def test_nesting_in_fields_is_bounded() -> None:
     body += b"\xa3\x01k" + deep
     raw = b"\x00\x53\x10\xd0" + (4 + len(body)).to_bytes(4, "big") + (10).to_bytes(4, "big") + body
     assert "open: properties: nested deeper" in refused(raw)
+
+
+def test_composites_in_composites_are_bounded() -> None:
+    raw = b"\x40"
+    for _ in range(2000):  # rejected(error=rejected(error=…
+        raw = b"\x00\x53\x25\xd0" + (4 + len(raw)).to_bytes(4, "big") + (1).to_bytes(4, "big") + raw
+    assert "rejected: error: rejected: error: " in refused(raw)
 
 
 def test_what_cannot_be_sent_is_named() -> None:
