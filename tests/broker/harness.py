@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,16 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from proton import Message
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton import Delivery, Described, Message, symbol
+from proton import Terminus as PTerminus
+from proton.reactor import ReceiverOption
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 DEADLINE = 20.0
 
 
 def free_port() -> int:
     """A free port below the ephemeral range."""
-    start = 20000 + (os.getpid() * 37) % 10000
-    for port in [*range(start, 32000), *range(20000, start)]:
+    for _ in range(1000):
+        port = random.randrange(20000, 32000)
         with socket.socket() as s, contextlib.suppress(OSError):
             s.bind(("127.0.0.1", port))
             return port
@@ -55,7 +58,7 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self, wrapper: list[str] | None = None) -> BrokerProcess:
-        self.health = free_port_but(self.port)
+        self.health = free_port()
         config = self.directory / "broker.json"
         config.write_text(
             json.dumps({"name": "b0", "health": f"127.0.0.1:{self.health}", "listen": self.url, **self.settings})
@@ -108,15 +111,6 @@ class BrokerProcess:
             yield Management(connection)
 
 
-def free_port_but(taken: int) -> int:
-    port = free_port()
-    while port == taken:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = int(s.getsockname()[1])
-    return port
-
-
 def named(container: str) -> Any:
     """A Proton container with this container-id."""
     from proton.reactor import Container
@@ -140,9 +134,7 @@ class Management:
         self._count = 0
 
     def __call__(self, operation: str, *parameters: Any, resource: str = "broker") -> Any:
-        return self.ask(
-            {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}, json.dumps(list(parameters))
-        )
+        return self.ask({"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}, json.dumps(list(parameters)))
 
     def attribute(self, resource: str, name: str) -> Any:
         return self.ask({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, None)
@@ -171,18 +163,89 @@ class Management:
         return int(self("getMessageCount", resource=f"queue.{queue}"))
 
 
+def attach(c: BlockingConnection, address: str, credit: int, **options: Any) -> BlockingReceiver:
+    """A receiver with so much credit and no more (create_receiver's `credit` is topped up)."""
+    receiver = c.create_receiver(address, credit=0, **options)
+    receiver.link.flow(credit)
+    return receiver
+
+
+def take(receiver: BlockingReceiver) -> Message:
+    """The next message. Grants no credit, as `receiver.receive` does where none is left."""
+    receiver.connection.wait(lambda: receiver.fetcher.has_message, timeout=DEADLINE)
+    return receiver.fetcher.pop()
+
+
 def bodies(receiver: BlockingReceiver, count: int) -> list[Any]:
-    """Receives and accepts so many."""
+    """Receives and accepts so many, granting credit for those that come after what was granted."""
     found = []
     for _ in range(count):
-        found.append(receiver.receive(timeout=DEADLINE).body)
+        if not receiver.link.credit and not receiver.fetcher.has_message:
+            receiver.link.flow(1)
+        found.append(take(receiver).body)
         receiver.accept()
+    flush(receiver)
     return found
 
 
 def nothing(receiver: BlockingReceiver) -> None:
-    """Drains: the broker has nothing (more) for this receiver."""
-    receiver.link.drain(1)
-    receiver.connection.wait(lambda: receiver.link.credit == 0 or bool(receiver.fetcher.has_message), timeout=DEADLINE)
+    """Drains the receiver's credit: the broker has nothing more for it."""
+    link = receiver.link
+    if not link.credit:
+        link.flow(1)
+    link.drain(0)
+    receiver.connection.wait(lambda: not link.draining() or receiver.fetcher.has_message, timeout=DEADLINE)
     assert not receiver.fetcher.has_message, "there was a message"
-    receiver.link.drain_mode = False
+
+
+def modify(receiver: BlockingReceiver, *, failed: bool = False, elsewhere: bool = False) -> None:
+    """The oldest unsettled message goes back as modified."""
+    delivery = receiver.fetcher.unsettled.popleft()
+    delivery.local.failed = failed
+    delivery.local.undeliverable = elsewhere
+    delivery.update(Delivery.MODIFIED)
+    delivery.settle()
+    flush(receiver)
+
+
+def flush(link: Any) -> None:
+    """Waits until the broker has seen what was sent so far: it answers an attach after it."""
+    connection = link.connection
+    with contextlib.suppress(LinkDetached):
+        connection.create_receiver("no such address", credit=0, name=f"flush-{random.random()}")
+
+
+class Terminus(ReceiverOption):
+    """Capabilities, durability and filters of a source; properties of the link."""
+
+    def __init__(
+        self,
+        *capabilities: str,
+        durable: bool = False,
+        filters: dict[str, Any] | None = None,
+        properties: dict[str, Any] | None = None,
+        copy: bool = False,
+    ) -> None:
+        self.capabilities = capabilities
+        self.durable = durable
+        self.filters = filters or {}
+        self.properties = properties
+        self.copy = copy
+
+    def apply(self, receiver: Any) -> None:
+        source = receiver.source
+        if self.capabilities:
+            source.capabilities.put_object([symbol(c) for c in self.capabilities])
+        if self.durable:
+            source.durability = PTerminus.DELIVERIES
+            source.expiry_policy = PTerminus.EXPIRE_NEVER
+        if self.filters:
+            source.filter.put_object({symbol(key): value for key, value in self.filters.items()})
+        if self.properties:
+            receiver.properties = {symbol(key): value for key, value in self.properties.items()}
+        if self.copy:
+            source.distribution_mode = PTerminus.DIST_MODE_COPY
+
+
+def selector(text: str) -> dict[str, Any]:
+    return {"jms-selector": Described(symbol("apache.org:selector-filter:string"), text)}

@@ -1,0 +1,400 @@
+"""Queues over AMQP: a real broker process, Proton as the client (engines.md B.3, E.6)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Delivery, Described, Message, symbol, timestamp
+from proton.utils import BlockingConnection, BlockingSender, LinkDetached, SendException
+
+from tests.broker.harness import (
+    DEADLINE,
+    BrokerProcess,
+    Management,
+    Terminus,
+    attach,
+    bodies,
+    flush,
+    modify,
+    nothing,
+    selector,
+    take,
+    until,
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
+    with broker.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def m(broker: BrokerProcess) -> Iterator[Management]:
+    with broker.manage() as management:
+        yield management
+
+
+@pytest.fixture
+def q(m: Management) -> Iterator[str]:
+    name = f"q-{uuid.uuid4()}"
+    m.queue(name)
+    yield name
+    m("destroyQueue", name, True, True)
+
+
+def send(sender: BlockingSender, *texts: str, **fields: object) -> None:
+    for text in texts:
+        sender.send(Message(body=text, **fields))
+
+
+def test_messages_come_in_order_and_are_gone_once_accepted(c: BlockingConnection, m: Management, q: str) -> None:
+    send(c.create_sender(q), *(f"m{i}" for i in range(50)), durable=True)
+    assert m.count(q) == 50
+    receiver = c.create_receiver(q, credit=7)
+    assert bodies(receiver, 50) == [f"m{i}" for i in range(50)]
+    assert m.count(q) == 0
+    row = m.rows()[q]
+    assert (row["messagesAdded"], row["messagesAcked"]) == ("50", "50")
+
+
+def test_a_broker_says_who_it_is(c: BlockingConnection) -> None:
+    assert c.conn.remote_container == "b0"
+    assert dict(c.conn.remote_properties)[symbol("product")] == "apache-activemq-artemis"
+
+
+def test_two_consumers_compete(c: BlockingConnection, q: str) -> None:
+    first = c.create_receiver(q, credit=10, name="1")
+    second = c.create_receiver(q, credit=10, name="2")
+    send(c.create_sender(q), *(f"m{i}" for i in range(10)))
+    got = bodies(first, 5) + bodies(second, 5)
+    assert sorted(got) == sorted(f"m{i}" for i in range(10))
+
+
+def test_a_consumer_of_higher_priority_is_served_first(c: BlockingConnection, q: str) -> None:
+    low = attach(c, q, 10, name="low", options=Terminus(properties={"priority": 1}))
+    high = attach(c, q, 3, name="high", options=Terminus(properties={"priority": 5}))
+    send(c.create_sender(q), *(f"m{i}" for i in range(5)))
+    assert [take(high).body for _ in range(3)] == ["m0", "m1", "m2"]
+    assert [take(low).body for _ in range(2)] == ["m3", "m4"]
+
+
+def test_messages_of_higher_priority_come_first(c: BlockingConnection, q: str) -> None:
+    sender = c.create_sender(q)
+    for body, priority in (("a4", 4), ("b9", 9), ("c0", 0), ("d9", 9), ("e4", 4)):
+        sender.send(Message(body=body, priority=priority))
+    assert bodies(c.create_receiver(q, credit=1), 5) == ["b9", "d9", "a4", "e4", "c0"]
+
+
+def test_an_unknown_address_is_not_found(c: BlockingConnection) -> None:
+    for attach in (lambda: c.create_receiver("nowhere"), lambda: c.create_sender("nowhere")):
+        with pytest.raises(LinkDetached) as caught:
+            attach()
+        assert "amqp:not-found" in str(caught.value)
+
+
+def test_released_comes_back_first_and_uncounted(c: BlockingConnection, q: str) -> None:
+    send(c.create_sender(q), "a", "b")
+    receiver = attach(c, q, 1)
+    assert take(receiver).body == "a"
+    receiver.release(delivered=False)
+    receiver.link.flow(1)
+    again = take(receiver)
+    assert (again.body, again.delivery_count) == ("a", 0)
+
+
+def test_modified_counts_and_undeliverable_here_goes_elsewhere(c: BlockingConnection, q: str) -> None:
+    send(c.create_sender(q), "a")
+    receiver = c.create_receiver(q, credit=1, name="1")
+    receiver.receive(DEADLINE)
+    modify(receiver, failed=True)
+    again = receiver.receive(DEADLINE)
+    assert (again.body, again.delivery_count, again.first_acquirer) == ("a", 1, False)
+    modify(receiver, failed=True, elsewhere=True)
+    nothing(receiver)
+    other = c.create_receiver(q, credit=1, name="2")
+    assert other.receive(DEADLINE).delivery_count == 2
+
+
+def test_what_a_lost_consumer_had_comes_back_counted(broker: BrokerProcess, c: BlockingConnection, q: str) -> None:
+    send(c.create_sender(q), "a", "b", "c")
+    with broker.connect() as other:
+        receiver = other.create_receiver(q, credit=3)
+        for _ in range(3):
+            take(receiver)
+    receiver = c.create_receiver(q, credit=3)
+    found = [take(receiver) for _ in range(3)]
+    assert [(message.body, message.delivery_count) for message in found] == [("a", 1), ("b", 1), ("c", 1)]
+
+
+def test_rejected_goes_to_the_dead_letter_address_at_once(c: BlockingConnection, m: Management, q: str) -> None:
+    m.queue(f"{q}.dead")
+    m("addAddressSettings", q, '{"DLA": "%s.dead"}' % q)
+    send(c.create_sender(q), "bad", durable=True, id="id-1")
+    receiver = c.create_receiver(q, credit=1)
+    receiver.receive(DEADLINE)
+    receiver.reject()
+    dead = c.create_receiver(f"{q}.dead", credit=1, name="dead").receive(DEADLINE)
+    assert dead.body == "bad"
+    assert dead.annotations[symbol("x-opt-ORIG-ADDRESS")] == q
+    assert dead.annotations[symbol("x-opt-ORIG-QUEUE")] == q
+    assert dead.annotations[symbol("x-opt-ORIG-MESSAGE-ID")] == "id-1"
+    assert m.rows()[q]["messagesKilled"] == "1"
+
+
+def test_after_the_last_attempt_to_the_dead_letter_address(c: BlockingConnection, m: Management, q: str) -> None:
+    m("addAddressSettings", q, '{"DLA": "%s.made", "maxDeliveryAttempts": 3}' % q)
+    send(c.create_sender(q), "bad", durable=True)
+    receiver = c.create_receiver(q, credit=1)
+    for attempt in range(3):
+        assert receiver.receive(DEADLINE).delivery_count == attempt
+        modify(receiver, failed=True)
+    nothing(receiver)
+    # The address did not exist: it is made rather than losing the message.
+    assert c.create_receiver(f"{q}.made", credit=1, name="dead").receive(DEADLINE).body == "bad"
+
+
+def test_redelivery_waits(c: BlockingConnection, m: Management, q: str) -> None:
+    m("addAddressSettings", q, '{"redeliveryDelay": 300}')
+    send(c.create_sender(q), "a")
+    receiver = c.create_receiver(q, credit=1)
+    receiver.receive(DEADLINE)
+    started = time.monotonic()
+    modify(receiver, failed=True)
+    assert m.rows()[q]["scheduledCount"] == "1"
+    assert receiver.receive(DEADLINE).delivery_count == 1
+    assert time.monotonic() - started >= 0.25
+
+
+def test_expired_goes_to_the_expiry_address(c: BlockingConnection, m: Management, q: str) -> None:
+    m.queue(f"{q}.late")
+    m("addAddressSettings", q, '{"expiryAddress": "%s.late"}' % q)
+    sender = c.create_sender(q)
+    send(sender, "old", ttl=0.05, durable=True)
+    send(sender, "kept", ttl=600)
+    late = c.create_receiver(f"{q}.late", credit=1, name="late").receive(DEADLINE)
+    assert late.body == "old"
+    assert late.annotations[symbol("x-opt-ORIG-ADDRESS")] == q
+    assert isinstance(late.annotations[symbol("x-opt-ACTUAL-EXPIRY")], timestamp)
+    kept = c.create_receiver(q, credit=1).receive(DEADLINE)
+    assert kept.body == "kept"
+    assert 0 < kept.ttl <= 600
+    assert m.rows()[q]["messagesExpired"] == "1"
+
+
+def test_limits_of_expiry_hold_for_what_says_nothing_or_too_much(c: BlockingConnection, m: Management, q: str) -> None:
+    m("addAddressSettings", q, '{"maxExpiryDelay": 100000, "minExpiryDelay": 50000}')
+    sender = c.create_sender(q)
+    for ttl in (0, 1, 60, 1000):
+        sender.send(Message(body=ttl, ttl=ttl))
+    receiver = c.create_receiver(q, credit=4)
+    left = [receiver.receive(DEADLINE).ttl for _ in range(4)]
+    for found, (low, high) in zip(left, ((50, 100), (1, 50), (50, 60), (60, 100)), strict=True):
+        assert low < found <= high
+
+
+def test_scheduled_messages_wait_for_their_time(c: BlockingConnection, m: Management, q: str) -> None:
+    sender = c.create_sender(q)
+    due = int(time.time() * 1000) + 400
+    sender.send(Message(body="later", annotations={symbol("x-opt-delivery-time"): due}))
+    sender.send(Message(body="sooner", annotations={symbol("x-opt-delivery-delay"): 100}))
+    sender.send(Message(body="now"))
+    assert m.rows()[q]["scheduledCount"] == "2"
+    receiver = c.create_receiver(q, credit=3)
+    assert bodies(receiver, 3) == ["now", "sooner", "later"]
+    assert time.time() * 1000 >= due
+
+
+def test_a_selector_chooses_and_is_echoed_but_unknown_filters_are_not(c: BlockingConnection, q: str) -> None:
+    filters = selector("colour = 'red' AND n >= 1") | {"my-filter": Described(symbol("my:filter"), "x")}
+    receiver = c.create_receiver(q, credit=10, name="red", options=Terminus(filters=filters))
+    echo = receiver.link.remote_source.filter
+    echo.rewind()
+    assert echo.next() is not None
+    echoed = echo.get_dict()
+    assert set(echoed) == {"jms-selector"}
+    sender = c.create_sender(q)
+    for n, colour in enumerate(["red", "red", "blue", "red"]):
+        sender.send(Message(body=n, properties={"colour": colour, "n": n}))
+    assert bodies(receiver, 2) == [1, 3]
+    nothing(receiver)
+    assert bodies(c.create_receiver(q, credit=2, name="all"), 2) == [0, 2]
+
+
+def test_a_selector_that_is_none_is_refused(c: BlockingConnection, q: str) -> None:
+    with pytest.raises(LinkDetached) as caught:
+        c.create_receiver(q, options=Terminus(filters=selector("colour = = 'red'")))
+    assert "amqp:invalid-field" in str(caught.value)
+
+
+def test_browsing_takes_nothing_and_a_drain_ends_it(c: BlockingConnection, m: Management, q: str) -> None:
+    send(c.create_sender(q), "a", "b", "c")
+    browser = c.create_receiver(q, credit=10, name="look", options=Terminus(copy=True))
+    assert bodies(browser, 3) == ["a", "b", "c"]
+    nothing(browser)
+    assert m.count(q) == 3
+    assert bodies(c.create_receiver(q, credit=3, name="take"), 3) == ["a", "b", "c"]
+
+
+def test_drain_gives_what_there_is_and_the_rest_of_the_credit_back(c: BlockingConnection, q: str) -> None:
+    send(c.create_sender(q), "a", "b")
+    receiver = c.create_receiver(q, credit=0)
+    receiver.link.drain(10)
+    c.wait(lambda: not receiver.link.draining(), timeout=DEADLINE)
+    assert [take(receiver).body for _ in range(2)] == ["a", "b"]
+    assert receiver.link.credit == 0
+
+
+def test_the_last_consumer_allowed(c: BlockingConnection, m: Management) -> None:
+    m("createQueue", "one", "ANYCAST", "one", None, True, 1, False, True)
+    c.create_receiver("one", name="1")
+    with pytest.raises(LinkDetached) as caught:
+        c.create_receiver("one", name="2")
+    assert "AMQ229200: Maximum Consumer Limit Reached on Queue:(address=one,queue=one)" in str(caught.value)
+    assert "amqp:internal-error" in str(caught.value)
+    m("destroyQueue", "one", True, True)
+
+
+def test_exclusive_serves_one_and_the_next_when_it_leaves(c: BlockingConnection, m: Management) -> None:
+    m.queue("excl", exclusive=True)
+    first = c.create_receiver("excl", credit=10, name="1")
+    second = c.create_receiver("excl", credit=10, name="2")
+    sender = c.create_sender("excl")
+    send(sender, "a", "b", "c")
+    assert bodies(first, 3) == ["a", "b", "c"]
+    first.close()
+    send(sender, "d")
+    assert bodies(second, 1) == ["d"]
+    m("destroyQueue", "excl", True, True)
+
+
+def test_destroying_a_queue_tells_its_consumers(c: BlockingConnection, broker: BrokerProcess) -> None:
+    with broker.manage() as m:
+        m.queue("gone")
+        receiver = c.create_receiver("gone")
+        with pytest.raises(
+            Exception, match="AMQ229025: Cannot delete queue gone on binding gone - it has consumers = 1"
+        ):
+            m("destroyQueue", "gone")
+        m("destroyQueue", "gone", True)
+        with pytest.raises(LinkDetached) as caught:
+            receiver.receive(DEADLINE)
+        assert "amqp:resource-deleted" in str(caught.value)
+
+
+def test_a_dynamic_address_lives_as_long_as_its_link(c: BlockingConnection, broker: BrokerProcess) -> None:
+    with broker.manage() as m:
+        receiver = c.create_receiver(None, dynamic=True, credit=1, name="dynamic")
+        address = receiver.link.remote_source.address
+        assert m.rows()[address]["temporary"] == "true"
+        with broker.connect() as other:
+            other.create_sender(address).send(Message(body="reply"))
+        assert bodies(receiver, 1) == ["reply"]
+        receiver.close()
+        until(lambda: address not in m("getQueueNames"), "the temporary queue to go")
+        assert address not in m("getAddressNames")
+
+
+def test_the_anonymous_relay_sends_to_each_messages_address(c: BlockingConnection, m: Management, q: str) -> None:
+    relay = c.create_sender(None, name="relay")
+    relay.send(Message(body="x", address=q))
+    assert m.count(q) == 1
+    with pytest.raises(SendException) as caught:
+        relay.send(Message(body="x", address="nowhere"))
+    assert caught.value.state == Delivery.REJECTED
+    with pytest.raises(SendException):
+        relay.send(Message(body="x"))
+
+
+def test_presettled_both_ways(c: BlockingConnection, m: Management, q: str) -> None:
+    from proton.reactor import AtMostOnce
+
+    sender = c.create_sender(q, options=AtMostOnce())
+    sender.send(Message(body="x"))
+    flush(sender)
+    assert m.count(q) == 1
+    receiver = c.create_receiver(q, credit=1, options=AtMostOnce())
+    assert receiver.receive(DEADLINE).body == "x"
+    assert m.count(q) == 0
+
+
+def test_a_large_message_passes_untouched(c: BlockingConnection, q: str) -> None:
+    body = bytes(range(256)) * 8192
+    c.create_sender(q).send(Message(body=body, durable=True, properties={"k": "v"}, user_id=b"me"))
+    found = c.create_receiver(q, credit=1).receive(DEADLINE)
+    assert bytes(found.body) == body
+    assert found.properties == {"k": "v"}
+
+
+def test_fully_qualified_names(c: BlockingConnection, m: Management) -> None:
+    m("createAddress", "sport", "MULTICAST")
+    m("createQueue", "sport", "MULTICAST", "mine", None, True, 1, False, False)
+    c.create_sender("sport").send(Message(body="goal"))
+    assert bodies(c.create_receiver("sport::mine", credit=1), 1) == ["goal"]
+    for wrong in ("sport::other", "wrong::mine"):
+        with pytest.raises(LinkDetached):
+            c.create_receiver(wrong)
+    c.create_sender("sport::mine").send(Message(body="direct"))
+    assert m.count("mine") == 1
+    m("deleteAddress", "sport", True)
+
+
+def test_duplicates_are_recognised(c: BlockingConnection, m: Management, q: str) -> None:
+    sender = c.create_sender(q)
+    for durable in (True, False):
+        for _ in range(2):
+            sender.send(Message(body="x", durable=durable, properties={"_AMQ_DUPL_ID": f"d{durable}"}))
+    assert m.count(q) == 2
+    sender.send(Message(body="y", id="same"))
+    sender.send(Message(body="y", id="same"))
+    assert m.count(q) == 4, "message-ids count only where that is switched on"
+    m("addAddressSettings", q, '{"duplicateDetectionByMessageId": true}')
+    for durable in (True, False):
+        for _ in range(2):
+            sender.send(Message(body="z", id=f"id-{durable}", durable=durable))
+    assert m.count(q) == 6
+
+
+def test_a_transaction_coordinator_is_refused(c: BlockingConnection) -> None:
+    from proton import Terminus as PTerminus
+    from proton.reactor import SenderOption
+
+    class Coordinator(SenderOption):
+        def apply(self, sender: object) -> None:
+            sender.target.type = PTerminus.COORDINATOR  # type: ignore[attr-defined]
+
+    with pytest.raises(LinkDetached) as caught:
+        c.create_sender(None, name="tx", options=Coordinator())
+    assert "amqp:not-implemented" in str(caught.value)
+
+
+def test_malformed_messages_are_rejected(c: BlockingConnection, m: Management, q: str) -> None:
+    sender = c.create_sender(q)
+    delivery = sender.link.delivery(sender.link.delivery_tag())
+    sender.link.stream(b"\x00\x53\x70\xc0\xff\x01")
+    sender.link.advance()
+    c.wait(lambda: delivery.remote_state != 0, timeout=DEADLINE)
+    assert delivery.remote_state == Delivery.REJECTED
+    assert m.count(q) == 0
+
+
+def test_settings_in_the_configuration_hold_for_all(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, data_dir=None, settings={"autoCreateQueues": True, "autoCreateAddresses": True,
+                                                             "defaultAddressRoutingType": "ANYCAST"})  # fmt: skip
+    broker.start()
+    with broker.connect() as c:
+        c.create_sender("made").send(Message(body="x"))
+        assert bodies(c.create_receiver("made", credit=1), 1) == ["x"]
+        flush(c.create_receiver("made", name="2"))
+    broker.stop()
