@@ -64,5 +64,5 @@ TRANSACTION_TIMEOUT = Symbol("amqp:transaction:timeout")
 
 
 def malformed(description: str) -> AmqpError:
-    """The error for bytes that are not AMQP: raise what this returns. A long description is cut: it goes to the peer."""
+    """The error for bytes that are not AMQP: raise what this returns. A long description is cut: the peer gets it."""
     return AmqpError(DECODE_ERROR, description if len(description) <= 300 else description[:299] + "…")
