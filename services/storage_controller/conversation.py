@@ -177,17 +177,16 @@ class Conversation:
             want = self._core.addresses.get(name)
             if want is None:
                 continue
-            settings = policies.address_settings(name, want)
-            settled = self._broker.settled.get(name)
             held = self._core.lies(self._broker, name)
-            if settings and not self._is_settled(name):
+            if not self._is_settled(name):
                 # The settings first: they hold for the first message already.
-                text = json.dumps(settings)
-                match = policies.match(name, want.type)
-                under_way.append((name, node.invoke("broker", "addAddressSettings", match, text)))
-            elif settled is not None and not settings and policies.address_settings(name, settled):
-                match = policies.match(name, settled.type)
-                under_way.append((name, node.invoke("broker", "removeAddressSettings", match)))
+                settings = policies.address_settings(name, want)
+                for match, values in settings.items():
+                    under_way.append((name, node.invoke("broker", "addAddressSettings", match, json.dumps(values))))
+                settled = self._broker.settled.get(name)
+                for match in policies.address_settings(name, settled) if settled is not None else ():
+                    if match not in settings:
+                        under_way.append((name, node.invoke("broker", "removeAddressSettings", match)))
             if held is None:
                 under_way.append((name, self._create(name, want.type)))
         failures = await self._all(under_way, _EXISTS)
@@ -274,11 +273,11 @@ class Conversation:
         remove = []
         for (name, want), read in zip(wants, found, strict=True):
             settings = policies.address_settings(name, want)
-            if settings and not policies.holds(settings, read):
+            if not policies.holds(settings, read):
                 self._dirty.add(name)
             else:
                 self._broker.settled[name] = want
-            if not settings and read.get(policies.MARK_KEY) == policies.mark(name):
+            if not settings and read.get(policies.MARK_KEY) == policies.MARK:
                 remove.append((name, self._node.invoke("broker", "removeAddressSettings", name)))
         await self._all(remove, ())
 
@@ -348,7 +347,7 @@ class Conversation:
             names = unknown[start : start + BATCH]
             found = await asyncio.gather(*(self._settings(name) for name in names))
             for name, read in zip(names, found, strict=True):
-                (broker.marked if read.get(policies.MARK_KEY) == policies.mark(name) else broker.foreign).add(name)
+                (broker.marked if read.get(policies.MARK_KEY) == policies.MARK else broker.foreign).add(name)
         for name in unknown:
             if name in broker.foreign:
                 self._retiring.pop(name, None)
@@ -381,7 +380,8 @@ class Conversation:
                     work.append((root, self._node.invoke("broker", "destroyQueue", row.name, True, True)))
         for name in topics:
             work.append((name, self._node.invoke("broker", "deleteAddress", name, True)))
-            work.append((name, self._node.invoke("broker", "removeAddressSettings", policies.match(name, "topic"))))
+            for match in policies.matches(name):
+                work.append((name, self._node.invoke("broker", "removeAddressSettings", match)))
         for name in names:
             if name not in topics and await self._has_settings(name):
                 work.append((name, self._node.invoke("broker", "removeAddressSettings", name)))
@@ -397,4 +397,4 @@ class Conversation:
         settled = self._broker.settled.get(name)
         if settled is not None:
             return bool(policies.address_settings(name, settled))
-        return (await self._settings(name)).get(policies.MARK_KEY) == policies.mark(name)
+        return (await self._settings(name)).get(policies.MARK_KEY) == policies.MARK

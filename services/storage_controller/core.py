@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
-from services.storage_controller import fleet, policies
+from services.storage_controller import fleet
 from services.storage_controller.view import EMPTY, Held, View
 
 
@@ -419,10 +419,6 @@ class Core:
 
     def lies(self, broker: Broker, name: str) -> Held | None:
         return broker.view.held.get(name) if broker.view is not None else None
-
-    def settings(self, name: str) -> policies.Settings:
-        want = self.addresses.get(name)
-        return policies.address_settings(name, want) if want is not None else {}
 
 
 def _left(messages: int) -> str:

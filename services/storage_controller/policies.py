@@ -7,8 +7,10 @@ from typing import Any
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 
-MARK_KEY = "deadLetterQueuePrefix"
-"""The setting that carries our mark: it has no effect while `autoCreateDeadLetterResources` is off, and reads back."""
+MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
+"""Our mark on a topic, or on settings: a setting of exactly this address, without effect while
+`autoCreateDeadLetterResources` is off, that reads back. (Queues bear it in their `user`; addresses have no such field.)
+The same value for all, so that brokers can share what they make of it."""
 PAGE = 10 * 1024 * 1024
 DEFAULT_MEMORY = 64 * 1024 * 1024
 """Bytes of messages that a broker keeps in memory, where the flavor does not say."""
@@ -16,17 +18,21 @@ DEFAULT_MEMORY = 64 * 1024 * 1024
 Settings = dict[str, Any]
 
 
-def mark(address: str) -> str:
-    return f"enmasse:{address}"
+def address_settings(name: str, address: Address) -> dict[str, Settings]:
+    """What is set for an address, by match; empty where nothing need be. A topic's hold for everything below it too."""
+    found = _properties(address)
+    if address.type != "topic":
+        return {name: {**found, MARK_KEY: MARK}} if found else {}
+    exact: dict[str, Settings] = {name: {MARK_KEY: MARK}}
+    return {**exact, f"{name}/#": found} if found else exact
 
 
-def match(name: str, kind: str) -> str:
-    """Which addresses the settings of an address hold for: a topic's also for everything below it."""
-    return f"{name}/#" if kind == "topic" else name
+def matches(name: str) -> tuple[str, str]:
+    """Every match that an address may have settings under."""
+    return name, f"{name}/#"
 
 
-def address_settings(name: str, address: Address) -> Settings:
-    """What is set for an address; empty where nothing need be."""
+def _properties(address: Address) -> Settings:
     found: Settings = {}
     if address.message_ttl is not None:
         _put(found, "minExpiryDelay", address.message_ttl.minimum)
@@ -43,10 +49,6 @@ def address_settings(name: str, address: Address) -> Settings:
         found.setdefault("maxDeliveryAttempts", 10)
     _put(found, "expiryAddress", address.expiry)
     _limit(found, address.max_size, address.full_policy)
-    if found or address.type == "topic":
-        found[MARK_KEY] = mark(name)
-    if address.type == "topic":
-        found["autoCreateAddresses"] = True  # topics below it come into being with their first publisher or subscriber
     return found
 
 
@@ -97,6 +99,9 @@ def _put(found: Settings, key: str, value: Any) -> None:
 _ALIASES = {"deadLetterAddress": ("deadLetterAddress", "DLA")}
 
 
-def holds(wanted: Settings, read: Settings) -> bool:
+def holds(wanted: dict[str, Settings], read: Settings) -> bool:
     """Whether the merged settings that a broker shows for an address include what is wanted for it."""
-    return all(any(read.get(alias) == value for alias in _ALIASES.get(key, (key,))) for key, value in wanted.items())
+    together: Settings = {}
+    for settings in wanted.values():
+        together |= settings
+    return all(any(read.get(alias) == value for alias in _ALIASES.get(key, (key,))) for key, value in together.items())
