@@ -13,13 +13,12 @@ import ssl as ssl_module
 from collections.abc import Callable
 from typing import Any, cast
 
-import structlog
-
+from enmasse import log as logs
 from enmasse.amqp import errors
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 
-log = structlog.get_logger("amqp")
+log = logs.get(part="amqp")
 
 _COARSE = 1.0  # seconds between ticks while no deadline is nearer
 _FINE = 0.02  # seconds that a tick is never sooner than

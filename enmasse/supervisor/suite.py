@@ -114,9 +114,9 @@ class Suite:
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
                 await asyncio.sleep(0)  # all are being started before we spend time on importing libraries
-            close_http = await serve_http(self)
             self._feed = await self._make_feed(specs[0].settings["listen"])
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
+            close_http = await serve_http(self)  # last: its library takes longest to import
             await self._until_stopped(tasks)
         finally:
             for task in tasks:
