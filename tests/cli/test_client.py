@@ -1,0 +1,285 @@
+"""`enmasse send` and `receive` against a peer made of Proton that misbehaves as told; parsing and printing beside
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import proton
+import pytest
+
+from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
+from enmasse.amqp.types import Array, Described, Symbol, UInt
+from enmasse.cli.bench import percentiles
+from enmasse.cli.show import as_json, as_text, properties_from
+from enmasse.cli.target import Target, at_suite, parse
+from enmasse.control import Connection, Delivery, Link, Receiver, Sender, listen
+from tests.cli.running import ENMASSE, enmasse
+
+
+@contextmanager
+def peer(attached: Callable[[Link], None]) -> Iterator[int]:
+    """A Proton server on a port of its own, in a thread; `attached` is called with each link."""
+    started: list[int] = []
+    ready, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        def accepted(connection: Connection) -> None:
+            connection.on_attach = attached
+
+        listener = await listen("127.0.0.1", 0, accepted, container="peer")
+        started.append(listener.port)
+        ready.set()
+        await asyncio.to_thread(stop.wait)
+        await listener.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    ready.wait(10)
+    try:
+        yield started[0]
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def taking(act: Callable[[Delivery, int], None], credit: int = 10) -> Callable[[Link], None]:
+    """A peer that gives credit and does `act(delivery, number)` with each message."""
+
+    def attached(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        count = 0
+
+        def on_message(delivery: Delivery) -> None:
+            nonlocal count
+            count += 1
+            act(delivery, count)
+
+        link.on_message = on_message
+        link.accept()
+        link.window = credit
+        link.grant(credit)
+
+    return attached
+
+
+def giving(*bodies: Any, outcomes: list[str] | None = None) -> Callable[[Link], None]:
+    """A peer that has these messages to give, and notes what becomes of them."""
+
+    def attached(link: Link) -> None:
+        assert isinstance(link, Sender)
+        left = list(bodies)
+
+        def on_credit() -> None:
+            while left and link.credit > 0:
+                message = left.pop(0)
+                data = message if isinstance(message, bytes) else proton.Message(body=message)
+                link.send(data, None if outcomes is None else lambda outcome: outcomes.append(repr(outcome)))
+
+        link.on_credit = on_credit
+        link.accept()
+
+    return attached
+
+
+def send(port: int, *arguments: str, input: str | None = None) -> tuple[int, dict[str, Any], str]:
+    """(exit status, counts, stderr)."""
+    done = enmasse("send", "-a", f"127.0.0.1:{port}/q", "--json", "--timeout", "1", *arguments, input=input)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_accepted() -> None:
+    with peer(taking(lambda delivery, _: delivery.accept())) as port:
+        status, told, _ = send(port, "body", "--count", "1200")
+    assert status == 0 and (told["sent"], told["accepted"], told["unknown"]) == (1200, 1200, 0)
+
+
+def test_every_outcome_is_counted() -> None:
+    def act(delivery: Delivery, number: int) -> None:
+        if number == 2:
+            delivery.reject("amqp:precondition-failed", "too odd")
+        elif number == 3:
+            delivery.release()
+        else:
+            delivery.accept()
+
+    with peer(taking(act)) as port:
+        status, told, err = send(port, "-m", "4")
+    assert status == 1
+    assert told == {
+        "address": "q", "sent": 4, "accepted": 2, "rejected": 1, "released": 1, "modified": 0, "unknown": 0,
+        "error": "amqp:precondition-failed: too odd",
+    }  # fmt: skip
+    assert "rejected: amqp:precondition-failed: too odd" in err
+
+
+def test_no_answer() -> None:
+    with peer(taking(lambda delivery, number: delivery.accept() if number == 1 else None)) as port:
+        status, told, err = send(port, "-m", "3")
+    assert status == 3 and (told["sent"], told["accepted"], told["unknown"]) == (3, 1, 2)
+    assert "2 messages were sent and got no answer within 1 s" in err
+
+
+def test_credit_that_ends() -> None:
+    def act(delivery: Delivery, number: int) -> None:
+        delivery.link.window = 0  # no more
+        delivery.accept()
+
+    with peer(taking(act, credit=2)) as port:
+        status, told, err = send(port, "-m", "5")
+    assert status == 3 and (told["sent"], told["accepted"]) == (2, 2)
+    assert "no credit within 1 s" in err
+
+
+def test_a_link_that_is_closed_and_a_connection_that_is_lost() -> None:
+    def detach(delivery: Delivery, number: int) -> None:
+        delivery.accept()
+        delivery.link.close("amqp:resource-deleted", "gone")
+
+    def drop(delivery: Delivery, number: int) -> None:
+        delivery.link.connection.abort()
+
+    with peer(taking(detach, credit=1)) as port:
+        status, told, err = send(port, "-m", "5")
+        assert status == 4 and told["accepted"] == 1 and "amqp:resource-deleted: gone" in err
+    with peer(taking(drop)) as port:
+        status, told, err = send(port, "x")
+        assert status == 4 and (told["accepted"], told["unknown"]) == (0, 1) and "Traceback" not in err
+
+
+def test_lines_of_stdin() -> None:
+    got: list[Any] = []
+
+    def act(delivery: Delivery, number: int) -> None:
+        got.append((delivery.message.body, delivery.message.durable, delivery.message.ttl))
+        delivery.accept()
+
+    with peer(taking(act)) as port:
+        status, told, _ = send(port, "--ttl", "2.5", input="a\r\n\nlast")
+        assert status == 0 and told["accepted"] == 3
+        assert got == [("a", True, 2.5), ("", True, 2.5), ("last", True, 2.5)]
+        got.clear()
+        assert send(port, "--non-durable", "x")[0] == 0
+        assert got == [("x", False, 0)]
+
+
+def test_receive_takes_no_more_than_it_prints() -> None:
+    outcomes: list[str] = []
+    with peer(giving(*range(300), outcomes=outcomes)) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "-m", "150")
+        assert (done.returncode, done.stdout.split()) == (0, [str(n) for n in range(150)])
+    assert outcomes.count("Outcome(accepted)") == 150 and len(outcomes) == 150
+
+
+def test_receive_gives_back_what_nobody_reads() -> None:
+    outcomes: list[str] = []
+    with peer(giving(*["x" * 1000] * 100, outcomes=outcomes)) as port:
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            [ENMASSE, "receive", "-a", f"127.0.0.1:{port}/q"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        os.close(writing)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "Outcome(accepted)" not in outcomes
+
+
+def test_a_message_that_is_none_is_rejected() -> None:
+    outcomes: list[str] = []
+    with peer(giving(b"\x00\x53\x77\xa1\xff", "good", outcomes=outcomes)) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--timeout", "2")
+    assert (done.returncode, done.stdout) == (0, "good\n")
+    assert "rejected" in done.stderr
+    assert sorted(outcomes)[0] == "Outcome(accepted)" and sorted(outcomes)[1].startswith("Outcome(rejected")
+
+
+def test_durable_subscriptions_as_proton_sees_them() -> None:
+    seen: list[Any] = []
+
+    def attached(link: Link) -> None:
+        source = link.proton_link.remote_source
+        seen.append((link.name, link.connection.remote_container, source.durability, source.expiry_policy))
+        link.accept()
+
+    with peer(attached) as port:
+        url = f"127.0.0.1:{port}/t"
+        enmasse("receive", "-a", url, "--durable", "sub", "--timeout", "0.3")
+        enmasse("receive", "-a", url, "--durable", "sub", "--container", "me", "--timeout", "0.3")
+    never = proton.Terminus.EXPIRE_NEVER
+    assert seen == [("sub", "enmasse-receive", 2, never), ("sub", "me", 2, never)]
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("q", at_suite("q", 7)),
+        ("localhost:5672/examples", Target("localhost", 5672, "examples")),
+        ("host/a/b", Target("host", 5672, "a/b")),
+        ("amqp://host/a", Target("host", 5672, "a")),
+        ("amqps://host/a", Target("host", 5671, "a", True)),
+        ("amqp://u%40x:p%2Fw@[::1]:1234/a", Target("::1", 1234, "a", False, "u@x", "p/w")),
+    ],
+)
+def test_targets(text: str, target: Target) -> None:
+    assert parse(text, 7) == target
+
+
+@pytest.mark.parametrize("text", ["http://host/a", "amqp://host", "amqp://host/", "host:x/a", "host:99999/a"])
+def test_targets_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"scheme|address|port"):
+        parse(text, 0)
+    assert enmasse("send", "-a", text, "x").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("send",), ("send", "q", "x", "-a", "h/q"), ("receive",), ("receive", "q", "--unsubscribe"), ("bench",)],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert enmasse(*arguments).returncode == 2
+
+
+def test_printing() -> None:
+    message = Message(
+        {"n": UInt(3), Symbol("s"): [b"\xff", b"text", float("inf")]},
+        durable=True, ttl=5, application_properties={"a": 1}, subject="s", correlation_id=7,
+    )  # fmt: skip
+    assert json.loads(as_json(Message.decode(message.encode()))) == {
+        "body": {"n": 3, "s": [{"base64": "/w=="}, "text", "inf"]},
+        "durable": True, "id": None, "subject": "s", "correlation_id": 7, "ttl": 5, "properties": {"a": 1},
+    }  # fmt: skip
+    assert as_text(Message("text")) == "text"
+    assert as_text(Message(b"bytes")) == "bytes"
+    assert as_text(Message(None)) == "null"
+    assert as_text(Message(AmqpSequence([1, Described(Symbol("x:y"), "d")]))) == '[1, "d"]'
+    assert as_text(Message(AmqpValue(Array(int, [1, 2])))) == "[1, 2]"
+
+
+def test_properties() -> None:
+    assert properties_from(("a=1", "b=x=y", "c=true", "d=[1]", "e=")) == {
+        "a": 1,
+        "b": "x=y",
+        "c": True,
+        "d": "[1]",
+        "e": "",
+    }
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        properties_from(("novalue",))
+
+
+def test_percentiles() -> None:
+    assert percentiles([]) == {}
+    found = percentiles([n * 1_000_000 for n in range(1, 1001)])
+    assert found == {"p50": 501.0, "p90": 901.0, "p99": 991.0, "p99.9": 1000.0, "max": 1000.0}
