@@ -10,9 +10,12 @@ from struct import Struct
 from typing import Any
 
 from enmasse.amqp import errors
+from enmasse.amqp.endpoint import Link, LinkFault, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler, Limits
-from enmasse.amqp.link import Link, LinkFault, Receiver, Sender, from_error
+from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER, read_header, sasl_waits
+from enmasse.amqp.incoming import on_transfer
+from enmasse.amqp.outgoing import pump
 from enmasse.amqp.performatives import (
     Attach,
     Begin,
@@ -28,18 +31,17 @@ from enmasse.amqp.performatives import (
     encode_performative,
 )
 from enmasse.amqp.reader import learn, read_frames
+from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.session import Session, SessionFault
+from enmasse.amqp.sender import Sender
+from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 
 __all__ = ["Connection", "Handler", "Limits", "Link", "Receiver", "Sender", "Session"]
 
-AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 MIN_MAX_FRAME = 512
 _HEADER = Struct(">IBBH").pack
 _SIZE = Struct(">I").unpack_from
-_BASIC = Struct(">IBBH").unpack_from
 _SPILL = 256 * 1024  # output that is handed to the socket before the turn ends
 
 
@@ -112,7 +114,7 @@ class Connection:
         self._pending_size = 0
         self._needed = 0
         self._receiving = False
-        self._stage: Callable[[bytes, int], int] = self._read_header
+        self._stage: Callable[[Connection, bytes, int], int] = read_header
         self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
         self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
         # writing
@@ -180,7 +182,7 @@ class Connection:
         """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more."""
         if self._close_sent or self._over:
             return
-        if self._stage != self._read_frames and not (self.is_client and self._open_sent):
+        if self._stage is not read_frames and not (self.is_client and self._open_sent):
             self._give_up(error or AmqpError(errors.CONNECTION_FORCED, "closed before it was open"))
             return
         if not self._open_sent:
@@ -230,7 +232,7 @@ class Connection:
         self.blocked = blocked
         if not blocked:
             for session in self.sessions():
-                session._pump()
+                pump(session)
             if not self.blocked and self.state == "open":
                 self.handler.on_writable(self)
 
@@ -313,8 +315,8 @@ class Connection:
         try:
             while pos < end and not self.finished:
                 stage = self._stage
-                pos = stage(data, pos)
-                if stage == self._stage:
+                pos = stage(self, data, pos)
+                if stage is self._stage:
                     break
         except AmqpError as error:
             self._fail(error)
@@ -323,89 +325,25 @@ class Connection:
         if left and not self.finished:
             self._pending = [data[pos:]]
             self._pending_size = left
-            if self._sasl_waits():
+            if sasl_waits(self):
                 self._needed = 0
                 if left > MIN_MAX_FRAME:
                     self._fail(AmqpError(errors.FRAMING_ERROR, "too much was sent before authentication has ended"))
                 return
-            self._needed = _SIZE(data, pos)[0] if left >= 4 and self._stage != self._read_header else 8
+            self._needed = _SIZE(data, pos)[0] if left >= 4 and self._stage is not read_header else 8
             if self._needed < 8:
                 self._fail(AmqpError(errors.FRAMING_ERROR, f"a frame of {self._needed} bytes"))
 
     def _fail(self, error: AmqpError) -> None:
         """The peer broke a rule of the connection."""
         self._pending = []
-        if self._stage == self._read_frames:
+        if self._stage is read_frames:
             if self._close_sent:
                 self._end_of_connection(self._close_error)  # it cannot even close
             else:
                 self.close(error)
         else:
             self._give_up(error)
-
-    def _read_header(self, data: bytes, pos: int) -> int:
-        if len(data) - pos < 8:
-            head = data[pos:]
-            if head != AMQP_HEADER[: len(head)] and head != SASL_HEADER[: len(head)]:
-                self._wrong_header(head)
-            return pos
-        header = data[pos : pos + 8]
-        sasl = self.sasl
-        if self.is_client:
-            if header == SASL_HEADER and isinstance(sasl, SaslClient) and not sasl.done:
-                self._stage = self._read_sasl
-            elif header == AMQP_HEADER and (sasl is None or sasl.done):
-                self._stage = self._read_frames
-            else:
-                self._wrong_header(header)
-        elif header == SASL_HEADER and isinstance(sasl, SaslServer) and not sasl.done:
-            self._put(SASL_HEADER)
-            sasl.start(self._send_sasl, self._sasl_done)
-            self._stage = self._read_sasl
-        elif header == AMQP_HEADER and (not isinstance(sasl, SaslServer) or sasl.done or not sasl.required):
-            self._put(AMQP_HEADER)
-            self._stage = self._read_frames
-        else:
-            self._wrong_header(header)
-        return pos + 8
-
-    def _wrong_header(self, header: bytes) -> None:
-        """Answer with the header that would have been right and close (2.2)."""
-        if not self.is_client:
-            sasl = self.sasl
-            self._put(SASL_HEADER if isinstance(sasl, SaslServer) and sasl.required and not sasl.done else AMQP_HEADER)
-        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks another protocol: its header is {header!r}")
-
-    def _read_sasl(self, data: bytes, pos: int) -> int:
-        end = len(data)
-        sasl = self.sasl
-        assert sasl is not None
-        while end - pos >= 8 and not self._sasl_waits():
-            size, doff, frame_type, _ = _BASIC(data, pos)
-            if size > self.limits.max_sasl_frame or size < 8 or doff < 2 or 4 * doff > size or frame_type != 1:
-                raise AmqpError(errors.FRAMING_ERROR, f"not a SASL frame: {size} bytes of type {frame_type}")
-            if pos + size > end:
-                break
-            performative, _ = decode_performative(data, pos + 4 * doff, pos + size)
-            pos += size
-            if isinstance(sasl, SaslClient):
-                answer = sasl.receive(performative)
-                if answer is not None:
-                    self._send_sasl(answer)
-                if sasl.done:
-                    self._stage = self._read_header
-                    self._put(AMQP_HEADER)
-                    self._send_open()
-                    break
-            else:
-                sasl.receive(performative)
-                if sasl.done or self.finished:
-                    break
-        return pos
-
-    def _sasl_waits(self) -> bool:
-        """An authenticator is still asking: what the client has pipelined must wait."""
-        return isinstance(self.sasl, SaslServer) and self.sasl.waits and self._stage == self._read_sasl
 
     def _send_sasl(self, performative: Any) -> None:
         body = encode_performative(performative)
@@ -415,14 +353,11 @@ class Connection:
         """The server's exchange has ended; the outcome has been sent. May come long after the last frame."""
         if ok:
             self.user = user
-            self._stage = self._read_header
+            self._stage = read_header
             if self._pending and not self._receiving:
                 self.receive(b"")  # what came while the authenticator was asking
         else:
             self._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
-
-    def _read_frames(self, data: bytes, pos: int) -> int:
-        return read_frames(self, data, pos)
 
     def _on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
         """One frame by the tables. True: sessions and links are as they were, the reader's notes stay good."""
@@ -534,7 +469,7 @@ class Connection:
     def _on_transfer(self, channel: int, transfer: Transfer, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, transfer)
         if session is not None:
-            session._on_transfer(transfer, payload)
+            on_transfer(session, transfer, payload)
         return True
 
     def _on_disposition(self, channel: int, disposition: Disposition, payload: bytes, size: int) -> bool:

@@ -8,10 +8,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.delivery import Partial, performative, uint
+from enmasse.amqp.delivery import performative, uint
 from enmasse.amqp.encoder import encode
+from enmasse.amqp.endpoint import U32, Link, SessionFault, from_error, serial_difference
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.link import U32, Link, LinkFault, Receiver, Sender, from_error, serial_difference
+from enmasse.amqp.incoming import came_settled
+from enmasse.amqp.outgoing import pump
 from enmasse.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -21,23 +23,18 @@ from enmasse.amqp.performatives import (
     End,
     Error,
     Flow,
-    Transfer,
 )
+from enmasse.amqp.receiver import Receiver
+from enmasse.amqp.sender import Sender
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
 
 MAX_WINDOW = 0x7FFFFFFF
-PIECE_COST = 64  # what a received piece costs beside its bytes
-_FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
 _HEADER = Struct(">IBBH").pack
 _DISPOSITION = Struct(">IHHIBBBBIBIB").pack
 _U32 = Struct(">I").pack
 _ACCEPTED = encode(ACCEPTED)
-
-
-class SessionFault(AmqpError):
-    """The peer broke a rule of the session: it is ended with this error."""
 
 
 class Session:
@@ -356,7 +353,7 @@ class Session:
         elif flow.echo:
             self._send(self._flow())
         if was_full and room:
-            self._pump()
+            pump(self)
         if self._starved:
             self._resume_starved()
 
@@ -432,139 +429,6 @@ class Session:
         if self._withheld and not self._window_due and not self._over:
             self._want_window()
 
-    # --- transfers that come ------------------------------------------------------------------------------------------
-
-    def _on_transfer(self, transfer: Transfer, payload: bytes) -> None:
-        """What the fast path has left over: first ids, pieces, aborts, odd encodings, dead links."""
-        link = self._by_remote.get(int(transfer.handle))
-        if link is None:
-            raise SessionFault(errors.UNATTACHED_HANDLE, f"transfer on handle {transfer.handle}, which is not attached")
-        if not isinstance(link, Receiver):
-            raise SessionFault(errors.NOT_ALLOWED, f"transfer on link {link.name!r}, whose sender is here")
-        partial = link._partial
-        if partial is None:
-            partial = self._first_frame(link, transfer)
-        else:
-            self._in_extra = (self._in_extra + 1) & U32
-            self._count_frame()
-            if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id:
-                raise SessionFault(
-                    errors.INVALID_FIELD,
-                    f"delivery {transfer.delivery_id} begins within {partial.delivery_id} on link {link.name!r}",
-                )
-            if transfer.settled and not partial.settled:
-                partial.settled = True
-                if self._incoming.pop(partial.delivery_id, None) is not None:
-                    self._came_settled(link)
-        if transfer.aborted:
-            self._aborted(link, partial)
-        elif partial._discard:
-            link._partial = partial if transfer.more else None
-        else:
-            self._piece(link, partial, payload, bool(transfer.more))
-        if link._limit >= 0:
-            if link._partial is None:
-                self._receivers[link.remote_handle] = link
-            else:
-                self._receivers.pop(link.remote_handle, None)
-
-    def _first_frame(self, link: Receiver, transfer: Transfer) -> Partial:
-        delivery_id = transfer.delivery_id
-        if delivery_id is None:
-            raise SessionFault(
-                errors.INVALID_FIELD, f"the first transfer of a delivery on {link.name!r} has no delivery-id"
-            )
-        if self._in_next < 0:
-            self._in_extra = (self._in_initial - delivery_id) & U32
-        elif delivery_id != self._in_next:
-            raise SessionFault(
-                errors.INVALID_FIELD, f"sequencing error, expected delivery-id {self._in_next}, got {delivery_id}"
-            )
-        self._in_next = (int(delivery_id) + 1) & U32
-        self._count_frame()
-        settled = bool(transfer.settled)
-        partial = Partial(
-            link, int(delivery_id), bytes(transfer.delivery_tag or b""), int(transfer.message_format or 0), settled
-        )
-        if link._limit < 0 or not link._attach_sent:  # detached here, the peer did not know yet
-            partial._discard = True
-            link._partial = partial
-            if not link.detached:
-                raise LinkFault(link, errors.TRANSFER_LIMIT_EXCEEDED, "a transfer before the attach was answered")
-            return partial
-        link._partial = partial
-        if link._received >= link._limit:
-            partial._discard = bool(transfer.more)
-            link._partial = partial if transfer.more else None
-            raise LinkFault(link, errors.TRANSFER_LIMIT_EXCEEDED, f"link {link.name!r} has no credit")
-        link._received += 1
-        if settled:
-            self._came_settled(link)
-        else:
-            self._incoming[partial.delivery_id] = link
-        return partial
-
-    def _came_settled(self, link: Receiver) -> None:
-        link._settled += 1
-        if link._settled >= link._topup_at:
-            link._want_flow()
-
-    def _aborted(self, link: Receiver, partial: Partial) -> None:
-        if self._incoming.pop(partial.delivery_id, None) is not None:
-            self._came_settled(link)
-        link._partial = None
-        if not partial._discard:
-            link._drop(partial)
-
-    def _piece(self, link: Receiver, partial: Partial, payload: bytes, more: bool) -> None:
-        connection = self.connection
-        handler = connection.handler
-        started = partial.size
-        if not started and not more and not partial._frames:
-            link._partial = None
-            link.on_delivery(link, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
-            return
-        if not partial.settled and partial.delivery_id not in self._incoming:
-            partial._discard = True  # settled by us before it was complete: the rest is of no interest
-            partial._release()
-            link._pieces = []
-            link._partial = partial if more else None
-            return
-        size = len(payload)
-        partial.size += size
-        if size:
-            cost = size + PIECE_COST
-            partial._waiting += cost
-            if link.streaming:
-                partial._pieces.append(payload)
-                partial._frames += 1
-                self._unconsumed += 1
-            else:
-                link._pieces.append(payload)
-            connection._hold_partial(cost, link.streaming)
-        if link.streaming:
-            if not more:
-                link._partial = None
-                partial.done = True
-            handler.on_partial(link, partial)
-            if partial._frames and not self._withheld and not self._window_due:
-                self._want_window()
-            return
-        if link.max_message_size and partial.size > link.max_message_size:
-            partial._discard = True
-            partial._release()
-            link._pieces = []
-            link._partial = partial if more else None
-            raise LinkFault(link, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
-        if not more:
-            pieces = link._pieces
-            link._pieces = []
-            link._partial = None
-            partial._release()
-            link.on_delivery(
-                link, partial.delivery_id, partial.settled, b"".join(pieces), partial.tag, partial.message_format
-            )
-
     # --- dispositions -------------------------------------------------------------------------------------------------
 
     def _on_disposition(self, d: Disposition) -> None:
@@ -626,7 +490,7 @@ class Session:
                     self.connection.handler.on_settled(receiver, run)
                 receiver, run = link, []
             run.append(delivery_id)
-            self._came_settled(link)
+            came_settled(self, link)
         if receiver is not None:
             self.connection.handler.on_settled(receiver, run)
 
@@ -694,71 +558,6 @@ class Session:
                 if len(body) + 8 > self.connection.remote_max_frame:
                     raise AmqpError(errors.FRAME_SIZE_TOO_SMALL, "a delivery state does not fit into the peer's frames")
                 out.append(_HEADER(len(body) + 8, 2, 0, self.channel) + body)
-
-    # --- deliveries that wait -----------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Send what waits, links in turn, until the window or the peer's reading ends it."""
-        if self._pumping:
-            return
-        self._pumping = True
-        ready = self._ready
-        connection = self.connection
-        try:
-            while ready and not connection.blocked and self._next_id != self._out_stop and not self.ended:
-                link = ready.popleft()
-                link._queued_ready = False
-                if link.detached:
-                    continue
-                self._pump_link(link)
-                if link._queue and link._queue[0]._ready():
-                    link._queued_ready = True
-                    ready.append(link)
-        finally:
-            self._pumping = False
-
-    def _pump_link_once(self, link: Sender) -> None:
-        """The last frame of a link that is being detached, if the window allows one."""
-        if self._next_id != self._out_stop and not self.ended:
-            self._pump_link(link)
-
-    def _pump_link(self, link: Sender) -> None:
-        connection = self.connection
-        queue = link._queue
-        handle = uint(link.handle)
-        for _ in range(_FRAMES_PER_TURN):
-            if not queue or not queue[0]._ready() or self._next_id == self._out_stop or connection.blocked:
-                break
-            outgoing = queue[0]
-            if outgoing.delivery_id < 0:
-                if outgoing.aborted:  # nothing of it has left: as if it had never been
-                    queue.popleft()
-                    link._sent -= 1
-                    link._done -= outgoing.settled
-                    continue
-                outgoing.delivery_id = self._next_id
-                self._next_id = (self._next_id + 1) & U32
-                if not outgoing.settled:
-                    self._outgoing[outgoing.delivery_id] = (link, outgoing.token)
-            else:
-                self._out_extra = (self._out_extra + 1) & U32
-                self._out_stop = (self._out_stop - 1) & U32
-            buffers, size, last = outgoing._frame(handle, connection.remote_max_frame - 8)
-            out = connection.out
-            out.append(_HEADER(size + 8, 2, 0, self.channel))
-            out.extend(buffers)
-            if last:
-                queue.popleft()
-                if outgoing.aborted and self._outgoing.pop(outgoing.delivery_id, None) is not None:
-                    link._done += 1
-            connection._spill(size)
-            if not connection._dirty:
-                connection.wake()
-        if not queue and not link.detached:
-            link._gate = link._limit
-        if (not queue or not queue[0]._bytes) and not link.detached and (link._starved or link.drain):
-            link._starved = False
-            connection.handler.on_flow(link)
 
 
 def _by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:

@@ -1,0 +1,299 @@
+"""What an application holds of a link: ClientSender, ClientReceiver, and the Delivery it received."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.types import Symbol
+
+if TYPE_CHECKING:
+    from enmasse.amqp.client import Client
+
+
+async def within(what: Any, timeout: float | None, words: str) -> Any:
+    """Await with a timeout that says in words what did not come."""
+    if timeout is None:
+        return await what
+    try:
+        async with asyncio.timeout(timeout):
+            return await what
+    except TimeoutError:
+        raise TimeoutError(f"waited {timeout:g} s for {words}") from None
+
+
+class Delivery:
+    """One received message. Settle it once, by accept, release, reject or modify."""
+
+    __slots__ = ("_message", "id", "message_format", "payload", "receiver", "settled", "tag")
+
+    def __init__(self, receiver: ClientReceiver, id: int, settled: bool, payload: bytes, tag: bytes, fmt: int) -> None:
+        self.receiver = receiver
+        self.id = id
+        self.settled = settled
+        self.payload = payload
+        self.tag = tag
+        self.message_format = fmt
+        self._message: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message, decoded at first use. Raises AmqpError where it is malformed."""
+        if self._message is None:
+            self._message = Message.decode(self.payload)
+        return self._message
+
+    async def accept(self) -> None:
+        self.settle(ACCEPTED)
+
+    async def release(self) -> None:
+        self.settle(RELEASED)
+
+    async def reject(self, condition: str | None = None, description: str = "") -> None:
+        error = None if condition is None else Error(condition=Symbol(condition), description=description or None)
+        self.settle(Rejected(error=error))
+
+    async def modify(
+        self, *, failed: bool = True, undeliverable_here: bool = False, annotations: Mapping[str, Any] | None = None
+    ) -> None:
+        self.settle(
+            Modified(
+                delivery_failed=failed,
+                undeliverable_here=undeliverable_here,
+                message_annotations={Symbol(k): v for k, v in (annotations or {}).items()},
+            )
+        )
+
+    def settle(self, state: Any) -> None:
+        """Any outcome, from code that is not async."""
+        if not self.settled:
+            self.settled = True
+            self.receiver.link.session.settle(self.id, state)
+
+
+class ClientLink:
+    """What sender and receiver have in common: attaching and leaving."""
+
+    def __init__(self, client: Client, address: str | None, link: Link) -> None:
+        self.client = client
+        self.address = address
+        self.link: Any = link
+        self.error: AmqpError | None = None
+        self.closed = False
+        self._attached: asyncio.Future[None] = client._loop.create_future()
+        self._gone: asyncio.Future[None] = client._loop.create_future()
+        link.context = self
+
+    async def _wait_attached(self, timeout: float) -> None:
+        what = f"{'sender to' if self.link.is_sender else 'receiver from'} {self.address or 'a dynamic address'}"
+        try:
+            await within(asyncio.shield(self._attached), timeout, f"the attach of a {what} to be answered")
+        except TimeoutError:
+            self.link.detach()
+            raise
+
+    def _on_attached(self) -> None:
+        terminus = self.link.remote_target if self.link.is_sender else self.link.remote_source
+        if terminus is not None and not self._attached.done():
+            self.address = getattr(terminus, "address", None) or self.address
+            self._attached.set_result(None)
+
+    def _on_detach(self, error: AmqpError | None) -> None:
+        self.error = error or AmqpError(errors.DETACH_FORCED, f"link {self.link.name!r} has been detached")
+        self.closed = True
+        if not self._attached.done():
+            self._attached.set_exception(self.error)
+            self._attached.exception()  # known to whoever waits; no complaint where nobody does
+        if not self._gone.done():
+            self._gone.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Detach for good: a durable subscription is deleted by it."""
+        await self._leave(True, timeout)
+
+    async def detach(self, timeout: float = 10.0) -> None:
+        """Detach and keep what is durable: attach again by the same name to go on."""
+        await self._leave(False, timeout)
+
+    async def _leave(self, closed: bool, timeout: float) -> None:
+        if not self.closed:
+            self.link.detach(closed=closed)
+            await within(asyncio.shield(self._gone), timeout, f"the detach of {self.link.name!r} to be answered")
+
+
+class ClientSender(ClientLink):
+    """Sends to one address, or with address None to each message's `to`."""
+
+    link: Sender
+
+    def __init__(self, client: Client, address: str | None, link: Sender) -> None:
+        super().__init__(client, address, link)
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._lost: list[asyncio.Future[Any]] = []
+
+    @property
+    def credit(self) -> int:
+        """Messages that can be sent without waiting."""
+        return self.link.credit
+
+    async def wait_credit(self, timeout: float | None = None) -> None:
+        """Wait until a message can be sent. Raises AmqpError where the link is lost, TimeoutError."""
+        if not self.link.credit and not self.closed:
+            waiter: asyncio.Future[None] = self.client._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await within(waiter, timeout, f"credit to send to {self.address}")
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        if self.closed:
+            raise self.error or AmqpError(errors.DETACH_FORCED, "the sender is closed")
+
+    async def send(
+        self, message: Message | bytes, *, settled: bool = False, timeout: float | None = None, tag: bytes | None = None
+    ) -> Any:
+        """Send and wait for the outcome: ACCEPTED, RELEASED, a Rejected or a Modified (None where it goes settled, or
+        where the peer settles without a word). Waits for credit first. Raises AmqpError where the link is lost before
+        the outcome is known, TimeoutError where credit or outcome do not come within `timeout` seconds."""
+        loop = self.client._loop
+        deadline = None if timeout is None else loop.time() + timeout
+        while not self.link.credit or self.closed:
+            await self.wait_credit(None if deadline is None else max(0.0, deadline - loop.time()))
+        outcome = self.send_nowait(message, settled=settled, tag=tag)
+        if outcome is None:
+            return None
+        left = None if deadline is None else max(0.0, deadline - loop.time())
+        return await within(outcome, left, f"the outcome of a message to {self.address}")
+
+    def send_nowait(
+        self, message: Message | bytes, *, settled: bool = False, tag: bytes | None = None
+    ) -> asyncio.Future[Any] | None:
+        """Send without waiting; the future will hold the outcome (None: goes settled). Raises AmqpError where there is
+        no credit: see `wait_credit`."""
+        if self.closed:
+            raise self.error or AmqpError(errors.DETACH_FORCED, "the sender is closed")
+        payload = message.encode() if isinstance(message, Message) else message
+        if settled or self.link.presettled:
+            self.link.send(payload, settled=True, tag=tag)
+            return None
+        outcome: asyncio.Future[Any] = self.client._loop.create_future()
+        self.link.send(payload, outcome, tag=tag)
+        return outcome
+
+    def _wake(self) -> None:
+        if self.closed:
+            lost, self._lost = self._lost, []
+            for outcome in lost:
+                outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
+                outcome.exception()  # known to whoever waits; no complaint where nobody does
+        waiters = self._waiters
+        while waiters and (self.closed or self.link.credit):
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                if not self.closed:
+                    break  # it sends, and wakes the next by _on_flow or here
+
+
+class ClientReceiver(ClientLink):
+    """Receives from one address. `async for` ends when the receiver is closed by us, raises when it is lost."""
+
+    link: Receiver
+
+    def __init__(self, client: Client, address: str | None, link: Receiver, credit: int) -> None:
+        super().__init__(client, address, link)
+        self.credit = credit
+        self._queue: deque[Delivery] = deque()
+        self._taken = 0  # since credit was granted last
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self._leaving = False
+        link.on_delivery = self._on_delivery
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        try:
+            return await self.receive()
+        except AmqpError:
+            if self._leaving:
+                raise StopAsyncIteration from None
+            raise
+
+    async def receive(self, timeout: float | None = None) -> Delivery:
+        """The next message. Raises TimeoutError, or AmqpError where the link is lost and nothing is left."""
+        queue = self._queue
+        while not queue:
+            if self.closed or self._leaving:
+                raise self.error or AmqpError(errors.DETACH_FORCED, "the receiver is closed")
+            waiter: asyncio.Future[None] = self.client._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await within(waiter, timeout, f"a message from {self.address}")
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return self._take()
+
+    def receive_nowait(self) -> Delivery | None:
+        """A message that is here already, or None."""
+        return self._take() if self._queue else None
+
+    def _take(self) -> Delivery:
+        delivery = self._queue.popleft()
+        self._taken += 1
+        if self.credit and self._taken >= (self.credit + 1) // 2:
+            self.link.grant(self._taken)
+            self._taken = 0
+        return delivery
+
+    def grant(self, n: int) -> None:
+        """Ask for n messages more, where the receiver was made with credit=0."""
+        self.link.grant(n)
+
+    async def drain(self, timeout: float = 10.0) -> None:
+        """Get what is there now and give the rest of the credit back. Afterwards credit is granted by hand."""
+        self.credit = 0
+        self._drained = self.client._loop.create_future()
+        self.link.drain_credit()
+        await within(self._drained, timeout, f"{self.address} to be drained")
+
+    async def _leave(self, closed: bool, timeout: float) -> None:
+        self._leaving = True
+        for delivery in self._queue:  # fetched and never seen: others may have them
+            delivery.settle(RELEASED)
+        self._queue.clear()
+        self._wake()
+        await super()._leave(closed, timeout)
+
+    def _on_delivery(self, link: Receiver, id: int, settled: bool, payload: bytes, tag: bytes, fmt: int) -> None:
+        delivery = Delivery(self, id, settled, payload, tag, fmt)
+        if self._leaving:
+            delivery.settle(RELEASED)
+            return
+        self._queue.append(delivery)
+        if self._waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._drained is not None and self.closed and not self._drained.done():
+            self._drained.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
+        waiters = self._waiters
+        ready = len(waiters) if self.closed or self._leaving else len(self._queue)
+        while waiters and ready > 0:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                ready -= 1
