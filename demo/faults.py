@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from typing import Any
 
-from proton import Message
+from proton import Delivery, Message
 from proton.utils import BlockingConnection
 
 from demo.report import Report
 from enmasse.testing import Suite
 
 MESSAGES = 3000
+NOT_ACCEPTED = [Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
 
 
 def keep_trying(suite: Suite, until: float) -> Any:
@@ -44,7 +45,8 @@ class Producer(threading.Thread):
                 if connection is None:
                     connection = keep_trying(self.suite, self.deadline)
                     sender = connection.create_sender("orders", name=f"demo-orders-{self.accepted}-{self.again}")
-                sender.send(Message(body=self.accepted, id=str(self.accepted), durable=True), timeout=5)
+                message = Message(body=self.accepted, id=str(self.accepted), durable=True)
+                sender.send(message, timeout=5, error_states=NOT_ACCEPTED)
                 self.accepted += 1
             except Exception:
                 self.again += 1

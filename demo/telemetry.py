@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,66 +65,97 @@ def expected_windows(series: dict[str, list[Reading]]) -> dict[tuple[str, dt.dat
     return {key: Window(max(v), min(v), sum(v) / len(v), len(v)) for key, v in days.items()}
 
 
-class Device(MessagingHandler):
-    """A device client: sends what it is given, done when all of it was accepted."""
+class Device:
+    """One device client: its connection's sender and the readings it still has to send."""
 
-    def __init__(self, url: str, rows: list[Reading]) -> None:
+    def __init__(self, rows: list[Reading]) -> None:
+        self.rows = rows
+        self.sender: Any = None
+        self.sent = 0
+
+    def send(self, until: dt.datetime) -> int:
+        """Send what lies before `until` as credit allows; returns how many went out."""
+        before = self.sent
+        while self.sent < len(self.rows) and self.rows[self.sent].time < until and self.sender.credit:
+            reading = self.rows[self.sent]
+            name = f"{reading.device}-{reading.time.isoformat()}"
+            self.sender.send(Message(id=name, body=reading.body(), durable=True, content_type="application/json"))
+            self.sent += 1
+        return self.sent - before
+
+    def done(self, until: dt.datetime) -> bool:
+        return self.sent == len(self.rows) or self.rows[self.sent].time >= until
+
+
+class Replay(MessagingHandler):
+    """All devices at once, each on a connection of its own, week by week: none runs far ahead of the others."""
+
+    def __init__(self, url: str, series: list[list[Reading]], accepted: Callable[[int], None]) -> None:
         super().__init__()
-        self.url, self.rows = url, rows
-        self.sent = self.accepted = 0
+        self.url, self.tell = url, accepted
+        self.devices = [Device(rows) for rows in series]
+        self.until = min(rows[0].time for rows in series) + WEEK
+        self.last = max(rows[-1].time for rows in series)
+        self.open = self.accepted = 0
         self.trouble = ""
 
     def on_start(self, event: Any) -> None:
-        event.container.create_sender(f"{self.url}/telemetry", name=f"device-{self.rows[0].device}-{self.rows[0].time}")
+        for device in self.devices:
+            name = f"device-{device.rows[0].device}"
+            device.sender = event.container.create_sender(f"{self.url}/telemetry", name=name)
 
     def on_sendable(self, event: Any) -> None:
-        while event.sender.credit and self.sent < len(self.rows):
-            reading = self.rows[self.sent]
-            name = f"{reading.device}-{reading.time.isoformat()}"
-            event.sender.send(Message(id=name, body=reading.body(), durable=True, content_type="application/json"))
-            self.sent += 1
+        self.send()
+
+    def send(self) -> None:
+        self.open += sum(device.send(self.until) for device in self.devices)
 
     def on_accepted(self, event: Any) -> None:
         self.accepted += 1
-        if self.accepted == len(self.rows):
-            event.connection.close()
+        self.open -= 1
+        if self.open == 0 and all(device.done(self.until) for device in self.devices):
+            self.tell(self.accepted)
+            if self.until > self.last:
+                self.close()
+                return
+            self.until += WEEK
+            self.send()
 
     def on_rejected(self, event: Any) -> None:
-        self.trouble = f"rejected: {event.delivery.remote.condition}"
-        event.connection.close()
+        self.fail(f"rejected: {event.delivery.remote.condition}")
 
-    def on_released(self, event: Any) -> None:
-        self.trouble = "released: nobody took it"
-        event.connection.close()
+    def on_released(self, event: Any) -> None:  # also for modified
+        self.fail("released: nobody took it")
 
     def on_transport_error(self, event: Any) -> None:
         self.trouble = str(event.transport.condition)
 
+    def fail(self, why: str) -> None:
+        self.trouble = why
+        self.close()
 
-def send(suite: Suite, *devices: list[Reading]) -> int:
-    """Every list by a client of its own, at once; returns how many were accepted."""
-    clients = [Device(suite.url, rows) for rows in devices if rows]
-    for client in clients:
-        Container(client).run()
-        if client.trouble or client.accepted != len(client.rows):
-            raise RuntimeError(f"{client.accepted} of {len(client.rows)} readings accepted; {client.trouble}")
-    return sum(client.accepted for client in clients)
+    def close(self) -> None:
+        for device in self.devices:
+            device.sender.connection.close()
+
+
+def send(suite: Suite, series: list[list[Reading]], accepted: Callable[[int], None] = lambda count: None) -> int:
+    """Replay every list by a device client of its own; returns how many readings were accepted: all."""
+    replay = Replay(suite.url, series, accepted)
+    Container(replay).run()
+    total = sum(map(len, series))
+    if replay.trouble or replay.accepted != total:
+        raise RuntimeError(f"{replay.accepted} of {total} readings accepted; {replay.trouble}")
+    return replay.accepted
 
 
 def replay(suite: Suite, series: dict[str, list[Reading]], report: Report) -> int:
-    """Week by week, so that no device runs ahead of the other by more than the watermark allows."""
-    first = min(rows[0].time for rows in series.values())
-    last = max(rows[-1].time for rows in series.values())
     total = sum(map(len, series.values()))
-    accepted = 0
     with report.progress("readings accepted", total) as progress:
-        at = first
-        while at <= last:
-            weeks = [[r for r in rows if at <= r.time < at + WEEK] for rows in series.values()]
-            accepted += send(suite, *weeks)
-            progress.update(progress.task_ids[0], completed=accepted)
-            at += WEEK
-    send(suite, [Reading("clock", last + dt.timedelta(days=60), 0.0)])  # closes every window
+        shown = progress.task_ids[0]
+        accepted = send(suite, list(series.values()), lambda count: progress.update(shown, completed=count))
+    last = max(rows[-1].time for rows in series.values())
+    send(suite, [[Reading("clock", last + dt.timedelta(days=60), 0.0)]])  # closes every window
     return accepted
 
 
