@@ -21,8 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import structlog
-
+from enmasse import log as logs
 from services.broker.storage.files import File, Files
 from services.broker.storage.segment import (
     BAD,
@@ -41,7 +40,7 @@ from services.broker.storage.segment import (
     walk,
 )
 
-log = structlog.get_logger()
+log = logs.get(part="storage")
 
 Done = Callable[[OSError | None], None]
 Replay = Callable[[int, memoryview, int], None]

@@ -17,8 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import structlog
-
+from enmasse import log as logs
 from services.broker.storage import files as layer
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
@@ -53,7 +52,7 @@ from services.broker.storage.records import (
 from services.broker.storage.recovery import Recovered, Recovery, Reference
 from services.broker.storage.segment import HEAD_SIZE
 
-log = structlog.get_logger()
+log = logs.get(part="storage")
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview
