@@ -140,9 +140,7 @@ async def _send(
                 if not await _one_less(waiting, timeout, tally):
                     return TIMED_OUT
     except (AmqpError, OSError, TimeoutError) as error:
-        for outcome in waiting:
-            if outcome.done() and not outcome.exception():
-                tally.take(outcome.result())
+        _take_those_done(waiting, tally)
         tally.error = str(error)
         raise
     if tally.error is not None:
@@ -160,6 +158,7 @@ async def _has_room(sender: ClientSender, waiting: deque[asyncio.Future[Any]], t
     try:
         await sender.wait_credit(timeout)
     except TimeoutError:
+        _take_those_done(waiting, tally)
         tally.error = (
             f"no credit within {timeout:g} s: nothing takes messages from this sender now. "
             "On an anycast or multicast address no consumer is attached; a queue or topic is full, or its broker is "
@@ -174,12 +173,20 @@ async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: 
     """Wait for the oldest outcome; False (told on stderr) where that takes too long. Raises AmqpError."""
     await asyncio.wait([waiting[0]], timeout=timeout)
     if not waiting[0].done():
+        _take_those_done(waiting, tally)
         tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
         click.echo(f"{tally.address}: {tally.error}; they may have arrived or not.", err=True)
         return False
     tally.take(waiting[0].result())
     waiting.popleft()
     return True
+
+
+def _take_those_done(waiting: deque[asyncio.Future[Any]], tally: Tally) -> None:
+    for outcome in waiting:
+        if outcome.done() and not outcome.exception():
+            tally.take(outcome.result())
+    waiting.clear()
 
 
 async def _bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
