@@ -1,8 +1,8 @@
 """Disks that fail, as file layers (services/broker/storage/files.py) over a real folder.
 
-What the real folder holds is what would be on the platter: the death of the process, or dropping the layer in a test, is
-the power cut. `LossyFiles` keeps everything unsynced in memory; names may become durable before they must. `TearingFiles`
-besides lets pieces of what is being written through early, some of them with flipped bits.
+What the real folder holds is what would be on the platter: the death of the process, or dropping the layer in a test,
+is the power cut. `LossyFiles` keeps everything unsynced in memory; names may become durable before they must.
+`TearingFiles` besides lets pieces of what is being written through early, some of them with flipped bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class PowerCutError(BaseException):
 
 
 class _Inode:
-    """A file: `real` is its path on the platter, `visible` what the process sees, `todo` what no sync has taken down."""
+    """A file: `real` is its path on the platter, `visible` what the process sees, `todo` what no sync has taken
+    down."""
 
     def __init__(self, files: LossyFiles, real: Path) -> None:
         self.files = files

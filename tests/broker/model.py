@@ -12,7 +12,7 @@ from services.broker.storage.files import Files
 from services.broker.storage.recovery import KEY_COST, STATE_COST
 from services.broker.storage.store import Store
 
-from .disks import PowerCutError
+from .disks import LossyFiles, PowerCutError
 
 
 @dataclass
@@ -44,6 +44,17 @@ def _difference(expected: State, found: State) -> str:
 
 
 Op = Callable[[State], None]
+
+
+class LoudLog:
+    """In place of a module's log: a failing callback fails the test."""
+
+    def exception(self, event: str, **_: object) -> None:
+        raise
+
+    def info(self, event: str, **_: object) -> None: ...
+    def warning(self, event: str, **_: object) -> None: ...
+    def error(self, event: str, **_: object) -> None: ...
 
 
 class Pair:
@@ -201,8 +212,13 @@ class Pair:
                 self.files.power_cut()  # type: ignore[attr-defined]
         self.check()
 
-    def restart(self) -> None:
+    def close(self) -> None:
         self.store.close()
+        if isinstance(self.files, LossyFiles):
+            self.files.power_cut()  # what an orderly end leaves is on disk
+
+    def restart(self) -> None:
+        self.close()
         self._committed()
         self._open()
         self.check()
@@ -230,6 +246,17 @@ class Pair:
         for queue in self.now.queues.values():
             for message in queue:
                 assert self.store.load(message) == self.payloads[message]
+
+    def check_memory(self) -> None:
+        """The running store agrees with the model of now."""
+        held: dict[int, set[int]] = {}
+        for queue, messages in self.now.queues.items():
+            for message in messages:
+                held.setdefault(message, set()).add(queue)
+        assert {m: set(self.store.index.queues(m)) for m in held} == held
+        assert {(c, k) for c, keys in self.store.keys.items() for k in keys} == self.now.keys
+        self.check_payloads()
+        self.check_usage()
 
     def check_usage(self) -> None:
         """The books of live bytes agree with what is live."""

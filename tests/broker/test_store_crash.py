@@ -9,15 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.broker.storage import compaction
+from services.broker.storage import compaction, journal
 
 from .disks import LossyFiles, PowerCutError, TearingFiles
-from .model import Pair
+from .model import LoudLog, Pair
 
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction at every opportunity, in tiny slices."""
+    monkeypatch.setattr(journal, "log", LoudLog())
     monkeypatch.setattr(compaction, "SLACK", 0)
     monkeypatch.setattr(compaction, "SPARSE", 0.95)
     monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
@@ -62,7 +63,7 @@ def test_what_is_committed_comes_back_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, kind: type[LossyFiles], seed: int, steps: int
 ) -> None:
     pair = work(tmp_path_factory.mktemp("store"), kind, random.Random(seed), steps)
-    pair.store.close()
+    pair.close()
 
 
 @pytest.mark.parametrize("seed", range(4))

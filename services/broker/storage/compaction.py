@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import structlog
-
+from enmasse import log as logs
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK
 from services.broker.storage.records import (
     COPY,
@@ -39,7 +38,7 @@ from services.broker.storage.segment import HEAD_SIZE
 if TYPE_CHECKING:
     from services.broker.storage.store import Store
 
-log = structlog.get_logger()
+log = logs.get(part="storage")
 
 SLICE_BYTES = 256 << 10
 SCAN_BYTES = 1 << 20
@@ -285,7 +284,7 @@ class Compactor:
             block.locations[i] = new
             block.sizes[i] = size
             usages[old >> 32].live -= found[1]
-            usages[new >> 32].live += size
+            store.usage(new >> 32).live += size
             for queue in store.index.queues(message):
                 state = store.states.get((message, queue))
                 if state and state.location < new:  # the copy says it
@@ -296,19 +295,19 @@ class Compactor:
             state = store.states.get((message, queue))
             if state and state.location == old:
                 usages[old >> 32].live -= STATE_COST
-                usages[new >> 32].live += STATE_COST
+                store.usage(new >> 32).live += STATE_COST
                 store.states[message, queue] = State(new, *state[1:])
         for id, (old, new) in job.definitions.items():
             location, length, roots = store.definitions.get(id, (0, 0, ()))
             if location == old:
                 usages[old >> 32].live -= length
-                usages[new >> 32].live += length
+                store.usage(new >> 32).live += length
                 store.definitions[id] = (new, length, roots)
         for (cache, key), (old, new) in job.keys.items():
             found = store.key(cache, key)
             if found and found[1] == old:
                 usages[old >> 32].live -= KEY_COST + len(key)
-                usages[new >> 32].live += KEY_COST + len(key)
+                store.usage(new >> 32).live += KEY_COST + len(key)
                 store.keys[cache][key] = (found[0], new)
         job.messages.clear()
         job.states.clear()

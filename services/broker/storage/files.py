@@ -49,7 +49,7 @@ class Files(Protocol):
     def rename(self, old: Path, new: Path) -> None: ...
     def unlink(self, path: Path) -> None: ...
     def copy(self, old: Path, new: Path) -> None:
-        """A second name or a copy, for a person to look at."""
+        """For a person to look at."""
 
     def sync_dir(self, path: Path) -> None: ...
     def free(self, path: Path) -> int:
@@ -124,13 +124,12 @@ class RealFiles:
         os.unlink(path)
 
     def copy(self, old: Path, new: Path) -> None:
-        with contextlib.suppress(FileExistsError):
-            try:
-                os.link(old, new)
-            except FileExistsError:
-                raise
-            except OSError:
-                shutil.copyfile(old, new)
+        try:
+            shutil.copyfile(old, new)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(new)
+            raise
 
     def sync_dir(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,0 +1,333 @@
+"""The store as the broker uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.broker.storage import compaction, journal
+from services.broker.storage.store import Store, StoreError
+
+from .disks import FullFiles
+from .model import LoudLog, Pair
+
+ROOT = Path(__file__).parents[2]
+
+
+def reopen(store: Store) -> Store:
+    store.close()
+    return Store.open(store.directory)
+
+
+def test_messages_come_back_in_order_with_what_is_known_of_them(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    queue = store.new_id()
+    store.define(queue, b'{"name":"q"}')
+    ids = [store.add(b"m%d" % i, [queue], priority=i % 10, expiry=1000 + i, not_before=i) for i in range(600)]
+    for id in ids[::3]:
+        store.remove(id, queue)
+    store.update(ids[1], queue, delivery_count=3, not_before=77)
+    store = reopen(store)
+    assert store.recovered.definitions == {queue: b'{"name":"q"}'}
+    refs = list(store.recovered.references(queue))
+    left = [i for i in range(600) if i % 3]
+    assert [r.message for r in refs] == [ids[i] for i in left]
+    assert [(r.size, r.priority, r.expiry) for r in refs] == [(len(b"m%d" % i), i % 10, 1000 + i) for i in left]
+    assert (refs[0].delivery_count, refs[0].not_before) == (3, 77)
+    assert (refs[1].delivery_count, refs[1].not_before) == (0, 2)
+    assert [store.load(r.message) for r in refs] == [b"m%d" % i for i in left]
+    assert store.new_id() > max(ids)
+    store.close()
+
+
+def test_one_copy_serves_all_queues_of_a_topic(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    queues = [store.new_id() for _ in range(3)]
+    for queue in queues:
+        store.define(queue, b"{}")
+    id = store.add([b"x" * 50_000, memoryview(b"tail")], queues)
+    store.flush()
+    for queue in queues[:2]:
+        store.remove(id, queue)
+    store = reopen(store)
+    assert [store.recovered.count(q) for q in queues] == [0, 0, 1]
+    assert store.load(id) == b"x" * 50_000 + b"tail"
+    store.remove(id, queues[2])
+    with pytest.raises(KeyError):
+        store.load(id)
+    store = reopen(store)
+    assert list(store.recovered.queues()) == []
+
+
+def test_a_moved_message_is_at_the_end_of_the_other_queue(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    a, b = store.new_id(), store.new_id()
+    store.define(a, b"a")
+    store.define(b, b"b")
+    first = store.add(b"first", [a])
+    second = store.add(b"second", [b])
+    store.update(first, a, delivery_count=9)
+    store.move(first, a, b)
+    store = reopen(store)
+    assert [(r.message, r.delivery_count) for r in store.recovered.references(b)] == [(second, 0), (first, 0)]
+    assert not list(store.recovered.references(a))
+
+
+def test_references_of_an_undefined_queue_are_gone(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    a, b = store.new_id(), store.new_id()
+    store.define(a, b"a")
+    store.define(b, b"b")
+    both = store.add(b"both", [a, b])
+    one = store.add(b"one", [a], duplicate=(a, b"key"))
+    store.undefine(a)
+    store.discard(both, a)
+    store.discard(one, a)
+    assert len(store.index) == 1
+    assert not store.seen(a, b"key")
+    store = reopen(store)
+    assert store.recovered.definitions == {b: b"b"}
+    assert [r.message for r in store.recovered.references(b)] == [both]
+    assert len(store.index) == 1
+
+
+def test_duplicate_keys_outlive_their_messages_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SLACK", 0)
+    store = Store.open(tmp_path, segment_size=4096)
+    cache = store.new_id()
+    store.define(cache, b"address")
+    store.limit_duplicates(cache, 100)
+    for i in range(300):
+        id = store.add(bytes(200), [cache], duplicate=(cache, b"k%d" % i))
+        store.remove(id, cache)
+        store.flush()
+        store.tick()
+    for _ in range(50):
+        store.tick()
+        store.flush()
+    assert store.disk_bytes < 8 * 4096
+    store.close()
+    store = Store.open(tmp_path, segment_size=4096)
+    store.limit_duplicates(cache, 100)
+    assert [store.seen(cache, b"k%d" % i) for i in (0, 199, 200, 299)] == [False, False, True, True]
+    store.add(b"", [cache], duplicate=(cache, b"new"))
+    assert [store.seen(cache, k) for k in (b"k200", b"k201", b"new")] == [False, True, True]
+    store.close()
+
+
+def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with pytest.raises(StoreError, match=f"{tmp_path} is in use by another process"):
+        Store.open(tmp_path)
+    store.close()
+    Store.open(tmp_path).close()
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    (tmp_path / "FORMAT").write_text(json.dumps({"format": 2}))
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
+    with pytest.raises(StoreError, match="has format 2, this version reads 1"):
+        Store.open(tmp_path)
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir()) == before
+    (tmp_path / "FORMAT").write_text("garbage")
+    with pytest.raises(StoreError, match="FORMAT"):
+        Store.open(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be used as data directory"):
+        Store.open(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_full_or_failing_disk_loses_nothing_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Random work while space comes and goes: who was told of an error finds nothing, who was told of success all."""
+    monkeypatch.setattr(journal, "log", LoudLog())
+    monkeypatch.setattr(compaction, "SLACK", 0)
+    monkeypatch.setattr(compaction, "SPARSE", 0.95)
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
+    rng = random.Random(seed)
+    pair = Pair(tmp_path / "s", FullFiles)
+    for _ in range(400):
+        assert isinstance(pair.files, FullFiles)
+        choice = rng.random()
+        if choice < 0.04:
+            pair.files.space = rng.randrange(6000)
+        elif choice < 0.06:
+            pair.files.sync_error = OSError(errno.EIO, "I/O error")
+        elif choice < 0.2:
+            pair.files.space = pair.files.sync_error = None
+        pair.random_step(rng)
+        if rng.random() < 0.1:
+            pair.check_memory()
+        if rng.random() < 0.01:
+            store, files = pair.store, pair.files
+
+            def abandon(store: Store = store, files: FullFiles = files) -> None:
+                assert store._lock is not None
+                files.unlock(store._lock)
+
+            pair.crash(abandon)
+    assert pair.failures
+    assert isinstance(pair.files, FullFiles)
+    pair.files.space = pair.files.sync_error = None
+    assert pair.commit() is None
+    pair.restart()
+
+
+def test_little_space_is_noticed_before_there_is_none(tmp_path: Path) -> None:
+    files = FullFiles()
+    store = Store.open(tmp_path, files=files)
+    assert not store.full
+    files.space = 1 << 20
+    store.tick()
+    assert store.full
+    files.space = None
+    store.tick()
+    assert not store.full
+    store.close()
+
+
+def test_damage_is_reported_and_then_got_rid_of(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=8192)
+    queue = store.new_id()
+    store.define(queue, b"{}")
+    ids = []
+    for i in range(200):
+        ids.append(store.add(b"%04d" % i * 25, [queue]))
+        store.flush()
+    store.close()
+    path = tmp_path / "0000000002.journal"
+    data = bytearray(path.read_bytes())
+    data[3000] ^= 4
+    path.write_bytes(data)
+    store = Store.open(tmp_path, segment_size=8192)
+    assert len(store.recovered.damaged) == 1
+    assert store.recovered.count(queue) == 199
+    for _ in range(20):
+        store.tick()
+        store.flush()
+    store = reopen(store)
+    assert not store.recovered.damaged
+    left = list(store.recovered.references(queue))
+    assert len(left) == 199
+    assert all(store.load(r.message) == b"%04d" % ids.index(r.message) * 25 for r in left)
+    assert (tmp_path / "damaged" / path.name).exists()
+    store.close()
+
+
+def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the loop, with the thread: one message in fifty stays; the disk holds little more than those."""
+    monkeypatch.setattr(compaction, "SLACK", 2)
+    monkeypatch.setattr("services.broker.storage.store.TICK_SECONDS", 0.01)
+
+    async def run() -> tuple[int, list[int]]:
+        loop = asyncio.get_running_loop()
+        store = Store.open(tmp_path, loop=loop, segment_size=1 << 16)
+        queue = store.new_id()
+        store.define(queue, b"{}")
+        kept = []
+        for i in range(300):
+            ids = [store.add(b"%08d" % (i * 50 + n) * 30, [queue]) for n in range(50)]
+            kept.append(ids[7])
+            for id in ids:
+                if id != ids[7]:
+                    store.remove(id, queue)
+            done: asyncio.Future[OSError | None] = loop.create_future()
+            store.commit(done.set_result)
+            assert await done is None
+        for _ in range(2000):
+            if store.disk_bytes < 8 << 16:
+                break
+            await asyncio.sleep(0.01)
+        size = store.disk_bytes
+        store.close()
+        return size, kept
+
+    size, kept = asyncio.run(run())
+    assert size < 8 << 16
+    store = Store.open(tmp_path)
+    (queue,) = store.recovered.definitions
+    assert [r.message for r in store.recovered.references(queue)] == kept
+    assert [store.load(m) for m in kept] == [b"%08d" % (i * 50 + 7) * 30 for i in range(300)]
+    store.close()
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from services.broker.storage import compaction, store as s
+compaction.SLACK = 1
+s.TICK_SECONDS = 0.01
+
+async def main():
+    loop = asyncio.get_running_loop()
+    store = s.Store.open(Path(sys.argv[1]), loop=loop, segment_size=1 << 16)
+    if not store.recovered.definitions:
+        store.define(store.new_id(), b"q")
+    (queue,) = store.recovered.definitions or store.definitions
+    waiting = []
+    def tell(lines, error):
+        if error is None:
+            sys.stdout.write("".join(lines)); sys.stdout.flush()
+    while True:
+        lines = []
+        for _ in range(20):
+            id = store.add(bytes(300), [queue])
+            lines.append(f"+{id}\\n")
+            waiting.append(id)
+            if id % 3 and len(waiting) > 50:
+                gone = waiting.pop(id % 50)
+                sys.stdout.write(f"?{gone}\\n")
+                store.remove(gone, queue)
+                lines.append(f"-{gone}\\n")
+        sys.stdout.flush()
+        store.commit(lambda error, lines=lines: tell(lines, error))
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def test_sigkill_at_any_time_loses_and_revives_nothing(tmp_path: Path) -> None:
+    """A child stores and removes, tells over a pipe what it begins to remove (?) and what it was promised (+ and -),
+    and is killed in the midst of it, again and again."""
+    rng = random.Random(5)
+    kept: set[int] = set()
+    for _ in range(6):
+        told: dict[bytes, set[int]] = {b"+": kept, b"-": set(), b"?": set()}
+        child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+        assert child.stdout
+        try:
+            lines = [child.stdout.readline() for _ in range(rng.randrange(500, 20_000))]
+            assert lines[-1], "the child has ended by itself"
+        finally:
+            child.send_signal(signal.SIGKILL)
+            lines += child.stdout.read().splitlines(keepends=True)
+            child.wait()
+        for line in lines:
+            if line.endswith(b"\n"):
+                told[line[:1]].add(int(line[1:]))
+        store = Store.open(tmp_path)
+        assert not store.recovered.damaged
+        (queue,) = store.recovered.definitions
+        found = [r.message for r in store.recovered.references(queue)]
+        kept = set(found)
+        assert len(found) == len(kept)
+        assert not told[b"+"] - told[b"?"] - kept
+        assert not told[b"-"] & kept
+        assert all(store.load(message) == bytes(300) for message in found)
+        assert len(store.journal.segments) > 1
+        store.close()
