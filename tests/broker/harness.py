@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from proton import Delivery, Described, Message, symbol
+from proton import UNDESCRIBED, Array, Data, Delivery, Described, Message, symbol
 from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
@@ -156,6 +156,9 @@ class Management:
         given = {"name": name, "address": name, "routing-type": "ANYCAST", "durable": True, "auto-create-address": True}
         self("createQueue", json.dumps(given | {key.replace("_", "-"): v for key, v in configuration.items()}))
 
+    def settings(self, match: str, **values: Any) -> None:
+        self("addAddressSettings", match, json.dumps(values))
+
     def rows(self, operation: str = "listQueues") -> dict[str, dict[str, str]]:
         return {row["name"]: row for row in json.loads(self(operation, "", 1, 2**31 - 1))["data"]}
 
@@ -166,7 +169,9 @@ class Management:
 def attach(c: BlockingConnection, address: str, credit: int, **options: Any) -> BlockingReceiver:
     """A receiver with so much credit and no more (create_receiver's `credit` is topped up)."""
     receiver = c.create_receiver(address, credit=0, **options)
-    receiver.link.flow(credit)
+    if credit:
+        receiver.link.flow(credit)
+        flush(receiver)
     return receiver
 
 
@@ -235,7 +240,7 @@ class Terminus(ReceiverOption):
     def apply(self, receiver: Any) -> None:
         source = receiver.source
         if self.capabilities:
-            source.capabilities.put_object([symbol(c) for c in self.capabilities])
+            source.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, self.capabilities)))
         if self.durable:
             source.durability = PTerminus.DELIVERIES
             source.expiry_policy = PTerminus.EXPIRE_NEVER

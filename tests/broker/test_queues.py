@@ -98,9 +98,9 @@ def test_messages_of_higher_priority_come_first(c: BlockingConnection, q: str) -
 
 
 def test_an_unknown_address_is_not_found(c: BlockingConnection) -> None:
-    for attach in (lambda: c.create_receiver("nowhere"), lambda: c.create_sender("nowhere")):
+    for create in (c.create_receiver, c.create_sender):
         with pytest.raises(LinkDetached) as caught:
-            attach()
+            create("nowhere")
         assert "amqp:not-found" in str(caught.value)
 
 
@@ -109,6 +109,7 @@ def test_released_comes_back_first_and_uncounted(c: BlockingConnection, q: str) 
     receiver = attach(c, q, 1)
     assert take(receiver).body == "a"
     receiver.release(delivered=False)
+    flush(receiver)
     receiver.link.flow(1)
     again = take(receiver)
     assert (again.body, again.delivery_count) == ("a", 0)
@@ -140,7 +141,7 @@ def test_what_a_lost_consumer_had_comes_back_counted(broker: BrokerProcess, c: B
 
 def test_rejected_goes_to_the_dead_letter_address_at_once(c: BlockingConnection, m: Management, q: str) -> None:
     m.queue(f"{q}.dead")
-    m("addAddressSettings", q, '{"DLA": "%s.dead"}' % q)
+    m.settings(q, DLA=f"{q}.dead")
     send(c.create_sender(q), "bad", durable=True, id="id-1")
     receiver = c.create_receiver(q, credit=1)
     receiver.receive(DEADLINE)
@@ -154,7 +155,7 @@ def test_rejected_goes_to_the_dead_letter_address_at_once(c: BlockingConnection,
 
 
 def test_after_the_last_attempt_to_the_dead_letter_address(c: BlockingConnection, m: Management, q: str) -> None:
-    m("addAddressSettings", q, '{"DLA": "%s.made", "maxDeliveryAttempts": 3}' % q)
+    m.settings(q, DLA=f"{q}.made", maxDeliveryAttempts=3)
     send(c.create_sender(q), "bad", durable=True)
     receiver = c.create_receiver(q, credit=1)
     for attempt in range(3):
@@ -166,7 +167,7 @@ def test_after_the_last_attempt_to_the_dead_letter_address(c: BlockingConnection
 
 
 def test_redelivery_waits(c: BlockingConnection, m: Management, q: str) -> None:
-    m("addAddressSettings", q, '{"redeliveryDelay": 300}')
+    m.settings(q, redeliveryDelay=300)
     send(c.create_sender(q), "a")
     receiver = c.create_receiver(q, credit=1)
     receiver.receive(DEADLINE)
@@ -179,7 +180,7 @@ def test_redelivery_waits(c: BlockingConnection, m: Management, q: str) -> None:
 
 def test_expired_goes_to_the_expiry_address(c: BlockingConnection, m: Management, q: str) -> None:
     m.queue(f"{q}.late")
-    m("addAddressSettings", q, '{"expiryAddress": "%s.late"}' % q)
+    m.settings(q, expiryAddress=f"{q}.late")
     sender = c.create_sender(q)
     send(sender, "old", ttl=0.05, durable=True)
     send(sender, "kept", ttl=600)
@@ -194,7 +195,7 @@ def test_expired_goes_to_the_expiry_address(c: BlockingConnection, m: Management
 
 
 def test_limits_of_expiry_hold_for_what_says_nothing_or_too_much(c: BlockingConnection, m: Management, q: str) -> None:
-    m("addAddressSettings", q, '{"maxExpiryDelay": 100000, "minExpiryDelay": 50000}')
+    m.settings(q, maxExpiryDelay=100_000, minExpiryDelay=50_000)
     sender = c.create_sender(q)
     for ttl in (0, 1, 60, 1000):
         sender.send(Message(body=ttl, ttl=ttl))
@@ -283,9 +284,7 @@ def test_destroying_a_queue_tells_its_consumers(c: BlockingConnection, broker: B
     with broker.manage() as m:
         m.queue("gone")
         receiver = c.create_receiver("gone")
-        with pytest.raises(
-            Exception, match="AMQ229025: Cannot delete queue gone on binding gone - it has consumers = 1"
-        ):
+        with pytest.raises(Exception, match=r"AMQ229025: .* queue gone .* it has consumers = 1"):
             m("destroyQueue", "gone")
         m("destroyQueue", "gone", True)
         with pytest.raises(LinkDetached) as caught:
@@ -359,7 +358,7 @@ def test_duplicates_are_recognised(c: BlockingConnection, m: Management, q: str)
     sender.send(Message(body="y", id="same"))
     sender.send(Message(body="y", id="same"))
     assert m.count(q) == 4, "message-ids count only where that is switched on"
-    m("addAddressSettings", q, '{"duplicateDetectionByMessageId": true}')
+    m.settings(q, duplicateDetectionByMessageId=True)
     for durable in (True, False):
         for _ in range(2):
             sender.send(Message(body="z", id=f"id-{durable}", durable=durable))
