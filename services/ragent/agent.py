@@ -20,6 +20,8 @@ from services.ragent.table import PRESENT
 REPORTER = "ragent"
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
+SHOWN = 1.0
+"""Seconds for which an address of which something was lost is reported as not ready, at least."""
 _LOG = log.get()
 
 
@@ -64,6 +66,8 @@ class Agent:
         self.connected = False
         self._states: dict[str, _State] = {}
         self._same: dict[_State, _State] = {}
+        self._restored: dict[str, float] = {}
+        """Addresses of which something was lost, and until when that is shown."""
         self.not_ready = 0
 
     # feeds
@@ -135,21 +139,44 @@ class Agent:
         elif len(self.routers) >= MAX_ROUTERS:
             connection.close("amqp:resource-limit-exceeded", f"at most {MAX_ROUTERS} routers")
             return
-        router = Router(connection, self.desired, self.evaluate)
+        router = Router(connection, self.desired, self.evaluate, self._healing)
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
         process.spawn(self._manage(router), f"router {name}")
 
     async def _manage(self, router: Router) -> None:
+        work = asyncio.ensure_future(router.run())
+        gone = asyncio.ensure_future(router.wait_closed())
         try:
-            await router.run()
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
         finally:
+            work.cancel()
+            gone.cancel()
             if self.routers.get(router.id) is router:
                 del self.routers[router.id]
             router.close("amqp:connection:forced", "management of this router has ended")
             self.evaluate(self.desired.addresses)
 
     # readiness
+
+    def _healing(self, names: Iterable[str]) -> None:
+        """Something of these was found missing or altered. That is put right at once, but people shall see it."""
+        loop = asyncio.get_running_loop()
+        names = list(names)
+        until = loop.time() + SHOWN
+        for name in names:
+            self._restored[name] = until
+        self.evaluate(names)
+        loop.call_later(SHOWN, self._healed, names)
+
+    def _healed(self, names: list[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        done = [name for name in names if self._restored.get(name, now) <= now]
+        for name in done:
+            self._restored.pop(name, None)
+        self.evaluate(done)
 
     def evaluate(self, names: Iterable[str]) -> None:
         """Says anew how these addresses are, and reports those whose state is news."""
@@ -197,7 +224,9 @@ class Agent:
             if problem:
                 return False, False, f"router {router.id}: {problem}", components, None
             consumers += router.consumers.get(name, 0)
-        return True, False, "", components, consumers if not active else None
+        if name in self._restored:
+            return False, False, "what was missing on a router has been made again", components, None
+        return True, False, "", components, consumers if kind != "topic" else None
 
     def _problem(self, router: Router, name: str, work: entities.Carried, active: set[str]) -> str:
         """What keeps the address from working on one router, as last read; empty where nothing does."""

@@ -15,6 +15,7 @@ from services.ragent.table import CREATED, DIFFERENT, Key, Operation, Scan, Tabl
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 
+REQUEST_TIMEOUT = 10.0
 SLICE = 500
 """Addresses whose operations are under way together."""
 READ_BY_NAME = 64
@@ -33,9 +34,19 @@ _EMPTY: Names = set()
 
 
 class Router:
-    """The agent's conversation with one router. `changed(addresses)` is called when their state here is news."""
+    """The agent's conversation with one router.
 
-    def __init__(self, connection: Connection, desired: Desired, changed: Callable[[Iterable[str]], None]) -> None:
+    `changed(addresses)` is called when their state here is news, `healing(addresses)` when something of them that was
+    there is not any more.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        desired: Desired,
+        changed: Callable[[Iterable[str]], None],
+        healing: Callable[[Iterable[str]], None],
+    ) -> None:
         self.id = connection.remote_container
         self.table = Table()
         self.configured = False
@@ -48,11 +59,13 @@ class Router:
         self._connection = connection
         self._desired = desired
         self._changed = changed
+        self._healing = healing
         self._log = log.get(router=self.id)
         self._loop = connection.loop
         self._node: Dispatch
         self._wake = asyncio.Event()
         self._news: set[str] = set()
+        self._lost: set[str] = set()
         self._full = True
         self._dirty: dict[str, Names] = {}
         self._unwanted: list[Key] = []
@@ -97,12 +110,16 @@ class Router:
         """Ends the conversation."""
         self._connection.close(condition, description)
 
+    async def wait_closed(self) -> None:
+        """Waits until the connection is gone."""
+        await self._connection.wait_closed()
+
     async def run(self) -> None:
         """Works until the connection is lost."""
         delay = RETRY_FIRST
         while not self._connection.is_gone:
             try:
-                self._node = Dispatch(self._connection)
+                self._node = Dispatch(self._connection, timeout=REQUEST_TIMEOUT)
                 await self._node.opened()
                 while True:
                     await self._step()
@@ -162,6 +179,9 @@ class Router:
         self._wake.clear()
 
     def _tell(self) -> None:
+        if self._lost:
+            lost, self._lost = self._lost, set()
+            self._healing(lost)
         if self._news:
             news, self._news = self._news, set()
             self._changed(news)
@@ -217,6 +237,8 @@ class Router:
             self.serving = False
         else:
             self._dirty.setdefault(owner.subject, _EMPTY)
+            if self.serving:
+                self._lost.add(owner.subject)
 
     def _note(self, type_: str, name: str) -> None:
         """The status of an entity is news."""
@@ -421,7 +443,7 @@ class Router:
                 self._retry_delay = RETRY_FIRST
 
     async def _consumers_page(self) -> tuple[int, bool]:
-        """How many receivers anycast and multicast addresses have on this router."""
+        """How many receivers addresses have on this router (a topic's are the broker's to count)."""
         properties = {
             "operation": "QUERY",
             "entityType": ROUTER_ADDRESS,
@@ -433,7 +455,11 @@ class Router:
         at, count_at = names.index("key"), names.index("subscriberCount")
         for row in rows:
             key, count = row[at], row[count_at]
-            if isinstance(key, str) and key.startswith("M0") and isinstance(count, int) and count:
+            if not isinstance(key, str) or not isinstance(count, int) or not count:
+                continue
+            # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
+            kind = self._desired.kind(key[2:])
+            if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
                 self._consumers[key[2:]] = count
         if len(rows) == SWEEP_PAGE:
             self._consumers_offset += SWEEP_PAGE

@@ -295,7 +295,7 @@ class Core:
             not problem,
             problem or note,
             sum(held.messages for _, held in holdings) if holdings else None,
-            sum(held.consumers for _, held in holdings) if holdings else None,
+            _consumers(holdings),
         )
 
     def _forget_home(self, name: str) -> None:
@@ -314,7 +314,7 @@ class Core:
             False,
             f"was removed; {_left(messages)}" if ours else "",
             messages if ours else None,
-            sum(held.consumers for _, held in ours) if ours else None,
+            _consumers(ours),
         )
 
     def _retyped(self, name: str, want: Address, others: list[tuple[Broker, Held]]) -> Decision:
@@ -330,7 +330,7 @@ class Core:
             False,
             f"becomes a {want.type} when it holds nothing as a {kind} any more; {_left(messages)}",
             messages,
-            sum(held.consumers for _, held in others),
+            _consumers(others),
         )
 
     def _home(self, name: str, want: Address, holdings: list[tuple[Broker, Held]]) -> tuple[str | None, str]:
@@ -419,6 +419,15 @@ class Core:
 
     def lies(self, broker: Broker, name: str) -> Held | None:
         return broker.view.held.get(name) if broker.view is not None else None
+
+
+def _consumers(holdings: list[tuple[Broker, Held]]) -> int | None:
+    """Consumers of a topic. Those of a queue are behind routers, which count them: here there is a router's link."""
+    return (
+        sum(held.consumers for _, held in holdings if held.kind == "topic")
+        if any(held.kind == "topic" for _, held in holdings)
+        else None
+    )
 
 
 def _left(messages: int) -> str:

@@ -96,9 +96,9 @@ class FakeRouter:
 
     def _answer(self, properties: dict[str, Any], body: Any) -> tuple[int, str, Any]:
         operation = properties["operation"]
-        type_ = properties.get("entityType") or properties.get("type")
+        type_: str = properties.get("entityType") or properties["type"]
         name = properties.get("name", "")
-        self.requests.append((operation, str(type_).rpartition(".")[2], name))
+        self.requests.append((operation, type_.rpartition(".")[2], name))
         table = self.tables[type_]
         if operation == "QUERY":
             columns = body["attributeNames"]
@@ -147,6 +147,8 @@ class FakeConfigserv:
         self.readiness: dict[str, dict[str, Any]] = {}
         self.placements: Any = None
         self.fulls = 0
+        self.history: list[tuple[str, str, bool]] = []
+        """Every report of an address that came in: reporter, address, ready."""
         self.refuse_placements = False
         self.placements_reported = 0
         self._subscribers: dict[str, list[Sender]] = {}
@@ -198,11 +200,16 @@ class FakeConfigserv:
             target = str(link.remote_target)
             link.window = 10
             link.on_message = lambda delivery: self._report(target, link.name, delivery)
-            link.on_closed = lambda error: self.readiness.pop(link.name, None) and None
+            link.on_closed = lambda error: self._forget(link.name)
             link.grant(10)
+
+    def _forget(self, reporter: str) -> None:
+        self.readiness.pop(reporter, None)
 
     def _report(self, target: str, reporter: str, delivery: Delivery) -> None:
         body = json.loads(delivery.message.body)
+        if target == "readiness":
+            self.history += [(reporter, name, report["ready"]) for name, report in body["addresses"].items()]
         if target == "placements":
             if self.refuse_placements:
                 delivery.reject("amqp:not-allowed", "there is a brokers.json")

@@ -1,0 +1,95 @@
+"""An agent in this process, a configuration service and routers that can be made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from services.ragent.agent import ClientListener, Settings, serve
+from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
+
+Scenario = Callable[["World"], Coroutine[Any, Any, None]]
+
+
+class World:
+    """Everything around one agent."""
+
+    def __init__(self) -> None:
+        self.configserv = FakeConfigserv()
+        self.router = FakeRouter()
+        self.port = 0
+        self._stop = asyncio.Event()
+        self._agent: asyncio.Task[None] | None = None
+
+    async def start_agent(self, configserv: int | None = None) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", self.port))
+            self.port = free.getsockname()[1]
+        if configserv is not None:
+            self._configserv_port = configserv
+        config = Settings(
+            name="ragent",
+            health="127.0.0.1:0",
+            listen=f"127.0.0.1:{self.port}",
+            configserv=f"127.0.0.1:{self._configserv_port}",
+            listeners=(ClientListener("amqp", "127.0.0.1", 5672),),
+        )
+        self._stop = asyncio.Event()
+        self._agent = asyncio.create_task(serve(config, self._stop))
+
+    async def stop_agent(self) -> None:
+        assert self._agent is not None
+        self._stop.set()
+        await self._agent
+
+    async def join(self, router: FakeRouter) -> None:
+        """The router dials until the agent listens."""
+
+        async def dial() -> None:
+            while True:
+                try:
+                    await router.dial(self.port)
+                except Exception:
+                    await asyncio.sleep(0.01)
+                else:
+                    return
+
+        await asyncio.wait_for(dial(), 10)
+
+    async def ready(self, *names: str) -> None:
+        await until(lambda: self.configserv.ready("ragent") >= set(names))
+
+    async def says(self, name: str, text: str) -> None:
+        await until(lambda: text in self.configserv.message("ragent", name))
+
+
+@asynccontextmanager
+async def _world() -> AsyncIterator[World]:
+    world = World()
+    await world.start_agent(await world.configserv.start())
+    try:
+        await world.join(world.router)
+        yield world
+    finally:
+        await world.stop_agent()
+        await world.configserv.stop()
+
+
+@pytest.fixture
+def play() -> Callable[[Scenario], None]:
+    """Runs a scenario in a world."""
+
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            async with _world() as world:
+                work: Awaitable[None] = scenario(world)
+                await work
+
+        asyncio.run(main())
+
+    return run

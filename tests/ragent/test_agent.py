@@ -1,0 +1,318 @@
+"""The agent against routers and a configuration service that fail in every way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from enmasse.control import ConnectionLost
+from services.ragent import router as router_module
+from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
+from tests.ragent.conftest import Scenario, World
+from tests.ragent.doubles import FakeRouter, until
+
+Play = Callable[[Scenario], None]
+ALL = {
+    "any": {"type": "anycast"},
+    "multi": {"type": "multicast"},
+    "q": {"type": "queue", "flavor": "f"},
+    "t": {"type": "topic", "flavor": "f"},
+}
+PLACED: dict[str, Any] = {
+    "q": [{"broker": "b-0", "state": "active"}],
+    "t": [{"broker": "b-1", "state": "active", "type": "topic"}],
+}
+
+
+async def begin(world: World) -> None:
+    world.configserv.place(PLACED)
+    world.configserv.addresses(ALL)
+    await world.ready(*ALL)
+    await until(lambda: world.router.names(LISTENER))
+
+
+def names(*short: str) -> set[str]:
+    return {f"ragent-{name}" for name in short}
+
+
+def test_configures_every_type_and_lets_clients_in_last(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        router = world.router
+        assert router.names(ADDRESS) == names("address/any", "address/multi", "address/q")
+        assert router.names(AUTO_LINK) == names("in/b-0/q", "out/b-0/q")
+        assert router.names(LINK_ROUTE) == names("route-in/b-1/t", "route-out/b-1/t")
+        assert router.names(CONNECTOR) == names("broker/b-0", "broker/b-1")
+        creates = [request for request in router.requests if request[0] == "CREATE"]
+        assert creates[-1][1] == "listener"
+        after = router.requests[: router.requests.index(creates[-1])]
+        assert after[-1][0] in ("QUERY", "READ"), "what was made is read back before clients are let in"
+        assert world.configserv.readiness["ragent"]["q"]["components"] == ["router-0"]
+
+    play(scenario)
+
+
+def test_without_router_or_placement_nothing_is_ready(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.place({})
+        world.configserv.addresses(ALL)
+        await world.ready("any", "multi")
+        await world.says("q", "no broker carries it yet")
+        assert world.router.names(LINK_ROUTE) == set()
+        world.router.kill()
+        await world.says("any", "no router is connected")
+        assert world.configserv.ready("ragent") == set()
+
+    play(scenario)
+
+
+def test_a_router_that_restarts_is_configured_again_with_its_listeners_last(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        again = world.router.restarted()
+        await until(lambda: not world.configserv.ready("ragent"))
+        await world.join(again)
+        await world.ready(*ALL)
+        await until(lambda: again.names(LISTENER))
+        assert again.made() == world.router.made()
+        assert [r for r in again.requests if r[0] == "CREATE"][-1][1] == "listener"
+
+    play(scenario)
+
+
+def test_ready_means_on_every_router(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        second = FakeRouter("router-1")
+        second.refuse["ragent-address/any"] = "no room"
+        await world.join(second)
+        await world.says("any", "router router-1")
+        await world.says("any", "no room")
+        assert world.configserv.readiness["ragent"]["any"]["failed"] is True
+        await world.ready("q", "t", "multi")
+        second.refuse.clear()
+        await world.ready(*ALL)
+        assert world.configserv.readiness["ragent"]["any"]["components"] == ["router-0", "router-1"]
+        second.kill()
+        await until(lambda: world.configserv.readiness["ragent"]["any"]["components"] == ["router-0"])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "address"),
+    [
+        (AUTO_LINK, "ragent-in/b-0/q", "q"),
+        (ADDRESS, "ragent-address/any", "any"),
+        (LINK_ROUTE, "ragent-route-out/b-1/t", "t"),
+    ],
+)
+def test_what_is_deleted_by_hand_is_seen_and_healed(play: Play, type_: str, name: str, address: str) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        world.configserv.history.clear()
+        del world.router.tables[type_][name]
+        await until(lambda: name in world.router.tables[type_])
+        await until(lambda: [h[2] for h in world.configserv.history if h[1] == address] == [False, True])
+        assert {h[1] for h in world.configserv.history} == {address}
+
+    play(scenario)
+
+
+def test_listeners_and_connectors_deleted_by_hand_come_back(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        world.router.tables[LISTENER].clear()
+        del world.router.tables[CONNECTOR]["ragent-broker/b-0"]
+        await until(lambda: world.router.names(LISTENER) and len(world.router.names(CONNECTOR)) == 2)
+        await world.ready(*ALL)
+
+    play(scenario)
+
+
+def test_what_was_altered_by_hand_is_made_anew(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        world.router.tamper(ADDRESS, "ragent-address/any", distribution="closest")
+        await until(lambda: world.router.tables[ADDRESS]["ragent-address/any"]["distribution"] == "balanced")
+        await world.ready(*ALL)
+
+    play(scenario)
+
+
+def test_touches_only_what_bears_its_name_and_deletes_only_on_a_complete_view(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        router = world.router
+        router.tamper(ADDRESS, "override.temp", pattern="x", distribution="balanced", waypoint=False)
+        router.tamper(LINK_ROUTE, "mine", prefix="y", direction="in", connection="z")
+        router.tamper(AUTO_LINK, "ragent-in/b-9/old", address="old", direction="in", connection="ragent-broker/b-9")
+        world.configserv.addresses(ALL)
+        await world.ready("any", "multi")
+        assert "ragent-in/b-9/old" in router.names(AUTO_LINK), "placements were not delivered yet"
+        world.configserv.place(PLACED)
+        await world.ready(*ALL)
+        await until(lambda: "ragent-in/b-9/old" not in router.names(AUTO_LINK))
+        assert "override.temp" in router.names(ADDRESS)
+        assert "mine" in router.names(LINK_ROUTE)
+        assert {r[2] for r in router.requests if r[0] == "DELETE"} == {"ragent-in/b-9/old"}
+
+    play(scenario)
+
+
+def test_an_agent_that_restarts_changes_nothing_that_is_right(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        await world.stop_agent()
+        world.router.requests.clear()
+        await world.start_agent()
+        await world.join(world.router)
+        await world.ready(*ALL)
+        await until(lambda: ("QUERY", "address", "") in world.router.requests)
+        assert world.router.changes() == []
+
+    play(scenario)
+
+
+def test_configserv_away_and_back(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        await world.configserv.stop()
+        made = world.router.made()
+        world.configserv.feeds.pop("placements")
+        del ALL_BUT_ANY["any"]
+        world.configserv.addresses(ALL_BUT_ANY)
+        await world.configserv.start()
+        await world.ready("q", "t", "multi")
+        await until(lambda: world.router.made() == made - 1)
+        assert world.router.names(AUTO_LINK) == names("in/b-0/q", "out/b-0/q"), "the last placements still hold"
+
+    ALL_BUT_ANY = dict(ALL)
+    play(scenario)
+
+
+def test_a_lost_reply_leads_to_reading_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 0.2)
+
+    async def scenario(world: World) -> None:
+        await begin(world)
+        world.router.requests.clear()
+        world.router.drop_replies = 3
+        world.configserv.addresses({**ALL, "new": {"type": "anycast"}})
+        await world.ready(*ALL, "new")
+        assert world.router.drop_replies == 0
+        assert [r for r in world.router.requests if r[0] == "CREATE"].count(
+            ("CREATE", "address", "ragent-address/new")
+        ) == 1
+
+    play(scenario)
+
+
+def test_a_dead_broker_keeps_its_addresses_not_ready_and_clients_not_out(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "SERVE_ANYWAY", 0.2)
+
+    async def scenario(world: World) -> None:
+        world.router.brokers_down.add("b-0")
+        world.configserv.place(PLACED)
+        world.configserv.addresses(ALL)
+        await world.ready("t", "any", "multi")
+        await world.says("q", "is inactive: refused")
+        await until(lambda: world.router.names(LISTENER))
+        world.router.brokers_down.clear()
+        await world.ready(*ALL)
+        world.router.brokers_down.add("b-1")
+        await world.says("t", "is inactive")
+
+    play(scenario)
+
+
+def test_removed_and_retyped_addresses_stay_for_their_consumers_while_they_drain(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        router = world.router
+        draining = {"broker": "b-0", "state": "draining", "type": "queue"}
+        rest = {name: entry for name, entry in ALL.items() if name != "q"}
+        world.configserv.place({**PLACED, "q": [draining]})
+        world.configserv.addresses(rest)
+        await until(lambda: router.names(AUTO_LINK) == names("in/b-0/q"))
+        assert "ragent-address/q" in router.names(ADDRESS)
+        await until(lambda: "q" not in world.configserv.readiness["ragent"])
+        world.configserv.addresses({**rest, "q": {"type": "topic", "flavor": "f"}})
+        await world.says("q", "still holds messages as a queue")
+        assert router.names(AUTO_LINK) == names("in/b-0/q")
+        world.configserv.place({"t": PLACED["t"]})
+        await until(lambda: not router.names(AUTO_LINK) and "ragent-address/q" not in router.names(ADDRESS))
+        world.configserv.place({"t": PLACED["t"], "q": [{"broker": "b-0", "state": "active", "type": "topic"}]})
+        await world.ready(*ALL)
+        assert names("route-in/b-0/q", "route-out/b-0/q") < router.names(LINK_ROUTE)
+
+    play(scenario)
+
+
+def test_a_broker_that_moves_gets_a_new_connector(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        where = {"b-0": {"host": "127.0.0.1", "port": 99}, "b-1": {"host": "127.0.0.1", "port": 5}}
+        world.router.requests.clear()
+        world.configserv.place(PLACED, where)
+        await until(lambda: world.router.tables[CONNECTOR].get("ragent-broker/b-0", {}).get("port") == "99")
+        await world.ready(*ALL)
+        assert world.router.changes() == [
+            ("DELETE", "connector", "ragent-broker/b-0"),
+            ("CREATE", "connector", "ragent-broker/b-0"),
+        ]
+
+    play(scenario)
+
+
+def test_one_changed_address_costs_work_for_one_address(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        many = {f"a{i}": {"type": "anycast"} for i in range(2000)}
+        world.configserv.place({})
+        world.configserv.addresses(many)
+        await world.ready(*many)
+        await until(lambda: world.router.names(LISTENER))
+        world.router.requests.clear()
+        world.configserv.history.clear()
+        world.configserv.addresses({**many, "a7": {"type": "multicast"}})
+        await until(lambda: ("ragent", "a7", True) in world.configserv.history)
+        assert world.router.changes() == [
+            ("DELETE", "address", "ragent-address/a7"),
+            ("CREATE", "address", "ragent-address/a7"),
+        ]
+        assert {h[1] for h in world.configserv.history} == {"a7"}
+
+    play(scenario)
+
+
+def test_only_routers_are_managed(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        stranger = FakeRouter("router-0", product="something else")
+        try:
+            await world.join(stranger)
+            assert stranger.connection is not None
+            await asyncio.wait_for(stranger.connection.wait_closed(), 5)
+        except ConnectionLost:
+            pass
+        assert stranger.requests == []
+        await begin(world)
+
+    play(scenario)
+
+
+def test_consumers_are_counted_where_they_are(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        from tests.ragent.doubles import ROUTER_ADDRESS
+
+        for key, count in (("M0any", 2), ("M0q", 1), ("M1q", 3), ("M0t", 9), ("Ltemp.x", 1)):
+            world.router.tables[ROUTER_ADDRESS][key] = {"name": key, "key": key, "subscriberCount": count}
+        said = world.configserv.readiness["ragent"]
+        await until(lambda: (said["any"]["consumers"], said["q"]["consumers"]) == (2, 3))
+        assert (said["multi"]["consumers"], said["t"]["consumers"]) == (0, None)
+
+    play(scenario)
