@@ -1,8 +1,8 @@
 """Selectors: the SQL-92 subset of JMS 2.0 §3.8.1, compiled to a closure.
 
-Three values: True, False and None (unknown). A missing property is None; arithmetic on it, comparison with it and LIKE or
-IN of something that is no string are unknown; unlike types compare as False, with `<>` too (§3.8.1.2). Beyond JMS, as
-Artemis and others take them: `%`, hexadecimal and octal numbers, names with dots, names in double quotes, and after
+Three values: True, False and None (unknown). A missing property is None; arithmetic on it, comparison with it and LIKE
+or IN of something that is no string are unknown; unlike types compare as False, with `<>` too (§3.8.1.2). Beyond JMS,
+as Artemis and others take them: `%`, hexadecimal and octal numbers, names with dots, names in double quotes, and after
 the prefix `hyphenated_props:` names with hyphens.
 """
 
@@ -19,7 +19,7 @@ Lookup = Callable[[str], object]
 """identifier -> value (str, bool, int, float) or None where the message has none (also for values of other types)"""
 
 MAX_LENGTH = 16_384  # characters
-MAX_NESTING = 100  # parentheses, NOT and signs within each other
+MAX_NESTING = 40  # parentheses, NOT and signs within each other
 
 _Value = Callable[[Lookup], object]
 _ANY, _BOOL, _NUMBER, _STRING = "value", "condition", "number", "string"
@@ -65,7 +65,7 @@ def compile_selector(text: str) -> Selector:
 # -- words ------------------------------------------------------------------------------------------------------
 _KEYWORDS = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
 _NAME = r"[^\W\d$][\w$.]*|[$][\w$.]*"
-_TOKEN = r"""
+_WORD = r"""
     (?P<space>\s+|--[^\n]*|/\*(?s:.*?)\*/)
   | (?P<float>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?|\d+(?:[eE][+-]?\d+[dDfF]?|[dDfF]))
   | (?P<int>0[xX][0-9a-fA-F]+[lL]?|\d+[lL]?)
@@ -74,8 +74,8 @@ _TOKEN = r"""
   | (?P<name>NAME)
   | (?P<op><>|<=|>=|[=<>+\-*/%(),])
 """
-_PLAIN = re.compile(_TOKEN.replace("NAME", _NAME), re.VERBOSE)
-_HYPHENATED = re.compile(_TOKEN.replace("NAME", _NAME.replace("[\\w$.]*", "[\\w$.-]*")), re.VERBOSE)
+_PLAIN = re.compile(_WORD.replace("NAME", _NAME), re.VERBOSE)
+_HYPHENATED = re.compile(_WORD.replace("NAME", _NAME.replace("[\\w$.]*", "[\\w$.-]*")), re.VERBOSE)
 _HYPHENATED_PREFIX = "hyphenated_props:"
 
 
@@ -325,7 +325,7 @@ class _Parser:
                 node = self.disjunction()
                 self.need(")")
                 self.depth -= 1
-                return node._replace(name=None)
+                return node._replace(name=None, position=token.position)
             case "keyword", "TRUE" | "FALSE":
                 return _Node(_constant(token.text == "TRUE"), _BOOL, token.position)
             case "string", _:

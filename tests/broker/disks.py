@@ -82,6 +82,7 @@ class LossyFiles(RealFiles):
         self.fuse: int | None = None
         self.fds: set[int] = set()
         self._views: dict[Path, dict[str, _Inode | str]] = {}  # a string: not opened yet, its name on the platter
+        self._gone: dict[Path, set[str]] = {}  # names on the platter that are to go with the next sync of the folder
         self._count = 0
 
     def spend(self) -> None:
@@ -141,12 +142,13 @@ class LossyFiles(RealFiles):
     def rename(self, old: Path, new: Path) -> None:
         self.spend()
         view = self._view(old.parent)
+        self._forget(old.parent, view.get(new.name))
         view[new.name] = view.pop(old.name)
         self._changed(old.parent)
 
     def unlink(self, path: Path) -> None:
         self.spend()
-        del self._view(path.parent)[path.name]
+        self._forget(path.parent, self._view(path.parent).pop(path.name))
         self._changed(path.parent)
 
     def sync_dir(self, path: Path) -> None:
@@ -169,9 +171,13 @@ class LossyFiles(RealFiles):
                 view[name] = name
             else:
                 entry.real = folder / name
-        for e in os.scandir(folder):
-            if e.is_file() and e.name not in view and e.name != "LOCK":
-                os.unlink(e.path)
+        kept = {entry if isinstance(entry, str) else entry.real.name for entry in view.values()}
+        for name in self._gone.pop(folder, set()) - kept:
+            os.unlink(folder / name)
+
+    def _forget(self, folder: Path, entry: _Inode | str | None) -> None:
+        if entry is not None:
+            self._gone.setdefault(folder, set()).add(entry if isinstance(entry, str) else entry.real.name)
 
     def lock(self, path: Path) -> int | None:
         fd = super().lock(path)
