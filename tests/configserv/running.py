@@ -1,0 +1,175 @@
+"""A real configserv process, and Proton's blocking client to talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import proton
+from proton.utils import BlockingConnection
+
+from tests.control.aio import wait_until
+
+FLAVORS = {
+    "q": {"type": "queue", "templateName": "queue-persisted"},
+    "t": {"type": "topic", "templateName": "topic-inmemory"},
+}
+
+
+def free_port() -> int:
+    """A port below the ephemeral ones that nobody has."""
+    while True:
+        port = random.randint(20000, 32767)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class Configserv:
+    """The process and its directories; `start` and `kill` as often as a test likes."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.config = folder / "config"
+        self.data = folder / "data"
+        self.config.mkdir()
+        self.settings = {
+            "name": "configserv",
+            "health": f"127.0.0.1:{free_port()}",
+            "listen": f"127.0.0.1:{free_port()}",
+            "config_dir": str(self.config),
+            "data_dir": str(self.data),
+            **settings,
+        }
+        self.file = folder / "configserv.json"
+        self.file.write_text(json.dumps(self.settings))
+        self.log = folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Configserv:
+        self.run()
+        wait_until(self.health, "configserv answers")
+        return self
+
+    def run(self) -> subprocess.Popen[bytes]:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "services.configserv", "--config", str(self.file)],
+                stderr=log,
+                env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
+            )
+        return self.process
+
+    def health(self) -> dict[str, Any] | None:
+        """The body of /healthz with the HTTP status under `status`; None while nobody answers or listens."""
+        body = self.get("/healthz")
+        if body is None:
+            return None
+        found: dict[str, Any] = json.loads(body[1])
+        return {**found, "status": body[0]} if found["endpoints"] else None
+
+    def get(self, path: str) -> tuple[int, str] | None:
+        try:
+            with urllib.request.urlopen(f"http://{self.settings['health']}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return None
+
+    def subscribers(self, feed: str) -> int:
+        body = self.get("/metrics")
+        assert body is not None
+        (line,) = [x for x in body[1].splitlines() if x.startswith(f'enmasse_configuration_subscribers{{feed="{feed}"')]
+        return int(float(line.split()[-1]))
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        if self.process is None or self.process.poll() is not None:
+            return 0
+        self.process.terminate()
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def write(self, file: str, content: Any) -> None:
+        """Writes a configuration file by atomic rename."""
+        new = self.config / f".{file}.new"
+        new.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+        new.rename(self.config / file)
+
+
+class Client:
+    """Proton's blocking client; one receiver per feed that is asked for."""
+
+    def __init__(self, service: Configserv) -> None:
+        self.connection = BlockingConnection(service.settings["listen"], timeout=20)
+        self._receivers: dict[str, Any] = {}
+        self._senders: dict[tuple[str, str], Any] = {}
+
+    def message(self, feed: str) -> Any:
+        """The next snapshot's message, accepted; credit is given for it only now."""
+        receiver = self._receivers.get(feed)
+        if receiver is None:
+            receiver = self._receivers[feed] = self.connection.create_receiver(feed, credit=0)
+        receiver.flow(1)
+        message = receiver.receive(timeout=20)
+        receiver.accept()
+        return message
+
+    def next(self, feed: str) -> dict[str, Any]:
+        """The next snapshot."""
+        found: dict[str, Any] = json.loads(self.message(feed).body)
+        return found
+
+    def find(self, feed: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """The first snapshot for which `condition` holds."""
+        deadline = time.monotonic() + 20
+        while True:
+            found = self.next(feed)
+            if condition(found):
+                return found
+            assert time.monotonic() < deadline, f"last: {found}"
+
+    def phases(self, **expected: str) -> dict[str, Any]:
+        """Waits for a status with exactly these phases."""
+        return self.find("status", lambda body: {a["name"]: a["phase"] for a in body["addresses"]} == expected)
+
+    def send(self, target: str, body: Any, *, subject: str | None = None, link: str = "me") -> None:
+        """Sends a report and waits until it is accepted; raises SendException when it is not."""
+        key = (target, link)
+        if key not in self._senders:
+            self._senders[key] = self.connection.create_sender(target, name=link)
+        message = body if isinstance(body, proton.Message) else proton.Message(body=json.dumps(body))
+        if subject is not None:
+            message.subject = subject
+        self._senders[key].send(message, timeout=20)
+
+    def ready(self, reporter: str, *names: str, subject: str = "full", **more: Any) -> None:
+        """Reports these addresses as ready."""
+        entry = {"ready": True, "failed": False, "message": "", "components": [reporter], "messages": None}
+        addresses = {name: {**entry, "consumers": None, **more} for name in names}
+        self.send("readiness", {"addresses": addresses, "removed": []}, subject=subject, link=reporter)
+
+    def close(self) -> None:
+        self.connection.timeout = 1  # the service may have been killed: then nobody answers
+        self.connection.close()

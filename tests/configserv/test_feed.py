@@ -1,0 +1,87 @@
+"""Feeds over real connections, where a test must see what is not sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from enmasse.control import Connection, Delivery, Link, Receiver, Sender, connect, listen
+from services.configserv.feeds import Feed
+from tests.control.aio import asyncio_test, until
+
+
+@asynccontextmanager
+async def subscribed(feed: Feed, **options: Any) -> AsyncIterator[tuple[Receiver, list[Delivery]]]:
+    def attach(link: Link) -> None:
+        assert isinstance(link, Sender)
+        link.accept()
+        feed.subscribe(link)
+
+    def accepted(connection: Connection) -> None:
+        connection.on_attach = attach
+
+    listener = await listen("127.0.0.1", 0, accepted, container="server")
+    connection = await connect("127.0.0.1", listener.port, container="client")
+    receiver = connection.receiver("feed", **options)
+    got: list[Delivery] = []
+    receiver.on_message = got.append
+    try:
+        yield receiver, got
+    finally:
+        connection.close()
+        await listener.close()
+        feed.close()
+
+
+@asyncio_test
+async def test_changes_within_the_interval_are_one_snapshot() -> None:
+    value = 0
+    feed = Feed("feed", "subject", lambda: b'"%d"' % value, interval=3600)
+    async with subscribed(feed, window=10) as (_, got):
+        await until(lambda: got)
+        got[0].accept()
+        for number in range(1, 10):
+            value = number
+            feed.changed()
+        await asyncio.sleep(0)
+        assert feed._timer is not None
+        feed._publish()  # the interval is over
+        await until(lambda: len(got) == 2)
+        assert [delivery.message.body for delivery in got] == ['"0"', '"9"']
+
+
+@asyncio_test
+async def test_a_released_snapshot_comes_again_and_a_rejected_one_with_the_next_change() -> None:
+    value = 0
+    feed = Feed("feed", None, lambda: b"%d" % value)
+    async with subscribed(feed, window=10) as (_, got):
+        await until(lambda: got)
+        got[0].release()
+        await until(lambda: len(got) == 2)
+        got[1].reject("amqp:not-implemented", "cannot read it")
+        value = 1
+        feed.changed()
+        await until(lambda: len(got) == 3)
+        assert [delivery.message.body for delivery in got] == ["0", "0", "1"]
+
+
+@asyncio_test
+async def test_nothing_is_built_for_nobody() -> None:
+    built = 0
+
+    def build() -> bytes:
+        nonlocal built
+        built += 1
+        return b"{}"
+
+    feed = Feed("feed", None, build)
+    for _ in range(3):
+        feed.changed()
+    await asyncio.sleep(0)
+    assert built == 0
+    async with subscribed(feed, window=1) as (_, got):
+        await until(lambda: got)
+        assert built == 1
+    await until(lambda: feed.subscribers == 0)
