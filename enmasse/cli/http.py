@@ -30,9 +30,9 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
         connection.close()
 
 
-def get_status(offset: int, timeout: float = 10.0) -> dict[str, Any]:
-    """The status JSON. Raises NotRunning."""
-    _, status = request(offset, "GET", "/api/status", timeout=timeout)
+def get_status(offset: int, timeout: float = 10.0, *, brief: bool = False) -> dict[str, Any]:
+    """The status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
+    _, status = request(offset, "GET", "/api/ready" if brief else "/api/status", timeout=timeout)
     if not isinstance(status, dict) or status.get("schema") != 1:
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
     return status

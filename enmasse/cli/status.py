@@ -46,28 +46,36 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]
     """(status or None, what is to be said on stderr)."""
     from enmasse.cli.http import NotRunning, get_status, suite_info
 
-    deadline = time.monotonic() + (wait or 0)
+    if wait is None:
+        try:
+            return get_status(offset), ""
+        except NotRunning as error:
+            return None, str(error)
+    deadline = time.monotonic() + wait
     hashes: dict[str, str] | None = None
-    status: dict[str, Any] | None = None
-    problem = ""
     while True:
         left = deadline - time.monotonic()
+        patience = max(1.0, left)
         try:
-            if wait is not None and hashes is None:
+            if hashes is None:
                 hashes = file_hashes(Path(suite_info(offset)["config_dir"]))
-            status = get_status(offset, timeout=10.0 if wait is None else max(1.0, left))
-            missing = missing_files(hashes or {}, status)
-            problem = f"not applied yet: {', '.join(missing)}" if missing else ""
-            if wait is None or (status["ready"] and not problem):
-                return status, problem
+            brief = get_status(offset, patience, brief=True)
+            if (brief["ready"] and not missing_files(hashes, brief)) or left <= 0:
+                status = get_status(offset, patience)  # of a moment later: it is judged, not the one before
+                problem = _missing(hashes, status)
+                if status["ready"] and not problem:
+                    return status, ""
+                if left <= 0:
+                    return status, "\n".join([f"not ready after {wait:g} s", *problem, *_reasons(status)])
         except NotRunning as error:
-            status, problem = None, str(error)
-        left = deadline - time.monotonic()
-        if left <= 0:
-            if wait and status is not None:
-                problem = "\n".join([f"not ready after {wait:g} s", *([problem] if problem else []), *_reasons(status)])
-            return status, problem
-        time.sleep(min(POLL_SECONDS, left))
+            if left <= 0:
+                return None, str(error)
+        time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _missing(hashes: dict[str, str], status: dict[str, Any]) -> list[str]:
+    missing = missing_files(hashes, status)
+    return [f"not applied yet: {', '.join(missing)}"] if missing else []
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
