@@ -12,7 +12,7 @@ import msgspec
 from enmasse import process, settings
 from enmasse.health import Health
 from services.broker.core.broker import Broker
-from services.broker.core.settings import SettingsError
+from services.broker.core.settings import check
 from services.broker.metrics import metrics
 from services.broker.server import Server, clock
 from services.broker.storage.paging import Pager
@@ -28,6 +28,9 @@ class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
     global_max_size: int = -1
     page_dir: str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(self.settings)
 
 
 async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
@@ -49,8 +52,6 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         )
     except (StoreError, OSError) as error:
         raise process.Fatal(f"broker {config.name}: {error}") from None
-    except SettingsError as error:
-        settings.end(f"field settings: {error}")
     server = Server(broker, loop)
     health.metrics = lambda: metrics(broker, server.clients)
     host, port = settings.host_port(config.listen)

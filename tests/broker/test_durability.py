@@ -1,0 +1,196 @@
+"""What was accepted is there after the broker was killed at the worst moment, and a restart brings everything back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from proton import Message, symbol
+
+from tests.broker.harness import BrokerProcess, Terminus, attach, bodies, flush, modify, take, until
+from tests.broker.load import Receiver, Sender
+
+
+def test_killed_under_load_nothing_accepted_is_lost(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    accepted: set[int] = set()
+    sent = 0
+    for round in range(3):
+        sender = Sender(broker.url, "q", size=200)
+        until(lambda sender=sender, least=300 + 400 * round: len(sender.accepted) > least, "accepted messages")
+        broker.kill()
+        assert sender.over.wait(20)
+        with_round = {number + round * 10_000_000 for number in sender.accepted}
+        accepted |= with_round
+        sent += sender.sent
+        broker.start()
+        with broker.manage() as m:
+            held = m.count("q")
+        assert len(accepted) <= held <= sent
+        receiver = Receiver(broker.url, "q")
+        until(lambda receiver=receiver, held=held: receiver.count >= held, "everything to be received")
+        receiver.stop()
+        assert set(sender.accepted) <= set(receiver.got)
+        assert set(receiver.got.values()) == {1}
+        accepted, sent = set(), 0
+        with broker.manage() as m:
+            until(lambda m=m: m.count("q") == 0, "the queue to be empty")
+    broker.stop()
+
+
+def test_killed_while_producing_and_consuming(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    sender = Sender(broker.url, "q", size=500)
+    first = Receiver(broker.url, "q")
+    until(lambda: first.count > 500, "messages to flow")
+    broker.kill()
+    assert sender.over.wait(20)
+    assert first.over.wait(20)
+    broker.start()
+    with broker.manage() as m:
+        held = m.count("q")
+    second = Receiver(broker.url, "q")
+    until(lambda: second.count >= held, "the rest")
+    second.stop()
+    assert sender.accepted <= set(first.got) | set(second.got)
+    broker.stop()
+
+
+def test_a_restart_brings_everything_back(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q", user="storage-controller", max_consumers=7)
+        m.queue("paused")
+        m("pause", resource="queue.paused")
+        m("createAddress", "t", "MULTICAST")
+        m("createAddress", "two", "ANYCAST,MULTICAST")
+        m.settings("q", DLA="dead", redeliveryDelay=0)
+        m.settings("#", maxDeliveryAttempts=5)
+        m.queue("gone")
+        m("destroyQueue", "gone", True, True)
+    due = int(time.time() * 1000) + 3_600_000
+    with broker.connect("client") as c:
+        attach(c, "t", 0, name="sub", options=Terminus("topic", durable=True)).detach()
+        sender = c.create_sender("q")
+        sender.send(Message(body="a", durable=True, priority=2, ttl=3600, properties={"_AMQ_DUPL_ID": "d"}))
+        sender.send(Message(body="b", durable=True, priority=8))
+        sender.send(Message(body="later", durable=True, annotations={symbol("x-opt-delivery-time"): due}))
+        sender.send(Message(body="volatile"))
+        c.create_sender("t", name="t").send(Message(body="news", durable=True))
+        receiver = attach(c, "q", 1)
+        assert take(receiver).body == "b"
+        modify(receiver, failed=True)
+        receiver.close()
+    broker.restart()
+    with broker.manage() as m:
+        rows = m.rows()
+        assert (rows["q"]["user"], rows["q"]["maxConsumers"]) == ("storage-controller", "7")
+        assert (rows["q"]["messageCount"], rows["q"]["scheduledCount"]) == ("3", "1")
+        assert rows["paused"]["paused"] == "true"
+        assert "gone" not in rows
+        addresses = m.rows("listAddresses")
+        assert set(addresses) >= {"q", "paused", "t", "two"}
+        assert addresses["two"]["routingTypes"] == '["ANYCAST", "MULTICAST"]'
+        settings = json.loads(m("getAddressSettingsAsJSON", "q"))
+        assert (settings["DLA"], settings["maxDeliveryAttempts"]) == ("dead", 5)
+    with broker.connect("client") as c:
+        c.create_sender("q").send(Message(body="again", durable=True, properties={"_AMQ_DUPL_ID": "d"}))
+        receiver = attach(c, "q", 5)
+        b, a = take(receiver), take(receiver)
+        assert (b.body, b.priority, b.delivery_count) == ("b", 8, 1)
+        assert (a.body, a.priority, a.delivery_count) == ("a", 2, 0)
+        assert 3500 < a.ttl < 3600
+        assert bodies(attach(c, "t", 1, name="sub", options=Terminus("topic", durable=True)), 1) == ["news"]
+    with broker.manage() as m:
+        assert m("removeMessages", None, resource="queue.q") == 3, "the duplicate was not taken"
+    broker.stop()
+
+
+def test_a_restart_in_the_middle_of_a_backlog_keeps_order(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    sender = Sender(broker.url, "q", limit=2000)
+    until(lambda: len(sender.accepted) == 2000, "everything to be accepted")
+    sender.stop()
+    for start in (0, 500, 1000, 1500):
+        with broker.connect() as c:
+            receiver = attach(c, "q", 500)
+            assert [body[0] for body in bodies(receiver, 500)] == list(range(start, start + 500))
+        broker.restart()
+    with broker.manage() as m:
+        assert m.count("q") == 0
+    broker.stop()
+
+
+def test_in_memory_everything_ends_with_the_process(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, data_dir=None).start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        c.create_sender("q").send(Message(body="x", durable=True))
+        assert m.count("q") == 1
+    broker.restart()
+    with broker.manage() as m:
+        assert m("getQueueNames") == [m.reply_to]
+    broker.stop()
+
+
+def test_one_data_directory_one_broker(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    config = json.loads((tmp_path / "broker.json").read_text())
+    second = tmp_path / "second.json"
+    second.write_text(json.dumps(config | {"listen": "127.0.0.1:0", "health": "127.0.0.1:0"}))
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.broker", "--config", str(second)], capture_output=True, text=True, timeout=30
+    )
+    assert ended.returncode == 1
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert str(tmp_path / "data") in ended.stderr
+    third = tmp_path / "third.json"
+    third.write_text(json.dumps(config | {"health": "127.0.0.1:0", "data_dir": None}))
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.broker", "--config", str(third)], capture_output=True, text=True, timeout=30
+    )
+    assert ended.returncode == 1
+    assert f"cannot listen on {broker.url}" in ended.stderr
+    broker.stop()
+
+
+@pytest.mark.parametrize("settings", [{"settings": {"colour": 1}}, {"global_max_size": "big"}, {"lisen": "x"}])
+def test_wrong_settings_are_named(tmp_path: Path, settings: dict[str, object]) -> None:
+    config = tmp_path / "broker.json"
+    base = {"name": "b0", "health": "127.0.0.1:0", "listen": "127.0.0.1:0", "data_dir": None}
+    config.write_text(json.dumps(base | settings))
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.broker", "--config", str(config)], capture_output=True, text=True, timeout=30
+    )
+    assert ended.returncode == 2
+    assert str(config) in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_acknowledgements_are_written_without_other_traffic(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        sender = c.create_sender("q")
+        for n in range(10):
+            sender.send(Message(body=n, durable=True))
+        receiver = attach(c, "q", 10)
+        assert bodies(receiver, 10) == list(range(10))
+        flush(receiver)
+    with broker.manage() as m:
+        m.queue("marker")  # its definition is committed after the acknowledgements
+    broker.kill()
+    broker.start()
+    with broker.manage() as m:
+        assert m.count("q") == 0
+    broker.stop()
