@@ -30,8 +30,8 @@ def follow(connection: Connection, feed: str, taken: Callable[[T], None], kind: 
 def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind: type[Any] = dict) -> Receiver:
     """Subscribes to a feed; `taken(body)` gets each snapshot, one at a time, the newest when more have gathered.
 
-    `kind` is the body's type: a JSON object as it is, or one of enmasse.model.feeds. A snapshot that cannot be read, or at which `taken`
-    raises ValueError, is rejected and changes nothing.
+    `kind` is the body's type: a JSON object as it is, or one of enmasse.model.feeds. A snapshot that cannot be read, or
+    at which `taken` raises ValueError, is rejected and changes nothing.
     """
     logger = log.get(feed=feed, peer=connection.peer)
 
