@@ -137,7 +137,9 @@ class Connection:
         # time
         self._heard = True
         self._last_heard = -1
+        self._said = True
         self._last_said = -1
+        self._last_tick = -1
         self._close_deadline = -1
         self._handshake_deadline = -1
         self._dispatch: dict[type, Callable[[int, Any, bytes, int], bool]] = {
@@ -220,7 +222,7 @@ class Connection:
             return b""
         data = b"".join(out) if len(out) > 1 else bytes(out[0])
         out.clear()
-        self._last_said = -1  # tick notes when
+        self._said = True
         if self.blocked and self.on_spill is None:
             self.set_blocked(False)
         return data
@@ -280,13 +282,16 @@ class Connection:
         if wanted and self.state == "open":
             if self._last_said < 0:
                 self._last_said = now_ms
-            due = self._last_said + max(1, int(wanted) // 2)
-            if now_ms >= due:
+            elif self._said:  # at some time after the last tick
+                self._last_said = self._last_tick
+            self._said = False
+            every = max(1, int(wanted) // 2)
+            if now_ms >= self._last_said + every:
+                self._last_said = now_ms
                 if not self.blocked:
                     self._put(_HEADER(8, 2, 0, 0))
-                due = now_ms + max(1, int(wanted) // 2)
-                self._last_said = now_ms
-            deadlines.append(due)
+            deadlines.append(self._last_said + every)
+        self._last_tick = now_ms
         return min(deadlines, default=None)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -403,7 +408,6 @@ class Connection:
         self.remote_open = remote
         self.remote_max_frame = min(int(remote.max_frame_size), self.remote_max_frame)
         self.remote_channel_max = int(remote.channel_max)
-        self._last_said = -1
         if self._open_sent:
             self.state = "open"
             self.handler.on_open(self)

@@ -1,0 +1,776 @@
+"""The engine back to back with itself: sessions, links, credit, settlement, pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Attach,
+    Close,
+    Detach,
+    Disposition,
+    Flow,
+    Modified,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
+from enmasse.amqp.session import ranges
+from tests.amqp.engine_kit import Pair, Recorder, frames
+
+
+def sent_by_server(pair: Pair, kind: type) -> list[Any]:
+    return [p for _, p, _ in frames(pair.to_client) if type(p) is kind]
+
+
+def sent_by_client(pair: Pair, kind: type) -> list[Any]:
+    return [p for _, p, _ in frames(pair.to_server) if type(p) is kind]
+
+
+# --- opening and closing ----------------------------------------------------------------------------------------------
+
+
+def test_open_carries_the_fields_and_the_server_may_change_its_own() -> None:
+    server = Recorder()
+
+    class Host(Recorder):
+        def on_open(self, c: Connection) -> None:
+            super().on_open(c)
+            c.open_fields.container_id = "for-" + str(c.remote_open and c.remote_open.hostname)
+
+    server = Host()
+    pair = Pair(server=server, client_fields={"hostname": "example", "properties": {"product": "test"}})
+    assert pair.c.remote_open is not None and pair.c.remote_open.container_id == "for-example"
+    assert pair.s.remote_open is not None and pair.s.remote_open.properties == {"product": "test"}
+
+
+def test_server_refuses_in_on_open() -> None:
+    class Refusing(Recorder):
+        def on_open(self, c: Connection) -> None:
+            c.close(AmqpError("amqp:not-found", "no such host"))
+
+    pair = Pair(server=Refusing(), opened=False)
+    pair.c.open()
+    pair.run()
+    assert pair.client.events == [("open",), ("close", "amqp:not-found")]
+    assert pair.c.finished and pair.s.finished
+
+
+def test_close_ends_everything_in_order() -> None:
+    pair = Pair()
+    sender = pair.sender()
+    sender.send(b"never decided", "token")
+    pair.server.outcome = None
+    pair.c.close(AmqpError("amqp:connection:forced", "enough"))
+    pair.run()
+    assert pair.server.names()[-3:] == ["detach", "end", "close"]
+    assert pair.server.events[-3] == ("detach", "s", "amqp:connection:forced", False)
+    assert pair.client.names()[-3:] == ["detach", "end", "close"]
+    assert pair.client.outcomes == [("token", None, True)]
+    assert pair.c.state == pair.s.state == "closed"
+
+
+def test_socket_lost() -> None:
+    pair = Pair()
+    sender = pair.sender()
+    sender.send(b"x", 7)
+    pair.c.transport_closed()
+    pair.s.transport_closed(AmqpError("amqp:connection:forced", "reset"))
+    assert pair.client.outcomes == [(7, None, True)]
+    assert pair.client.names()[-3:] == ["detach", "end", "close"]
+    assert pair.c.transport_error is not None and pair.s.transport_error is not None
+    assert pair.s.transport_error.description == "reset"
+    assert pair.server.events[-1] == ("close", "amqp:connection:forced")
+
+
+def test_sessions_begun_by_either_side() -> None:
+    pair = Pair()
+    first, second = pair.c.begin(), pair.s.begin()
+    pair.run()
+    assert pair.server.names().count("begin") == pair.client.names().count("begin") == 2
+    # a server may attach on what it began, on a connection that it was dialled on
+    pair.client.attach = lambda link: link.accept()
+    link = second.attach_sender("push", Source(address="a"), Target(address="b"))
+    pair.run()
+    link.send(b"pushed", 1)
+    pair.run()
+    assert pair.client.received == [b"pushed"]
+    assert pair.server.outcomes == [(1, ACCEPTED, True)]
+    first.end()
+    pair.run()
+    assert pair.client.events[-1] == ("end", None)
+    assert pair.server.events[-1] == ("end", None)
+    assert len(pair.c.sessions()) == len(pair.s.sessions()) == 1
+    assert pair.c.begin().channel == first.channel
+
+
+def test_channel_max_is_the_lower_of_both() -> None:
+    pair = Pair(server_fields={"channel_max": 1})
+    pair.c.begin()
+    pair.c.begin()
+    with pytest.raises(AmqpError, match="more than 2 sessions"):
+        pair.c.begin()
+    pair.run()
+    assert len(pair.s.sessions()) == 2
+
+
+def test_begin_wants_an_open_connection() -> None:
+    pair = Pair(opened=False)
+    with pytest.raises(AmqpError, match="open connection"):
+        pair.c.begin()
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def test_attach_and_detach() -> None:
+    pair = Pair()
+    link = pair.sender(properties={"a": 1})
+    remote = pair.remote("s")
+    assert isinstance(remote, Receiver) and remote.remote_target.address == "there"
+    assert remote.remote_attach is not None and remote.remote_attach.properties == {"a": 1}
+    assert link.attached and remote.attached and link.remote_source.address == "here"
+    link.detach(closed=False)
+    pair.run()
+    assert pair.server.events[-1] == ("detach", "s", None, False)
+    assert pair.client.events[-1] == ("detach", "s", None, False)
+    assert pair.c.sessions()[0].links == [] == pair.s.sessions()[0].links
+    again = pair.sender()
+    assert again.attached and again.credit == 100
+
+
+def test_refused_attach_has_a_null_terminus_and_then_the_error() -> None:
+    pair = Pair()
+    pair.server.attach = lambda link: link.refuse(AmqpError("amqp:not-found", "no such address"))
+    pair.sender("a")
+    pair.receiver("b")
+    answers = sent_by_server(pair, Attach)
+    assert answers[0].target is None and answers[1].source is None
+    assert [d.error.condition for d in sent_by_server(pair, Detach)] == ["amqp:not-found"] * 2
+    assert all(d.closed for d in sent_by_server(pair, Detach))
+    assert ("detach", "a", "amqp:not-found", True) in pair.client.events
+    assert ("detach", "b", "amqp:not-found", True) in pair.client.events
+
+
+def test_raising_in_on_attach_refuses() -> None:
+    pair = Pair()
+
+    def refuse(_: Link) -> None:
+        raise AmqpError("amqp:unauthorized-access", "not you")
+
+    pair.server.attach = refuse
+    pair.sender()
+    assert pair.client.events[-1] == ("detach", "s", "amqp:unauthorized-access", True)
+
+
+def test_attach_answered_later() -> None:
+    pair = Pair()
+    waiting: list[Link] = []
+    pair.server.attach = waiting.append
+    receiver = pair.receiver()
+    assert not receiver.attached
+    (remote,) = waiting
+    assert isinstance(remote, Sender) and remote.credit == 0
+    with pytest.raises(AmqpError, match="no credit"):
+        remote.send(b"too early")
+    remote.accept(target=Target(address="answered"))
+    pair.run()
+    assert receiver.attached and receiver.remote_target.address == "answered"
+    assert remote.credit == 100
+    remote.send(b"now")
+    pair.run()
+    assert pair.client.received == [b"now"]
+
+
+def test_peer_detaches_before_the_attach_was_answered() -> None:
+    pair = Pair()
+    waiting: list[Link] = []
+    pair.server.attach = waiting.append
+    link = pair.sender()
+    link.detach()
+    pair.run()
+    assert pair.client.events[-1] == ("detach", "s", None, True)
+    waiting[0].accept()
+    waiting[0].refuse(AmqpError("amqp:not-found"))
+    pair.run()
+    assert pair.c.state == pair.s.state == "open"
+
+
+def test_a_link_attached_anew_steals_the_name() -> None:
+    pair = Pair()
+    pair.receiver("same")
+    other = pair.c.begin().attach_receiver("same", Source(address="there"), Target())
+    other.credit_window = 10
+    pair.run()
+    assert ("detach", "same", "amqp:link:stolen", True) in pair.client.events
+    assert other.attached
+    pair.remote("same").send(b"to the thief")
+    pair.run()
+    assert pair.client.received == [b"to the thief"]
+
+
+def test_names_are_per_direction() -> None:
+    pair = Pair()
+    sender, receiver = pair.sender("same"), pair.receiver("same")
+    assert sender.attached and receiver.attached
+    assert sender.handle != receiver.handle
+
+
+def test_handles_are_reused_and_hundreds_of_links_work() -> None:
+    pair = Pair()
+    links = [pair.sender(f"l{i}") for i in range(300)]
+    for i, link in enumerate(links):
+        link.send(b"%d" % i, i)
+    pair.run()
+    assert pair.server.received == [b"%d" % i for i in range(300)]
+    assert [token for token, _, _ in pair.client.outcomes] == list(range(300))
+    links[299].send(b"by a handle of four bytes", 1)  # ids above 255: the fast path
+    pair.run()
+    assert pair.server.received[-1] == b"by a handle of four bytes"
+    handle = links[7].handle
+    links[7].detach()
+    pair.run()
+    assert pair.sender("new").handle == handle
+
+
+def test_termini_pass_through() -> None:
+    pair = Pair()
+    link = pair.c.begin().attach_receiver("dyn", Source(dynamic=True), Target())
+
+    def give(link: Link) -> None:
+        assert link.remote_source.dynamic and link.remote_source.address is None
+        link.accept(source=Source(address="made-up", dynamic=True))
+
+    pair.server.attach = give
+    pair.run()
+    assert link.remote_source.address == "made-up"
+    anonymous = pair.c.sessions()[0].attach_sender(None, Source(), Target(address=None))
+    pair.server.attach = lambda link: link.accept()
+    pair.run()
+    assert anonymous.attached and pair.server.links[anonymous.name].remote_target.address is None
+
+
+# --- transfers and settlement -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", [0, 1, 7])
+def test_messages_flow_and_are_settled_as_ranges(split: int) -> None:
+    pair = Pair(split=split)
+    link = pair.sender()
+    for i in range(1000):
+        while not link.credit:
+            pair.run()
+        link.send(b"message %d" % i, i)
+    pair.run()
+    assert pair.server.received == [b"message %d" % i for i in range(1000)]
+    assert pair.client.outcomes == [(i, ACCEPTED, True) for i in range(1000)]
+    assert link.unsettled == 0 and pair.remote("s").unsettled == 0
+    assert len(sent_by_server(pair, Disposition)) <= 20 if not split else True
+
+
+def test_payload_in_parts_and_other_kinds_of_bytes() -> None:
+    pair = Pair()
+    link = pair.sender()
+    link.send([b"a", memoryview(b"bc"), b"d"])
+    link.send(bytearray(b"ef"))
+    link.send(memoryview(b"gh"), message_format=0x80013700)
+    link.send(b"", tag=b"my-tag")
+    pair.run()
+    assert pair.server.received == [b"abcd", b"ef", b"gh", b""]
+    assert [e[4] for e in pair.server.events if e[0] == "delivery"] == [0, 0, 0x80013700, 0]
+    assert sent_by_client(pair, Transfer)[-1].delivery_tag == b"my-tag"
+    tags = [t.delivery_tag for t in sent_by_client(pair, Transfer)]
+    assert len(set(tags)) == len(tags)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RELEASED,
+        Rejected(),
+        Modified(delivery_failed=True, undeliverable_here=True, message_annotations={"x-opt-why": "no"}),
+    ],
+)
+def test_outcomes(outcome: Any) -> None:
+    pair = Pair(server=Recorder(outcome=outcome))
+    link = pair.sender()
+    link.send(b"x", "t")
+    pair.run()
+    ((token, state, settled),) = pair.client.outcomes
+    assert token == "t" and settled and type(state) is type(outcome)
+    if isinstance(outcome, Modified):
+        assert state.delivery_failed and state.undeliverable_here
+        assert state.message_annotations == {"x-opt-why": "no"}
+
+
+def test_outcomes_out_of_order_and_mixed() -> None:
+    pair = Pair(server=Recorder(outcome=None))
+    link = pair.sender()
+    ids = [link.send(b"x", i) for i in range(10)]
+    pair.run()
+    session = pair.s.sessions()[0]
+    for i in (3, 1, 2, 7):
+        session.settle(ids[i])
+    session.settle(ids[5], RELEASED)
+    session.settle(ids[4], RELEASED)
+    session.settle(ids[4], RELEASED)  # a second time: nothing
+    pair.run()
+    assert pair.client.outcomes == [
+        (1, ACCEPTED, True),
+        (2, ACCEPTED, True),
+        (3, ACCEPTED, True),
+        (7, ACCEPTED, True),
+        (4, RELEASED, True),
+        (5, RELEASED, True),
+    ]
+    assert link.unsettled == 4
+    link.detach()
+    pair.run()
+    assert pair.client.outcomes[6:] == [(i, None, True) for i in (0, 6, 8, 9)]
+
+
+def test_presettled() -> None:
+    pair = Pair()
+    link = pair.sender(snd_settle_mode=1)
+    assert link.presettled
+    for i in range(300):
+        while not link.credit:
+            pair.run()
+        link.send(b"x", i)
+    pair.run()
+    assert len(pair.server.received) == 300
+    assert all(e[2] for e in pair.server.events if e[0] == "delivery")
+    assert pair.client.outcomes == [] and link.unsettled == 0
+    assert sent_by_server(pair, Disposition) == []
+    mixed = pair.sender("mixed")
+    mixed.send(b"y", 1, settled=True)
+    mixed.send(b"z", 2)
+    pair.run()
+    assert [token for token, _, _ in pair.client.outcomes] == [2]
+
+
+def test_rcv_settle_mode_second() -> None:
+    pair = Pair()
+    link = pair.sender(rcv_settle_mode=1)
+    assert pair.remote("s").rcv_settle_mode == 1
+    for token in ("a", "b"):
+        link.send(b"x", token)
+    pair.run()
+    assert pair.client.outcomes == [("a", ACCEPTED, False), ("b", ACCEPTED, False)]
+    assert link.unsettled == 2 and pair.remote("s").unsettled == 2
+    assert not any(e[0] == "settled" for e in pair.server.events)
+    link.settle(["b"])
+    pair.run()
+    assert ("settled", [1]) in pair.server.events
+    link.settle(["a"])
+    pair.run()
+    assert ("settled", [0]) in pair.server.events
+    assert link.unsettled == 0 and pair.remote("s").unsettled == 0
+
+
+def test_second_mode_tops_credit_up() -> None:
+    pair = Pair(server=Recorder(window=4))
+    link = pair.sender(rcv_settle_mode=1)
+    for i in range(20):
+        assert link.credit, i
+        link.send(b"x", i)
+        pair.run()
+        link.settle([i])
+        pair.run()
+    assert len(pair.server.received) == 20
+
+
+def test_sender_settles_first() -> None:
+    pair = Pair(server=Recorder(outcome=None))
+    link = pair.sender()
+    first = link.send(b"x", "a")
+    link.send(b"y", "b")
+    pair.run()
+    link.settle_ids([first, 12345])
+    link.settle(["b", "unknown"])
+    pair.run()
+    assert ("settled", [0, 1]) in pair.server.events
+    assert link.unsettled == 0 and pair.client.outcomes == []
+
+
+def test_update_then_settle() -> None:
+    pair = Pair(server=Recorder(outcome=None))
+    link = pair.sender()
+    first = link.send(b"x", "a")
+    pair.run()
+    session = pair.s.sessions()[0]
+    session.update(first, RELEASED)
+    pair.run()
+    assert pair.client.outcomes == [("a", RELEASED, False)]
+    session.settle(first)
+    pair.run()
+    assert pair.client.outcomes[1:] == [("a", ACCEPTED, True)]
+    assert link._undecided == {}
+
+
+# --- credit -----------------------------------------------------------------------------------------------------------
+
+
+def test_window_bounds_what_is_unsettled() -> None:
+    pair = Pair(server=Recorder(window=10, outcome=None))
+    link = pair.sender()
+    for i in range(10):
+        link.send(b"x", i)
+    pair.run()
+    assert link.credit == 0
+    with pytest.raises(AmqpError, match="no credit"):
+        link.send(b"one too many")
+    session = pair.s.sessions()[0]
+    for i in range(4):
+        session.settle(i)
+    pair.run()
+    assert link.credit == 0  # half of the window is not used yet
+    session.settle(4)
+    pair.run()
+    assert link.credit == 5
+
+
+def test_credit_by_hand_and_available() -> None:
+    pair = Pair()
+    receiver = pair.receiver(window=0)
+    remote = pair.remote("r")
+    assert remote.credit == 0
+    remote.offer(17)
+    pair.run()
+    assert receiver.queued == 17
+    receiver.grant(2)
+    receiver.grant(1)
+    pair.run()
+    assert remote.credit == 3 and receiver.credit == 3
+    remote.send(b"x")
+    pair.run()
+    assert receiver.credit == 2 == remote.credit
+
+
+def test_drain() -> None:
+    pair = Pair()
+    receiver = pair.receiver(window=50)
+    pair.remote("r").send(b"x")
+    pair.run()
+    receiver.drain_credit()
+    pair.run()
+    assert pair.client.events[-1] == ("drained", "r")
+    assert receiver.credit == 0 == pair.remote("r").credit
+    assert pair.remote("r").unsettled == 0 and receiver.unsettled == 0
+    assert any(f.drain and f.link_credit == 0 for f in sent_by_server(pair, Flow))
+    receiver.grant(1)
+    pair.run()
+    assert pair.remote("r").credit == 1
+    receiver.drain_credit()
+    pair.remote("r").send(b"last")
+    pair.run()
+    assert pair.client.received[-1] == b"last"
+    assert pair.client.names().count("drained") == 2
+    receiver.drain_credit()  # nothing to give back: at once
+    assert pair.client.names().count("drained") == 3
+
+
+def test_echo_is_answered() -> None:
+    pair = Pair()
+    pair.sender()
+    before = len(sent_by_server(pair, Flow))
+    session = pair.c.sessions()[0]
+    session._send(session._flow(echo=True))
+    session._send(session._flow(handle=0, delivery_count=0, echo=True))
+    pair.run()
+    assert len(sent_by_server(pair, Flow)) == before + 2
+
+
+def test_too_many_unsettled_stop_the_credit_until_half_are_gone() -> None:
+    pair = Pair(client=Recorder(), server=Recorder(window=1000, outcome=None), client_fields={"limits": Limits(max_unsettled=8)})
+    link = pair.sender()
+    sent = 0
+    while link.credit:
+        link.send(b"x", sent)
+        sent += 1
+    assert sent == 8 and link.granted == 992
+    pair.run()
+    pair.client.events.clear()
+    session = pair.s.sessions()[0]
+    for i in range(4):
+        session.settle(i)
+    pair.run()
+    assert ("flow", "s", 992) in pair.client.events
+    assert link.credit
+
+
+# --- windows and pieces -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame_size", [512, 4096, 65536])
+def test_large_messages_are_split_and_joined(frame_size: int) -> None:
+    pair = Pair(server_fields={"max_frame_size": frame_size}, split=5000)
+    link = pair.sender()
+    body = bytes(range(256)) * 4000
+    link.send(body, "big")
+    link.send(b"small", "small")
+    while pair.c.blocked or link._queue:
+        pair.run()
+    pair.run()
+    assert pair.server.received == [body, b"small"]
+    assert [token for token, _, _ in pair.client.outcomes] == ["big", "small"]
+    sizes = [len(payload) for _, p, payload in frames(pair.to_server) if type(p) is Transfer]
+    assert max(sizes) < frame_size and len(sizes) >= len(body) // frame_size
+    assert pair.s._partial_bytes == 0
+
+
+def test_window_holds_frames_back_and_links_take_turns() -> None:
+    pair = Pair(server_fields={"limits": Limits(incoming_window=4), "max_frame_size": 512}, server=Recorder(window=100))
+    big, other = pair.sender("big"), pair.sender("other")
+    assert big.send(b"b" * 20_000, "big") == 0
+    assert other.credit == 0  # the window is full
+    assert other.send(b"o", "other") == -1
+    pair.run()
+    assert sorted(pair.server.received, key=len) == [b"o", b"b" * 20_000]
+    assert pair.server.received[0] == b"o"  # did not wait for the end of the big one
+    assert other.credit
+
+
+def test_outgoing_in_pieces() -> None:
+    pair = Pair()
+    link = pair.sender()
+    delivery = link.begin("pieces")
+    assert delivery.write(b"one ")
+    pair.run()
+    link.send(b"after", "after")
+    delivery.write(b"two ")
+    pair.run()
+    assert pair.server.received == []
+    delivery.write(b"three")
+    delivery.finish()
+    delivery.finish()
+    pair.run()
+    assert pair.server.received == [b"one two three", b"after"]
+    assert [token for token, _, _ in pair.client.outcomes] == ["pieces", "after"]
+    with pytest.raises(AmqpError, match="finished"):
+        delivery.write(b"more")
+
+
+def test_aborted_deliveries() -> None:
+    pair = Pair(server=Recorder(window=10))
+    link = pair.sender()
+    for _ in range(30):
+        while not link.credit:
+            pair.run()
+        delivery = link.begin("lost")
+        delivery.write(b"something")
+        pair.run()
+        delivery.abort()
+        pair.run()
+    unsent = link.begin("never")
+    unsent.abort()
+    link.send(b"whole", "kept")
+    pair.run()
+    assert pair.server.received == [b"whole"]
+    assert pair.client.outcomes == [("kept", ACCEPTED, True)]
+    assert link.unsettled == 0 == pair.remote("s").unsettled
+    assert pair.s._partial_bytes == 0
+    assert sum(1 for t in sent_by_client(pair, Transfer) if t.aborted) == 30
+
+
+def test_streaming_receiver_gets_pieces() -> None:
+    pair = Pair()
+
+    def stream(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        link.streaming = True
+        link.accept()
+
+    pair.server.attach = stream
+    link = pair.sender()
+    link.send(b"fits in a frame", 1)
+    delivery = link.begin(2)
+    for piece in (b"a", b"b", b"c"):
+        delivery.write(piece)
+    pair.run()
+    delivery.finish()
+    pair.run()
+    aborted = link.begin(3)
+    aborted.write(b"x")
+    pair.run()
+    aborted.abort()
+    pair.run()
+    lost = link.begin(4)
+    lost.write(b"y")
+    pair.run()
+    link.detach()
+    pair.run()
+    assert pair.server.received == [b"fits in a frame"]
+    assert [e[1:] for e in pair.server.events if e[0] == "partial"] == [
+        (b"a", False, False),
+        (b"b", False, False),
+        (b"c", False, False),
+        (b"", True, False),
+        (b"x", False, False),
+        (b"", True, True),
+        (b"y", False, False),
+        (b"", True, True),
+    ]
+
+
+def test_receiver_settles_a_delivery_before_it_is_complete() -> None:
+    pair = Pair(server=Recorder(outcome=None))
+    link = pair.sender()
+    delivery = link.begin("t")
+    delivery.write(b"x")
+    pair.run()
+    pair.s.sessions()[0].settle(0, Rejected())
+    pair.run()
+    assert [type(state) for _, state, _ in pair.client.outcomes] == [Rejected]
+    delivery.write(b"y" * 1000)
+    delivery.finish()
+    link.send(b"next", "n")
+    pair.run()
+    assert pair.server.received == [b"next"]
+    assert pair.s._partial_bytes == 0
+
+
+def test_receiver_detaches_in_the_middle_of_a_delivery() -> None:
+    pair = Pair()
+    link = pair.sender()
+    delivery = link.begin("t")
+    delivery.write(b"x")
+    pair.run()
+    pair.remote("s").detach(AmqpError("amqp:resource-deleted", "gone"))
+    delivery.write(b"y")
+    pair.run()
+    assert pair.client.events[-1] == ("detach", "s", "amqp:resource-deleted", True)
+    assert pair.client.outcomes == [("t", None, True)]
+    assert pair.s._partial_bytes == 0
+    again = pair.sender("again")
+    again.send(b"z", "z")
+    pair.run()
+    assert pair.server.received == [b"z"]
+
+
+def test_sender_detaches_with_deliveries_waiting() -> None:
+    pair = Pair(server_fields={"limits": Limits(incoming_window=1)}, server=Recorder(outcome=None))
+    link = pair.sender()
+    link.send(b"gone out", 1)
+    link.send(b"waits", 2)
+    link.send(b"waits too", 3)
+    link.detach()
+    assert pair.client.outcomes == [(2, None, True), (3, None, True)]
+    pair.run()
+    assert pair.server.received == [b"gone out"]
+    assert pair.client.outcomes[2:] == [(1, None, True)]
+    other = pair.sender("other")
+    other.send(b"ids are without gaps", 4)
+    pair.run()
+    assert pair.server.received[-1] == b"ids are without gaps"
+
+
+# --- counters that wrap -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [0xFFFFFFFF, 0xFFFFFFF0, 0x7FFFFFF8])
+def test_ids_and_counts_wrap(start: int) -> None:
+    """Both ends as they are after four billion deliveries."""
+    pair = Pair(server=Recorder(window=50, outcome=None))
+    link = pair.sender()
+    session, remote_session, remote = pair.c.sessions()[0], pair.s.sessions()[0], pair.remote("s")
+    link._sent += start
+    link._done += start
+    link._limit += start
+    link._gate += start
+    remote._received += start
+    remote._settled += start
+    remote._limit += start
+    remote._topup_at += start
+    session._next_id = start
+    session._out_stop = (session._out_stop + start) & 0xFFFFFFFF
+    remote_session._in_initial = start
+    remote_session._granted = (remote_session._granted + start) & 0xFFFFFFFF
+    sent = 0
+    for _ in range(20):
+        for _ in range(10):
+            assert link.credit
+            link.send(b"%d" % sent, sent)
+            sent += 1
+        pair.run()
+        for delivery_id in list(remote_session._incoming):
+            remote_session.settle(delivery_id)
+        pair.run()
+    assert pair.server.received == [b"%d" % i for i in range(sent)]
+    assert sorted(token for token, _, _ in pair.client.outcomes) == list(range(sent))
+    assert link.unsettled == 0 and remote.unsettled == 0
+    assert session._next_id == (start + sent) & 0xFFFFFFFF
+    big = b"x" * 300_000
+    link.send(big, "big")
+    pair.run()
+    assert pair.server.received[-1] == big
+
+
+def test_ranges() -> None:
+    assert ranges([5]) == [(5, 5)]
+    assert ranges([3, 1, 2]) == [(1, 3)]
+    assert ranges([1, 2, 4, 5, 9]) == [(1, 2), (4, 5), (9, 9)]
+    assert ranges([0, 0xFFFFFFFF, 1, 0xFFFFFFFE]) == [(0xFFFFFFFE, 1)]
+    assert ranges([0, 0xFFFFFFFD]) == [(0xFFFFFFFD, 0xFFFFFFFD), (0, 0)]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_silent_peer_is_closed() -> None:
+    pair = Pair(server_fields={"idle_timeout_ms": 1000})
+    assert pair.c.remote_open is not None and pair.c.remote_open.idle_time_out == 500
+    assert pair.s.tick(10_000) == 11_000
+    assert pair.s.tick(10_900) == 11_000
+    pair.s.tick(11_000)
+    (close,) = [p for _, p, _ in frames(pair.s.take_output()) if type(p) is Close]
+    assert close.error.condition == "amqp:resource-limit-exceeded"
+    assert close.error.description == "local-idle-timeout expired"
+    assert not pair.s.finished
+    assert pair.s.tick(12_000) is None
+    assert pair.s.finished
+    assert pair.server.events[-1] == ("close", "amqp:resource-limit-exceeded")
+
+
+def test_heartbeats_keep_a_connection() -> None:
+    pair = Pair(server_fields={"idle_timeout_ms": 1000}, client_fields={"idle_timeout_ms": 0})
+    for now in range(0, 10_000, 125):
+        assert pair.s.tick(now) is not None
+        due = pair.c.tick(now)
+        assert due is not None and due <= now + 250
+        pair.run()
+    assert pair.c.state == pair.s.state == "open"
+    beats = [p for _, p, _ in frames(pair.to_server) if p is None]
+    assert 30 <= len(beats) <= 45
+
+
+def test_no_ticks_where_none_are_needed() -> None:
+    pair = Pair(client_fields={"idle_timeout_ms": 0}, server_fields={"idle_timeout_ms": 0})
+    assert pair.c.tick(0) is None
+
+
+def test_handshake_has_a_limit() -> None:
+    handler = Recorder()
+    connection = Connection(handler, container_id="s", is_client=False, limits=Limits(handshake_timeout_ms=100))
+    assert connection.tick(1000) == 1100
+    connection.receive(b"AMQP")
+    assert connection.tick(1099) == 1100
+    assert connection.tick(1100) is None
+    assert connection.finished and handler.events == [("close", "amqp:resource-limit-exceeded")]
+
+
+def test_close_that_is_never_answered() -> None:
+    pair = Pair()
+    pair.c.close()
+    assert pair.c.tick(0) == pair.c.limits.close_timeout_ms
+    assert pair.c.tick(pair.c.limits.close_timeout_ms) is None
+    assert pair.c.finished and pair.client.events[-1] == ("close", None)
