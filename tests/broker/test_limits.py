@@ -1,0 +1,159 @@
+"""Full addresses, full brokers, and queues that outgrow memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from proton import Delivery, Message
+from proton.utils import BlockingConnection, SendException
+
+from tests.broker.harness import BrokerProcess, Management, attach, bodies, flush, take, until
+from tests.broker.load import Receiver, Sender
+
+KIB = "x" * 1000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def m(broker: BrokerProcess) -> Iterator[Management]:
+    with broker.manage() as management:
+        yield management
+
+
+@pytest.fixture
+def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
+    with broker.connect() as connection:
+        yield connection
+
+
+def test_fail_rejects_what_has_no_room(c: BlockingConnection, m: Management) -> None:
+    m.settings("fail", maxSizeBytes=5000, addressFullMessagePolicy="FAIL")
+    m.queue("fail")
+    sender = c.create_sender("fail")
+    for _ in range(5):
+        sender.send(Message(body=KIB, durable=True))
+    with pytest.raises(SendException) as caught:
+        sender.send(Message(body=KIB, durable=True))
+    assert caught.value.state == Delivery.REJECTED
+    delivery = sender.link.send(Message(body=KIB))
+    c.wait(lambda: delivery.settled)
+    assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
+    assert delivery.remote.condition.description == 'AMQ229102: Address "fail" is full.'
+    assert m.count("fail") == 5
+    bodies(attach(c, "fail", 2), 2)
+    sender.send(Message(body=KIB, durable=True))
+
+
+def test_drop_accepts_and_forgets(c: BlockingConnection, m: Management) -> None:
+    m.settings("drop", maxSizeBytes=5000, addressFullMessagePolicy="DROP")
+    m.queue("drop")
+    sender = c.create_sender("drop")
+    for _ in range(20):
+        sender.send(Message(body=KIB))
+    assert m.count("drop") == 5
+
+
+def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Management) -> None:
+    m.settings("block", maxSizeBytes=100_000, addressFullMessagePolicy="BLOCK")
+    m.queue("block")
+    sender = Sender(broker.url, "block", limit=1000, size=1000)
+    until(lambda: sender.accepted and m.count("block") == len(sender.accepted) and no_more(sender), "the full address")
+    held = m.count("block")
+    assert 95 <= held <= 300, "what was granted before it was full may still come"
+    with broker.connect() as late:
+        blocked = late.create_sender("block", name="late")
+        flush(blocked)
+        assert blocked.link.credit == 0
+        receiver = Receiver(broker.url, "block")
+        until(lambda: receiver.count == 1000, "the rest after there was room")
+        assert len(sender.accepted) == 1000
+        blocked.send(Message(body=[1000]))
+    until(lambda: receiver.count == 1001, "the message of the other sender")
+    receiver.stop()
+    sender.stop()
+
+
+def no_more(sender: Sender) -> bool:
+    """The sender has sent all it was allowed to: some messages wait for credit."""
+    return sender.sent < sender.limit and len(sender.accepted) == sender.sent
+
+
+def test_management_works_while_everything_is_full(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, global_max_size=20_000, settings={"addressFullMessagePolicy": "BLOCK"}).start()
+    with broker.manage() as m:
+        m.queue("q")
+        sender = Sender(broker.url, "q", limit=5000, size=1000)
+        until(lambda: m.count("q") >= 20, "a full broker")
+        m.queue("another")
+        assert set(m.rows()) >= {"q", "another"}
+        until(lambda: m("removeMessages", None, resource="queue.q") and len(sender.accepted) > 100, "room again")
+        sender.stop()
+    broker.stop()
+
+
+@pytest.mark.parametrize("kind", ["durable", "volatile", "in memory"])
+def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str) -> None:
+    count, size = 15_000, 8000
+    settings: dict[str, object] = {"global_max_size": 8 << 20, "page_dir": str(tmp_path / "pages")}
+    if kind == "in memory":
+        settings["data_dir"] = None
+    broker = BrokerProcess(tmp_path, **settings).start()
+    assert broker.process is not None
+    before = psutil.Process(broker.process.pid).memory_info().rss
+    with broker.manage() as m:
+        m.queue("q")
+        sender = Sender(broker.url, "q", limit=count, size=size, durable=kind != "volatile")
+        until(lambda: len(sender.accepted) == count, "everything to be accepted")
+        sender.stop()
+        assert m.count("q") == count
+        grown = psutil.Process(broker.process.pid).memory_info().rss - before
+        assert grown < count * size // 3, "payloads do not stay in memory"
+        assert m("getAddressMemoryUsage") <= 16 << 20
+        receiver = Receiver(broker.url, "q", credit=500)
+        until(lambda: receiver.count == count, "everything to be received")
+        receiver.stop()
+        assert set(receiver.got.values()) == {1}
+        assert m("getAddressMemoryUsage") < 1 << 20
+    broker.stop()
+
+
+def test_a_subscriber_that_never_reads_does_not_fill_memory(tmp_path: Path) -> None:
+    count, size = 20_000, 4000
+    broker = BrokerProcess(
+        tmp_path, global_max_size=4 << 20, page_dir=str(tmp_path / "pages"), settings={"pageLimitBytes": 20 << 20,
+        "pageFullMessagePolicy": "DROP"}
+    ).start()  # fmt: skip
+    assert broker.process is not None
+    with broker.manage() as m, broker.connect() as c:
+        m("createAddress", "t", "MULTICAST")
+        idle = attach(c, "t", 0)
+        sender = Sender(broker.url, "t", limit=count, size=size, durable=False)
+        until(lambda: len(sender.accepted) == count, "everything to be accepted")
+        sender.stop()
+        assert m("getAddressMemoryUsage") <= 8 << 20
+        assert int(m.rows("listAddresses")["t"]["addressSize"]) <= 21 << 20
+        idle.link.flow(1)
+        assert take(idle).body[0] == 0
+    broker.stop()
+
+
+def test_page_without_a_place_to_page_to_blocks(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path, data_dir=None, global_max_size=100_000).start()
+    with broker.manage() as m:
+        m.queue("q")
+        sender = Sender(broker.url, "q", limit=100_000, size=1000)
+        until(lambda: m.count("q") >= 100 and no_more(sender), "the sender to be blocked")
+        receiver = Receiver(broker.url, "q")
+        until(lambda: receiver.count > 3000, "the sender to go on")
+        sender.stop()
+        receiver.stop()
+    broker.stop()
