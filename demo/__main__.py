@@ -35,8 +35,7 @@ def main() -> int:
         run(folder, args.out, report)
     except Exception as error:
         report.check("the demo ran to its end", False, f"{type(error).__name__}: {error}")
-        args.keep = True
-    if args.keep:
+    if args.keep or report.failed:
         report.say(f"logs and data: {folder}")
     else:
         shutil.rmtree(folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def topology_picture(status: dict[str, Any], path: Path) -> None:
     places = {"configserv": (2, 3), "ragent": (1, 2), "storage_controller": (3, 2), "router": (1, 1)}
     brokers = [c for c in status["components"] if c["kind"] == "broker"]
     spots = {c["name"]: places[c["kind"]] for c in status["components"] if c["kind"] in places}
-    spots |= {c["name"]: (2.4 + i * 1.3, 1 - 0.55 * (i % 2)) for i, c in enumerate(brokers)}
+    spots |= {c["name"]: (1.6 + i * 1.5, -0.2 - 0.7 * (i % 2)) for i, c in enumerate(brokers)}
     figure, axis = plt.subplots(figsize=(12, 7))
     names = {c["kind"]: c["name"] for c in status["components"]}
     arrows = [("ragent", "configserv"), ("storage_controller", "configserv"), ("router", "ragent")]
@@ -47,7 +47,7 @@ def topology_picture(status: dict[str, Any], path: Path) -> None:
     for broker in brokers:
         lines += [(spots[names[k]], spots[broker["name"]]) for k in ("router", "storage_controller") if k in names]
     for a, b in lines:
-        axis.annotate("", b, a, arrowprops={"arrowstyle": "->", "color": "#567", "shrinkA": 38, "shrinkB": 38})
+        axis.annotate("", b, a, arrowprops={"arrowstyle": "->", "color": "#567", "shrinkA": 32, "shrinkB": 40})
     for component in status["components"]:
         if component["name"] not in spots:
             continue
@@ -59,7 +59,7 @@ def topology_picture(status: dict[str, Any], path: Path) -> None:
         box = {"boxstyle": "round,pad=0.6", "fc": colour, "ec": "#2a6"}
         axis.text(*spots[component["name"]], text, ha="center", va="center", fontsize=10, bbox=box)
     axis.set_xlim(0, max(x for x, _ in spots.values()) + 1)
-    axis.set_ylim(-0.2, 3.5)
+    axis.set_ylim(min(y for _, y in spots.values()) - 0.5, 3.5)
     axis.set_axis_off()
     axis.set_title("what ran: an arrow points from who dials to who listens", loc="left")
     figure.tight_layout()
