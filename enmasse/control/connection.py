@@ -332,6 +332,12 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         assert not self._pumping
         self._pumping = True
+        try:
+            self._process()
+        finally:
+            self._pumping = False
+
+    def _process(self) -> None:
         events, links = self._events, self._links
         while not isnull(event := pn_collector_peek(events)):
             kind = pn_event_type(event)
@@ -351,7 +357,6 @@ class Connection(asyncio.Protocol):
                 log.get(peer=self.peer).exception("a control connection's handler failed")
                 self.close("amqp:internal-error", "the handler of an event failed; see the log")
             pn_collector_pop(events)
-        self._pumping = False
 
     def _rare(self, kind: int, event: Any) -> None:
         if kind == _LINK_REMOTE_OPEN:

@@ -90,14 +90,19 @@ class Management:
             pn_message_free(self._reply)
 
     async def opened(self) -> Self:
-        """Waits until both links are granted. Raises LinkClosed."""
-        await self._receiver.opened()
-        await self._sender.opened()
+        """Waits until both links are granted. Raises LinkClosed, RequestTimeout."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                await self._receiver.opened()
+                await self._sender.opened()
+        except TimeoutError:
+            raise RequestTimeout("timeout", f"{self.connection.peer} does not attach links to {self.node}") from None
         address = self._receiver.remote_source
         if not address:
             raise LinkClosed("amqp:not-implemented", "the peer gave no address for replies")
         self._request.reply_to = address
         self._request.address = self.node
+        self._send_queued()
         return self
 
     def request(self, properties: Mapping[str, Any], body: Any, timeout: float | None = None) -> asyncio.Future[Reply]:

@@ -14,8 +14,14 @@ from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import Applied, Failed
 
+MAX_REPORTED = 250_000
+"""Addresses that one reporter may name."""
 ROUTER_AGENT = "ragent"
 """The one reporter that addresses which store nothing need."""
+
+
+class TooMany(ValueError):
+    """A report that names more addresses than anybody has."""
 
 
 class Merger:
@@ -74,8 +80,14 @@ class Merger:
         return self._merge(touched)
 
     def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> bool:
-        """What a reporter says, of all its addresses or of some. True where the status of an address changed."""
-        known = self._reports.setdefault(reporter, {})
+        """What a reporter says, of all its addresses or of some. True where the status of an address changed.
+
+        Raises TooMany.
+        """
+        known = self._reports.get(reporter, {})
+        if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
+            raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
+        self._reports[reporter] = known
         touched: set[str] = set()
         if full:
             touched.update(name for name in known if name not in report.addresses)

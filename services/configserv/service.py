@@ -9,7 +9,7 @@ import msgspec
 
 from enmasse import log, settings
 from enmasse.control import Connection, Link, Receiver, Sender, listen
-from enmasse.control.errors import NOT_FOUND
+from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health, metric
 from enmasse.model import feeds
 from enmasse.model.brokers import place
@@ -20,12 +20,16 @@ from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
 from services.configserv.feeds import Feed
 from services.configserv.forced import Forced
-from services.configserv.merge import Merger
+from services.configserv.merge import Merger, TooMany
 from services.configserv.reports import Refused, Target
 from services.configserv.store import Store
 
 CONTAINER = "configuration-service"
 STATUS_INTERVAL = 0.2
+MAX_CONNECTIONS, MAX_LINKS = 256, 64
+MAX_REPORT = 32 * 1024 * 1024
+"""Bytes of a report; 10,000 addresses take one or two million."""
+MAX_REPORTERS = 64
 MAX_LOGGED = 100
 """Problems of one change of the files that are logged one by one."""
 
@@ -145,6 +149,9 @@ class ConfigService:
             if name == "readiness":
                 # The newest link of a reporter speaks for it: the old one belongs to a connection that is dying.
                 before = self._reporters.get(link.name)
+                if before is None and len(self._reporters) >= MAX_REPORTERS:
+                    link.refuse(RESOURCE_LIMIT, f"there are {MAX_REPORTERS} reporters already")
+                    return
                 self._reporters[link.name] = link
                 if before is not None:
                     before.close("amqp:link:stolen", "another link of this name was attached")
@@ -161,7 +168,11 @@ class ConfigService:
     def _take_readiness(self, link: Receiver, subject: str, report: feeds.ReadinessReport) -> None:
         if self._reporters.get(link.name) is not link:
             raise Refused("another link of this name speaks for the reporter")
-        if self._merger.report(link.name, report, full=subject == "full"):
+        try:
+            changed = self._merger.report(link.name, report, full=subject == "full")
+        except TooMany as error:
+            raise Refused(str(error)) from None
+        if changed:
             self._changed("status", "v1/addresses")
         self.forced.check()
 
@@ -285,10 +296,18 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
     service = ConfigService(Store(config.data_dir), config.reporters, health)
     health.metrics = service.metrics
     driver = FilesDriver(config.config_dir)
-    driver.start(service.configure)
     host, port = settings.host_port(config.listen)
-    listener = await listen(host, port, service.accepted, container=CONTAINER)
+    listener = await listen(
+        host,
+        port,
+        service.accepted,
+        container=CONTAINER,
+        max_connections=MAX_CONNECTIONS,
+        max_links=MAX_LINKS,
+        max_message_size=MAX_REPORT,
+    )
     health.endpoints = {"amqp": f"{listener.host}:{listener.port}"}
+    driver.start(service.configure)  # before any connection is served: nothing was awaited since the port is open
     await stop.wait()
     driver.close()
     service.close()

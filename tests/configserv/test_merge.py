@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied
-from services.configserv.merge import Merger
+from services.configserv import merge
+from services.configserv.merge import Merger, TooMany
 from tests.configserv.test_model import applied
 
 READY = feeds.Readiness(ready=True)
@@ -109,6 +112,16 @@ def test_invalid_entries() -> None:
     assert found["b"]["type"] == "queue"
     assert merger.configure(configured({"a": {"type": "anycast"}}, second))
     assert statuses(merger)["a"]["message"] == "" and "b" not in statuses(merger)
+
+
+def test_a_reporter_names_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "MAX_REPORTED", 3)
+    merger = Merger(["ragent"])
+    merger.report("ragent", report({"a": READY, "b": READY}), full=True)
+    for addresses, full in (({"c": READY, "d": READY}, False), (dict.fromkeys("abcd", READY), True)):
+        with pytest.raises(TooMany):
+            merger.report("ragent", report(addresses), full=full)
+    assert phases(merger) == {"a": "Terminating", "b": "Terminating"}
 
 
 def test_one_changed_address_is_the_only_one_merged() -> None:

@@ -145,6 +145,22 @@ async def test_a_request_without_an_answer_times_out_alone_and_a_late_answer_is_
 
 
 @asyncio_test
+async def test_a_node_that_does_not_answer_the_attach() -> None:
+    attached: list[Link] = []
+
+    def accepted(connection: Connection) -> None:
+        connection.on_attach = attached.append
+
+    listener = await listen("127.0.0.1", 0, accepted, container="router")
+    connection = await connect("127.0.0.1", listener.port, container="agent")
+    with pytest.raises(RequestTimeout, match="does not attach links"):
+        await Dispatch(connection, timeout=0.1).opened()
+    await until(lambda: len(attached) == 2)
+    connection.close()
+    await listener.close()
+
+
+@asyncio_test
 async def test_requests_fail_with_the_connection() -> None:
     async with node() as (router, listener):
         router.automatic = False
