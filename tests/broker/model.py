@@ -179,9 +179,11 @@ class Pair:
             op(self.now)
             self.since.append(deepcopy(self.now))
 
-    def tick(self) -> None:
-        """Housekeeping may commit what is waiting."""
+    def tick(self, flush: bool = True) -> None:
+        """Housekeeping; unless `flush`, the copies of a compaction stay uncommitted while other things happen."""
         self.store.tick()
+        if not flush:
+            return
         told: list[OSError | None] = []
         if self.store.journal.gathered:
             self.store.commit(told.append)
@@ -315,4 +317,4 @@ class Pair:
         elif choice < 0.9:
             self.commit()
         else:
-            self.tick()
+            self.tick(rng.random() < 0.5)
