@@ -1,0 +1,139 @@
+"""Parts of the supervisor that need no process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from enmasse.supervisor import desired, logfile, metrics, status
+from enmasse.supervisor.files import read_json, write_json, write_text
+from enmasse.supervisor.lines import error_lines
+from enmasse.supervisor.probe import probe
+from tests.cli.running import address
+
+
+def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
+    return {
+        "name": name,
+        "kind": kind,
+        "ready": ready,
+        "pid": os.getpid(),
+        "restarts": 0,
+        "endpoints": {},
+        "detail": "",
+    }
+
+
+def test_logs_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    logfile.bound_log(path)  # none yet
+    log = logfile.open_log(path)
+    os.write(log, b"first\n" + b"x" * 100)
+    logfile.bound_log(path, limit=200)
+    assert path.stat().st_size == 106
+    os.write(log, b"y" * 200)
+    logfile.bound_log(path, limit=200)
+    assert path.read_bytes() == b"" and (tmp_path / "x.log.1").read_bytes() == b"y" * 200
+    os.write(log, b"\nafter\n\n")  # the child goes on at the file's new end
+    os.close(log)
+    assert path.read_bytes() == b"\nafter\n\n"
+    assert logfile.last_line(path) == "after"
+    assert logfile.last_line(tmp_path / "none") == ""
+
+
+def test_files_are_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1}, durable=True)
+    assert read_json(path) == {"a": 1}
+    with pytest.raises(TypeError):
+        write_text(path, None)  # type: ignore[arg-type]
+    assert read_json(path) == {"a": 1} and os.listdir(tmp_path) == ["x.json"]
+    path.write_text("{")
+    assert read_json(path) is None and read_json(tmp_path / "none") is None
+
+
+def test_merge() -> None:
+    parts = [component("r", "router")]
+    assert status.merge(parts, None)["ready"] is False  # nothing is known yet
+    feed = {"schema": 1, "config": {"f": "1"}, "addresses": [address("a")], "errors": [{"file": "f", "reason": "r"}]}
+    merged = status.merge(parts, feed)
+    assert merged["ready"] is True and merged["config"] == {"f": "1"} and len(merged["errors"]) == 1
+    assert status.merge([component("r", "router", ready=False)], feed)["ready"] is False
+    assert status.merge(parts, feed | {"addresses": [address("a", ready=False)]})["ready"] is False
+    assert status.merge(parts, feed | {"addresses": []})["ready"] is True
+    assert status.started(status.merge(parts, feed | {"addresses": [address("a", ready=False, phase="Failed")]}))
+    assert not status.started(status.merge(parts, feed | {"addresses": [address("a", ready=False, phase="Pending")]}))
+    assert not status.started(status.merge([], feed))
+
+
+def test_scale() -> None:
+    parts = [component("r", "router"), component("b0", "broker"), component("b1", "broker")]
+    assert status.scale(parts, "broker", 2) == (True, "broker runs 2 processes already")
+    assert status.scale(parts, "broker", 3)[0] is False
+    assert status.scale([], "broker", 0)[0] is True
+
+
+def test_error_lines() -> None:
+    assert error_lines([{"file": "a.json", "entry": None, "field": None, "line": 3, "reason": "is not JSON"}]) == [
+        "a.json:3: is not JSON"
+    ]
+    assert error_lines([{"file": "a.json", "entry": "q", "field": "flavor", "line": 3, "reason": "unknown"}]) == [
+        "a.json:3: entry 'q', field 'flavor': unknown"
+    ]
+
+
+def test_metrics_are_bounded() -> None:
+    many = [address(f"a{i}", messages=1) for i in range(metrics.MAX_ADDRESSES + 500)]
+    failed = address("f", ready=False, phase="Failed", type=None, messages=None)
+    text = metrics.render(status.merge([component("r", "router")], {"addresses": [failed, *many]}))
+    assert text.count("enmasse_address_messages{") == metrics.MAX_ADDRESSES - 1
+    assert f"\nenmasse_messages {len(many)}\n" in text
+    assert 'enmasse_addresses{phase="Failed"} 1\n' in text
+    assert metrics.resident_bytes(None) == 0 and metrics.resident_bytes(os.getpid()) > 0
+
+
+def test_wishes_are_seen_when_they_change(tmp_path: Path) -> None:
+    empty = desired.look(tmp_path)
+    write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 1}})
+    one = desired.look(tmp_path)
+    assert one != empty and desired.look(tmp_path) == one
+    write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 2}})
+    assert desired.look(tmp_path) != one
+    wishes, problems = desired.read_wishes(tmp_path, ())
+    assert wishes["b"].settings == {"a": 2} and problems == {}
+    (tmp_path / "b.json").unlink()
+    assert desired.look(tmp_path) == empty and desired.read_wishes(tmp_path, ()) == ({}, {})
+    assert desired.look(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "ready", "detail"),
+    [
+        (b'HTTP/1.1 200 OK\r\n\r\n{"ready": true, "detail": "", "endpoints": {"amqp": "h:1"}}', True, ""),
+        (b'HTTP/1.1 503 No\r\n\r\n{"ready": false, "detail": "why"}', False, "why"),
+        (b'HTTP/1.1 503 No\r\n\r\n{"ready": true}', False, ""),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", False, "health check failed: not a health answer"),
+        (b"nonsense", False, "health check failed: not a health answer"),
+        (b"", False, "health check failed: not a health answer"),
+        (b"x" * (2 << 20), False, "health check failed: answer too long"),
+    ],
+)
+def test_probe(answer: bytes, ready: bool, detail: str) -> None:
+    async def ask() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        found = await probe("127.0.0.1", port)
+        assert (found.ready, found.detail) == (ready, detail)
+        server.close()
+        await server.wait_closed()
+        assert await probe("127.0.0.1", port) == type(found)(False, "starting")
+
+    asyncio.run(ask())
