@@ -478,9 +478,10 @@ class Journal:
             raise OSError(f"{self._path(number)}: no such segment")
         data, at = self._bytes(segment, offset, size)
         piece = check(data, at, offset, at + size, salt(number))
-        if piece is None or piece.stop != at + size:
+        if piece is None or piece[2] != at + size:
             raise OSError(f"{segment.path}: offset {offset}: the record cannot be read")
-        return piece.kind, memoryview(data)[piece.start : piece.stop]
+        kind, start, stop = piece
+        return kind, memoryview(data)[start:stop]
 
     def _bytes(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
         """The bytes at `offset`, within a larger buffer where they are read one after the other."""

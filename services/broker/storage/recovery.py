@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN, Block
 from services.broker.storage.records import (
     COPY,
     DEFINE,
@@ -17,6 +17,7 @@ from services.broker.storage.records import (
     DUPLICATE_S,
     MESSAGE,
     META,
+    META1,
     MOVE,
     MOVE_S,
     REF,
@@ -105,10 +106,26 @@ class Recovery:
         self._values: dict[int, bytes] = {}
         self._facts: dict[int, _Facts] = {}
         self._moved: set[int] = set()  # queues whose order is not that of message ids
+        self._segment: tuple[int, Usage] = (0, store.usage(0))  # the last one looked up
+        self._block: tuple[int, Block, _Facts] = (-1, Block(), _Facts())
 
     def replay(self, kind: int, payload: memoryview, location: int) -> None:
-        usage = self._store.usage(location >> 32)
-        if kind in (MESSAGE, COPY):
+        number, usage = self._segment
+        if number != location >> 32:
+            usage = self._store.usage(location >> 32)
+            self._segment = (location >> 32, usage)
+        if kind == MESSAGE:
+            message, priority, flags, n, expiry, not_before, queue = META1.unpack_from(payload)
+            if n != 1 or flags or not self._simple(message, queue, location, len(payload), usage):
+                self._message(payload, location, usage)
+                return
+            _, _, facts = self._block
+            i = message & BLOCK_MASK
+            facts.size[i] = len(payload) - META1.size
+            facts.priority[i] = priority
+            facts.expiry[i] = expiry
+            facts.not_before[i] = not_before
+        elif kind == COPY:
             self._message(payload, location, usage)
         elif kind == REMOVE:
             message, queue = REMOVE_S.unpack_from(payload)
@@ -133,6 +150,30 @@ class Recovery:
             cache, message = DUPLICATE_S.unpack_from(payload)
             self._key(cache, bytes(payload[DUPLICATE_S.size :]), message, location)
             self.last_id = max(self.last_id, message, cache)
+
+    def _simple(self, message: int, queue: int, location: int, length: int, usage: Usage) -> bool:
+        """The short way for a message of one queue that is met for the first time; False: it has been met before."""
+        number, block, _ = self._block
+        if number != message >> BLOCK_BITS:
+            number = message >> BLOCK_BITS
+            found = self._store.index.blocks.get(number)
+            if found is None:
+                found = self._store.index.blocks[number] = Block()
+            block = found
+            self._block = (number, block, self._facts.setdefault(number, _Facts()))
+        i = message & BLOCK_MASK
+        if block.queues[i]:
+            return False
+        block.queues[i] = queue
+        block.locations[i] = location
+        block.sizes[i] = size = HEAD_SIZE + length
+        block.live += 1
+        usage.live += size
+        if message > self.last_id:
+            self.last_id = message
+        if queue > self.last_id:
+            self.last_id = queue
+        return True
 
     def _message(self, payload: memoryview, location: int, usage: Usage) -> None:
         message, priority, _, _, expiry, not_before = META.unpack_from(payload)
@@ -195,9 +236,10 @@ class Recovery:
         queues = index.queues(message)
         if queue not in queues:
             return
-        found = index.find(message)
-        assert found
-        self._drop_state(message, queue, found[0])
+        if self._store.states:
+            found = index.find(message)
+            assert found
+            self._drop_state(message, queue, found[0])
         if len(queues) == 1:
             index.orphan(message)
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 MAGIC = 0x9DE3  # not a character of any text
 MAGIC_BYTES = MAGIC.to_bytes(2, "little")
@@ -30,12 +29,9 @@ TAIL = -2  # … with no record behind them
 _RESYNC_BUDGET = 64 << 20  # bytes put through the CRC in search of the next good record of a segment
 
 
-class Piece(NamedTuple):
-    """A record (`kind` > 0; `start` and `stop` enclose its payload) or a stretch of bytes that is none (BAD, TAIL)."""
-
-    kind: int
-    start: int
-    stop: int
+Piece = tuple[int, int, int]
+"""(kind, start, stop): a record (kind > 0), of which start and stop enclose the payload, or bytes that are none (BAD,
+TAIL)."""
 
 
 def salt(number: int) -> int:
@@ -71,7 +67,7 @@ def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int)
     view = memoryview(data)[start:stop]
     if zlib.crc32(view, (seed ^ offset ^ (length << 8) ^ (kind << 24)) & 0xFFFFFFFF) != crc:
         return None
-    return Piece(kind, start, stop)
+    return kind, start, stop
 
 
 def walk(data: bytes, number: int, limit: int) -> Iterator[Piece]:
@@ -92,7 +88,7 @@ def walk(data: bytes, number: int, limit: int) -> Iterator[Piece]:
             and stop <= limit
             and crc32(view[start:stop], (seed ^ at ^ (length << 8) ^ (kind << 24)) & 0xFFFFFFFF) == crc
         ):
-            yield Piece(kind, start, stop)
+            yield kind, start, stop
             at = stop
             continue
         found = data.find(MAGIC_BYTES, at + 1, limit)
@@ -110,7 +106,7 @@ def walk(data: bytes, number: int, limit: int) -> Iterator[Piece]:
             found = data.find(MAGIC_BYTES, found + 1, limit)
         if good is None:
             break
-        yield Piece(BAD, at, found)
+        yield BAD, at, found
         at = found
     if at < limit and data[at:limit].strip(b"\0"):
-        yield Piece(TAIL, at, limit)
+        yield TAIL, at, limit
