@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,8 +14,9 @@ from enmasse import log, process
 from enmasse.control.connection import MAX_FRAME, Connection
 from enmasse.control.errors import AmqpError, ConnectionLost
 
-BACKOFF_MIN = 0.05
-BACKOFF_MAX = 2.0
+BACKOFF_MIN, BACKOFF_SOON, BACKOFF_MAX = 0.05, 0.25, 2.0
+SOON = 15.0
+"""Seconds in which a peer is expected to come back: so long the back-off stays short, a refused connect is cheap."""
 MAX_CONNECTIONS = 1024
 
 
@@ -74,7 +76,7 @@ async def keep_connected(
     `session` is cancelled when the connection is lost; when it returns the connection is closed and made anew. Runs
     until cancelled.
     """
-    delay = BACKOFF_MIN
+    delay, lost = BACKOFF_MIN, time.monotonic()
     logger = log.get(peer=f"{host}:{port}")
     while True:
         try:
@@ -82,10 +84,10 @@ async def keep_connected(
         except ConnectionLost as error:
             logger.info("cannot connect", reason=str(error))
         else:
-            delay = BACKOFF_MIN
             await _run_session(connection, session, logger)
+            delay, lost = BACKOFF_MIN, time.monotonic()
         await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-        delay = min(delay * 2, BACKOFF_MAX)
+        delay = min(delay * 2, BACKOFF_SOON if time.monotonic() - lost < SOON else BACKOFF_MAX)
 
 
 async def _run_session(
