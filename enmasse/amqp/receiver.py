@@ -83,6 +83,7 @@ class Receiver(Link):
     def credit_window(self, window: int) -> None:
         self._window = window
         if window > 0:
+            self.draining = False  # there is use for credit again
             self._topup_at = self._settled
             self._want_flow()
         else:
@@ -148,6 +149,8 @@ class Receiver(Link):
                 self._received += given
                 self._settled += given
                 self._given += given
+                if self._settled >= self._topup_at:
+                    self._want_flow()
         if self._attach_sent and not self.detached:
             if self.draining and self._received >= self._limit:
                 self.draining = False

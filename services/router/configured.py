@@ -68,7 +68,7 @@ def read_pattern(body: dict[str, Any]) -> tuple[bool, str, str]:
             canonical = addresses.canonical(text)
             return False, text if canonical != text else canonical, canonical
         text = text.removesuffix("/#")
-        return True, text, addresses.canonical(text + "/#")
+        return True, text, addresses.canonical(addresses.canonical(text) + "/#")
     except ValueError:
         raise ManagementError(BAD_REQUEST, f"{which} invalid - no tokens") from None
 

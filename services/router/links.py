@@ -56,7 +56,6 @@ class InLink:
         "auto",
         "capacity",
         "connection",
-        "draining",
         "dropped",
         "identity",
         "link",
@@ -81,7 +80,6 @@ class InLink:
         self.address = address
         self.capacity = connection.link_capacity
         self.auto: Any = None
-        self.draining = False
         self.settle: Callable[..., None] = link.session.settle
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
@@ -95,21 +93,15 @@ class InLink:
         if self.zero_since is not None:
             self.zero_total += self.connection.router.now() - self.zero_since
             self.zero_since = None
-        if not self.draining:
-            self.link.credit_window = self.capacity
+        self.link.credit_window = self.capacity
 
     def close_gate(self) -> None:
         if self.zero_since is None:
             self.zero_since = self.connection.router.now()
-        self.link.credit_window = 0
-        if self.link.credit > 0 and not self.draining:
-            self.draining = True
-            self.link.drain_credit()
+        self.link.drain_credit()
 
     def drained(self) -> None:
-        self.draining = False
-        if self.zero_since is None:
-            self.link.credit_window = self.capacity
+        """Nothing is left to be sent; credit comes with the next destination."""
 
     # Deliveries
 

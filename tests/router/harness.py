@@ -1,0 +1,373 @@
+"""What the router's system tests stand on: the router as a process, a management client, a broker made of Proton."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from proton import Condition, Delivery, Message
+from proton.handlers import MessagingHandler
+from proton.reactor import ApplicationEvent, Container, EventInjector
+from proton.utils import BlockingConnection, BlockingSender, SyncRequestResponse
+
+PREFIX = "org.apache.qpid.dispatch."
+ADDRESS = PREFIX + "router.config.address"
+AUTO_LINK = PREFIX + "router.config.autoLink"
+LINK_ROUTE = PREFIX + "router.config.linkRoute"
+LISTENER = PREFIX + "listener"
+CONNECTOR = PREFIX + "connector"
+DEADLINE = 15.0
+ROOT = Path(__file__).resolve().parents[2]
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], what: str = "", timeout: float = DEADLINE) -> T:
+    """The first true value of `condition`; fails after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout} s: {what or condition}")
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    """A port below the ephemeral range that nobody listens on."""
+    for port in range(20000 + os.getpid() % 5000, 32000):
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise AssertionError("no free port")
+
+
+_given: set[int] = set()
+
+
+def post(sender: BlockingSender, message: Message, *, settled: bool = False) -> Any:
+    """Send without waiting for the outcome; returns the delivery."""
+    sender.connection.wait(lambda: sender.link.credit > 0, msg="credit")
+    delivery = sender.link.send(message)
+    if settled:
+        delivery.settle()
+    pump(sender.connection)
+    return delivery
+
+
+def pump(*connections: BlockingConnection) -> None:
+    """Read and write what can be read and written now, or within a hundredth of a second."""
+    for connection in connections:
+        container = connection.container
+        before, container.timeout = container.timeout, 0.01
+        try:
+            for _ in range(3):
+                container.process()
+        finally:
+            container.timeout = before
+
+
+class RouterProcess:
+    """`python -m services.router` with a listener for clients (`url`) and one for route containers."""
+
+    def __init__(
+        self, entities: list[list[Any]], *, router_id: str = "r1", default: str = "unavailable", **attributes: Any
+    ) -> None:
+        self.id = router_id
+        self.port = free_port()
+        self.container_port = free_port()
+        self.health_port = free_port()
+        self.url = f"127.0.0.1:{self.port}"
+        self.folder = tempfile.TemporaryDirectory()
+        config = Path(self.folder.name) / "router.json"
+        config.write_text(
+            json.dumps(
+                {
+                    "name": router_id,
+                    "health": f"127.0.0.1:{self.health_port}",
+                    "entities": [
+                        ["router", {"id": router_id, "mode": "interior", "defaultDistribution": default}],
+                        ["listener", {"name": "clients", "host": "127.0.0.1", "port": str(self.port), **attributes}],
+                        [
+                            "listener",
+                            {
+                                "name": "containers",
+                                "host": "127.0.0.1",
+                                "port": self.container_port,
+                                "role": "route-container",
+                            },
+                        ],
+                        *entities,
+                    ],
+                }
+            )
+        )
+        self.log = (Path(self.folder.name) / "log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "services.router", "--config", str(config)], cwd=ROOT, stderr=self.log
+        )
+        wait_for(self._ready, f"the router is ready: {self.errors()}")
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.errors()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz") as response:
+                return bool(json.load(response)["ready"])
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def errors(self) -> str:
+        """What it has written to stderr."""
+        return Path(self.log.name).read_text()
+
+    def connect(self, **options: Any) -> BlockingConnection:
+        return BlockingConnection(self.url, timeout=DEADLINE, **options)
+
+    def management(self) -> Management:
+        return Management(self.url)
+
+    def stop(self) -> None:
+        """Ends it and checks that nothing went wrong inside."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(DEADLINE) == 0
+        text = self.errors()
+        self.log.close()
+        self.folder.cleanup()
+        assert "Traceback" not in text, text
+
+
+class Management:
+    """Requests to `$management` by Proton's own request-response client."""
+
+    def __init__(self, url: str, address: str = "$management") -> None:
+        self.connection = BlockingConnection(url, timeout=DEADLINE)
+        self.client = SyncRequestResponse(self.connection, address)
+
+    def call(self, operation: str, body: Any = None, **properties: Any) -> tuple[int, str, Any]:
+        """Status, description, body."""
+        request = Message(properties={"operation": operation, **properties}, body={} if body is None else body)
+        reply = self.client.call(request)
+        return int(reply.properties["statusCode"]), str(reply.properties["statusDescription"]), reply.body
+
+    def create(self, kind: str, name: str, **body: Any) -> dict[str, Any]:
+        status, text, created = self.call("CREATE", body, type=kind, name=name)
+        assert status == 201, (status, text)
+        return dict(created)
+
+    def delete(self, kind: str, name: str) -> None:
+        status, text, _ = self.call("DELETE", type=kind, name=name)
+        assert status == 204, (status, text)
+
+    def query(self, kind: str, *names: str) -> list[dict[str, Any]]:
+        status, text, body = self.call("QUERY", {"attributeNames": list(names)}, entityType=kind)
+        assert status == 200, (status, text)
+        return [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
+
+    def one(self, kind: str, name: str) -> dict[str, Any]:
+        """The row with this name."""
+        return next(row for row in self.query(kind) if row["name"] == name)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Broker(MessagingHandler):
+    """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
+
+    `stored[address]` are messages that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches with
+    that condition; `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
+    """
+
+    def __init__(self, container_id: str) -> None:
+        super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
+        self.container_id = container_id
+        self.port = free_port()
+        self.stored: dict[str, list[Message]] = {}
+        self.outbox: dict[str, deque[Message]] = {}
+        self.refuse: dict[str, str] = {}
+        self.hold = False
+        self.held: list[Any] = []
+        self.links: list[Any] = []
+        self.detached: list[tuple[str, bool, str | None]] = []  # name, closed, condition
+        self.outcomes: list[tuple[str, Any]] = []  # address, delivery state
+        self.connections: list[Any] = []
+        self.tags: list[str] = []
+        self.window = 100
+        self._injector = EventInjector()
+        self._started = threading.Event()
+        self._container = Container(self)
+        self._container.container_id = container_id
+        self._thread = threading.Thread(target=self._container.run, daemon=True)
+        self._thread.start()
+        assert self._started.wait(DEADLINE)
+
+    # from the test's thread
+
+    def do(self, action: Callable[[], Any]) -> Any:
+        """Run `action` in the broker's thread."""
+        done = threading.Event()
+        result: list[Any] = []
+
+        def run() -> None:
+            try:
+                result.append(action())
+            finally:
+                done.set()
+
+        event = ApplicationEvent("run")
+        event.action = run
+        self._injector.trigger(event)
+        assert done.wait(DEADLINE)
+        return result[0] if result else None
+
+    def put(self, address: str, *messages: Message) -> None:
+        """Messages for whoever takes them from `address`."""
+
+        def put() -> None:
+            self.outbox.setdefault(address, deque()).extend(messages)
+            for link in self.links:
+                if link.is_sender and link.source.address == address:
+                    self._send(link)
+
+        self.do(put)
+
+    def link(self, address: str, *, sender: bool) -> Any:
+        """The open link for an address; `sender`: the broker sends on it."""
+        for link in self.links:
+            terminus = link.source if sender else link.target
+            if link.is_sender == sender and terminus.address == address:
+                return link
+        return None
+
+    def credit(self, address: str) -> int:
+        """Credit the router gave for messages from `address`."""
+        link = self.link(address, sender=True)
+        return int(link.credit) if link is not None else -1
+
+    def drop_connections(self) -> None:
+        self.do(lambda: [c.transport.close_tail() or c.transport.close_head() for c in self.connections])
+
+    def stop(self) -> None:
+        def stop() -> None:
+            self._injector.close()
+            self._container.stop()
+
+        self.do(stop)
+        self._thread.join(DEADLINE)
+
+    # events of Proton
+
+    def on_start(self, event: Any) -> None:
+        event.container.selectable(self._injector)
+        event.container.listen(f"127.0.0.1:{self.port}")
+        self._started.set()
+
+    def on_run(self, event: Any) -> None:
+        event.action()
+
+    def on_connection_opening(self, event: Any) -> None:
+        event.connection.container = self.container_id
+        self.connections.append(event.connection)
+
+    def on_link_opening(self, event: Any) -> None:
+        link = event.link
+        if link.state & 1 == 0:  # already ours
+            return
+        address = link.remote_source.address if link.is_sender else link.remote_target.address
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        condition = self.refuse.get(address)
+        if condition is not None:
+            if link.is_sender:
+                link.source.type = 0
+            else:
+                link.target.type = 0
+            link.open()
+            link.condition = Condition(condition, f"{address} is refused")
+            link.close()
+            return
+        self.links.append(link)
+        link.open()
+        if link.is_receiver:
+            link.flow(self.window)
+        else:
+            self._send(link)
+
+    def on_sendable(self, event: Any) -> None:
+        self._send(event.link)
+
+    def _send(self, link: Any) -> None:
+        box = self.outbox.get(link.source.address)
+        while box and link.credit > 0:
+            link.send(box.popleft())
+        if link.draining():
+            link.drained()
+
+    def on_message(self, event: Any) -> None:
+        address = event.link.target.address
+        self.stored.setdefault(address, []).append(event.message)
+        self.tags.append(event.delivery.tag)
+        if self.hold:
+            self.held.append(event.delivery)
+        else:
+            self.settle(event.delivery, Delivery.ACCEPTED)
+        event.link.flow(1)
+
+    def settle(self, delivery: Any, state: Any = None) -> None:
+        if state is not None:
+            delivery.update(state)
+        delivery.settle()
+
+    def on_delivery(self, event: Any) -> None:
+        delivery = event.delivery
+        if event.link.is_sender and delivery.updated and delivery.remote_state:
+            self.outcomes.append((event.link.source.address, delivery.remote_state))
+
+    def _over(self, event: Any, closed: bool) -> None:
+        link = event.link
+        if link in self.links:
+            self.links.remove(link)
+        condition = link.remote_condition
+        self.detached.append((link.name, closed, condition.name if condition else None))
+
+    def on_link_closing(self, event: Any) -> None:
+        self._over(event, True)
+        event.link.close()
+
+    def on_link_remote_detach(self, event: Any) -> None:
+        self._over(event, False)
+        event.link.detach()
+
+    def on_connection_closing(self, event: Any) -> None:
+        event.connection.close()
+
+    def on_disconnected(self, event: Any) -> None:
+        self._forget(event.connection)
+
+    def on_connection_closed(self, event: Any) -> None:
+        self._forget(event.connection)
+
+    def _forget(self, connection: Any) -> None:
+        if connection in self.connections:
+            self.connections.remove(connection)
+        self.links = [link for link in self.links if link.connection != connection]

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from proton import Message, ulong
+from proton.reactor import DynamicNodeProperties
+from proton.utils import BlockingConnection
+
+from tests.router.harness import (
+    ADDRESS,
+    AUTO_LINK,
+    CONNECTOR,
+    LINK_ROUTE,
+    LISTENER,
+    PREFIX,
+    Management,
+    RouterProcess,
+    free_port,
+    post,
+    wait_for,
+)
+
+
+def test_open_says_what_an_agent_looks_for(router: RouterProcess) -> None:
+    connection = router.connect()
+    remote = connection.conn
+    assert remote.remote_container == "r1"
+    assert remote.remote_properties["product"] == "qpid-dispatch-router"
+    assert remote.remote_properties["version"] == "1.19.0"
+    assert "ANONYMOUS-RELAY" in remote.remote_offered_capabilities
+    connection.close()
+
+
+def test_create_is_seen_at_once_with_types(management: Management) -> None:
+    created = management.create(ADDRESS, "ragent-q1", pattern="q1", distribution="balanced", waypoint=True)
+    row = management.one(ADDRESS, "ragent-q1")
+    assert row == created
+    assert row["pattern"] == "q1" and row["prefix"] is None
+    assert row["waypoint"] is True
+    assert (row["ingressPhase"], row["egressPhase"], row["priority"], row["fallback"]) == (0, 1, -1, False)
+    assert isinstance(row["identity"], str) and row["identity"].isdigit()
+    assert management.call("READ", type=ADDRESS, name="ragent-q1")[2] == row
+    assert management.call("READ", type=ADDRESS, identity=row["identity"])[2] == row
+    management.delete(ADDRESS, "ragent-q1")
+    assert management.call("READ", type=ADDRESS, name="ragent-q1")[:2] == (404, "Not Found")
+    management.create(ADDRESS, "ragent-q1", prefix="q1")
+    row = management.one(ADDRESS, "ragent-q1")
+    assert row["prefix"] == "q1" and row["pattern"] is None and row["waypoint"] is False
+    management.delete(ADDRESS, "ragent-q1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        (ADDRESS, {}, "Either a 'prefix' or 'pattern' attribute must be provided"),
+        (ADDRESS, {"prefix": "a", "pattern": "b"}, "Cannot specify both a 'prefix' and a 'pattern' attribute"),
+        (ADDRESS, {"prefix": ""}, "Prefix must be a non-empty string type"),
+        (ADDRESS, {"prefix": "/"}, "Prefix invalid - no tokens"),
+        (ADDRESS, {"prefix": "z", "egressPhase": 10}, "Phase values must be between 0 and 9"),
+        (
+            ADDRESS,
+            {"prefix": "z", "priority": 10},
+            "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY",
+        ),
+        (ADDRESS, {"pattern": "any"}, "Already exists"),
+        (AUTO_LINK, {"direction": "in"}, "address and direction fields are mandatory"),
+        (AUTO_LINK, {"address": "q", "direction": "in", "phase": 10}, "autoLink phase must be between 0 and 9"),
+        (
+            AUTO_LINK,
+            {"address": "q", "direction": "in", "containerId": "c", "connection": "d"},
+            "Both connection and containerId cannot be specified. Specify only one",
+        ),
+        (LINK_ROUTE, {"direction": "in"}, "Either a 'prefix' or 'pattern' attribute must be provided"),
+        (LINK_ROUTE, {"prefix": "t"}, "Invalid value for 'direction'"),
+    ],
+)
+def test_refusals_of_core_entities(management: Management, kind: str, body: dict[str, Any], text: str) -> None:
+    before = len(management.query(kind))
+    status, description, returned = management.call("CREATE", body, type=kind, name="refused")
+    assert (status, description, returned) == (400, text, None)
+    assert len(management.query(kind)) == before
+
+
+def test_a_duplicate_name_is_refused(management: Management) -> None:
+    management.create(AUTO_LINK, "twice", address="q", direction="in", containerId="c")
+    status, text, _ = management.call("CREATE", {"address": "q2", "direction": "out"}, type=AUTO_LINK, name="twice")
+    assert (status, text) == (400, "Name conflicts with an existing entity")
+    management.delete(AUTO_LINK, "twice")
+    assert management.call("DELETE", type=AUTO_LINK, name="twice")[0] == 404
+
+
+def test_a_body_that_is_no_map_is_refused(management: Management) -> None:
+    assert management.call("CREATE", "text", type=ADDRESS, name="x")[:2] == (400, "Body of request must be a map")
+
+
+def test_columns_and_aliases(management: Management) -> None:
+    management.create(AUTO_LINK, "columns", address="q", direction="out", containerId="b-out", externalAddress="x::y")
+    row = management.one(AUTO_LINK, "columns")
+    assert list(row) == [
+        "name", "identity", "type", "address", "addr", "direction", "dir", "phase", "connection", "containerId",
+        "externalAddress", "externalAddr", "linkRef", "operStatus", "lastError", "fallback",
+    ]  # fmt: skip
+    assert (row["addr"], row["dir"], row["externalAddr"], row["phase"]) == ("q", "out", "x::y", 0)
+    assert (row["operStatus"], row["lastError"], row["linkRef"]) == ("inactive", None, None)
+    management.delete(AUTO_LINK, "columns")
+    management.create(LINK_ROUTE, "columns", prefix="t/#", direction="in", containerId="b-in")
+    row = management.one(LINK_ROUTE, "columns")
+    assert list(row) == [
+        "name", "identity", "type", "prefix", "distribution", "connection", "containerId", "direction", "dir",
+        "operStatus", "pattern", "addExternalPrefix", "delExternalPrefix",
+    ]  # fmt: skip
+    assert (row["prefix"], row["dir"], row["operStatus"]) == ("t", "in", "inactive")
+    management.delete(LINK_ROUTE, "columns")
+
+
+def test_query_chooses_columns_and_pages(management: Management) -> None:
+    for i in range(5):
+        management.create(ADDRESS, f"page{i}", pattern=f"page{i}")
+    status, _, body = management.call(
+        "QUERY", {"attributeNames": ["name", "nonsense"]}, entityType=ADDRESS, offset=2, count=3
+    )
+    assert status == 200
+    assert body["attributeNames"] == ["name", "nonsense"]
+    assert len(body["results"]) == 3
+    assert all(row[1] is None for row in body["results"])
+    for i in range(5):
+        management.delete(ADDRESS, f"page{i}")
+
+
+@pytest.mark.parametrize(
+    ("operation", "properties", "status"),
+    [
+        ("QUERY", {"entityType": "no.such"}, 400),
+        ("QUERY", {"entityType": PREFIX + "nosuch"}, 400),
+        ("CREATE", {"type": "nosuch", "name": "x"}, 400),
+        ("CREATE", {"name": "x"}, 400),
+        ("READ", {"type": ADDRESS}, 400),
+        ("READ", {"type": LISTENER, "name": "nobody"}, 404),
+        ("READ", {"name": "nobody"}, 404),
+        ("DELETE", {"type": ADDRESS, "name": "nobody"}, 404),
+        ("DELETE", {"type": ADDRESS, "identity": "999999"}, 404),
+        ("UPDATE", {"type": ADDRESS, "name": "any"}, 501),
+        ("CREATE", {"type": PREFIX + "connection", "name": "x"}, 403),
+        ("DELETE", {"type": PREFIX + "router", "name": "r1"}, 403),
+        ("READ", {"type": PREFIX + "connection", "name": "x"}, 400),
+        ("DANCE", {}, 501),
+        ("QUERY", {"entityType": "listener", "type": "org.amqp.management"}, 200),
+        ("READ", {"type": "listener", "name": "clients"}, 200),
+        ("READ", {"name": "clients"}, 200),
+        ("READ", {"name": "self"}, 200),
+        ("READ", {"type": "router", "identity": "1"}, 200),
+        ("READ", {"type": PREFIX + "router.address", "name": "M0$management"}, 200),
+        ("GET-TYPES", {}, 200),
+        ("GET-ATTRIBUTES", {"entityType": "listener"}, 200),
+        ("GET-OPERATIONS", {}, 200),
+        ("GET-ANNOTATIONS", {}, 200),
+        ("GET-SCHEMA", {}, 200),
+        ("GET-JSON-SCHEMA", {}, 200),
+        ("GET-LOG", {}, 200),
+        ("get-mgmt-nodes", {}, 200),
+    ],
+)
+def test_everything_gets_an_answer(
+    management: Management, operation: str, properties: dict[str, str], status: int
+) -> None:
+    assert management.call(operation, {"attributeNames": []}, **properties)[0] == status
+
+
+def test_every_type_can_be_queried(management: Management) -> None:
+    _, _, types = management.call("GET-TYPES")
+    assert set(types) >= {ADDRESS, AUTO_LINK, LINK_ROUTE, LISTENER, CONNECTOR, PREFIX + "router.node"}
+    _, _, attributes = management.call("GET-ATTRIBUTES")
+    for kind in types:
+        status, _, body = management.call("QUERY", {"attributeNames": []}, entityType=kind)
+        assert status == 200
+        assert body["attributeNames"] == attributes[kind]
+        assert all(len(row) == len(attributes[kind]) for row in body["results"])
+    json.loads(management.call("GET-JSON-SCHEMA")[2])
+
+
+def test_unknown_columns_of_static_entities_are_refused(management: Management) -> None:
+    status, text, body = management.call("QUERY", {"attributeNames": ["x"]}, entityType="listener")
+    assert (status, body) == (404, {})
+    assert text == f"Unknown attributes ['x'] for type {LISTENER}."
+
+
+def test_a_request_without_operation_is_answered(router: RouterProcess) -> None:
+    client = router.management()
+    reply = client.client.call(Message(properties={"type": ADDRESS}, body={}))
+    assert reply.properties["statusCode"] == 400
+    client.close()
+
+
+@pytest.mark.parametrize("correlation", ["text", ulong(7), uuid.uuid4(), b"bytes"])
+def test_correlation_ids_come_back_with_their_type(router: RouterProcess, correlation: Any) -> None:
+    connection = router.connect()
+    receiver = connection.create_receiver(None, dynamic=True, options=DynamicNodeProperties({}))
+    sender = connection.create_sender(None)
+    sender.send(
+        Message(
+            address="$management",
+            reply_to=receiver.link.remote_source.address,
+            correlation_id=correlation,
+            properties={"operation": "GET-MGMT-NODES"},
+            body={},
+        )
+    )
+    reply = receiver.receive()
+    assert reply.correlation_id == correlation
+    assert isinstance(reply.correlation_id, str) == isinstance(correlation, str)
+    connection.close()
+
+
+def test_management_nodes_are_this_one_and_its_address_works(router: RouterProcess, management: Management) -> None:
+    _, _, nodes = management.call("GET-MGMT-NODES")
+    assert nodes == ["amqp:/_topo/0/r1/$management"]
+    client = Management(router.url, nodes[0])
+    assert client.call("GET-MGMT-NODES")[2] == nodes
+    client.close()
+    assert [row["nextHop"] for row in management.query(PREFIX + "router.node")] == ["(self)"]
+
+
+def test_a_listener_made_at_run_time_works_and_goes(management: Management) -> None:
+    port = free_port()
+    created = management.create(LISTENER, "late", host="127.0.0.1", port=port, authenticatePeer="no")
+    assert created["port"] == str(port)
+    assert created["authenticatePeer"] is False
+    assert created["identity"] == f"listener/127.0.0.1:{port}:late"
+    other = BlockingConnection(f"127.0.0.1:{port}", timeout=5)
+    status, text, _ = management.call("CREATE", {"host": "127.0.0.1", "port": port}, type=LISTENER, name="later")
+    assert status == 500 and "address already in use" in text
+    assert management.call("CREATE", {"host": "127.0.0.1", "port": 1}, type=LISTENER, name="late")[0] == 400
+    management.delete(LISTENER, "late")
+    receiver = other.create_receiver("any")
+    assert receiver.link.remote_source.address == "any"
+    other.close()
+    with pytest.raises(Exception, match=r"refused|disconnected|Connection"):
+        BlockingConnection(f"127.0.0.1:{port}", timeout=5)
+    assert "late" not in [row["name"] for row in management.query(LISTENER)]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"nonsense": 1}, "Unknown attribute 'nonsense' for 'org.apache.qpid.dispatch.listener'"),
+        ({"role": "king"}, "Invalid value for attribute 'role'"),
+        ({"identity": "x"}, "Cannot set attribute 'identity' in CREATE"),
+        ({"name": "other"}, "Conflicting values for 'name'"),
+        ({"http": "perhaps"}, "Invalid value for attribute 'http'"),
+    ],
+)
+def test_refusals_of_listeners(management: Management, body: dict[str, Any], text: str) -> None:
+    status, description, returned = management.call("CREATE", body, type=LISTENER, name="bad")
+    assert status == 400 and description.startswith(text), description
+    assert returned == {}
+
+
+def test_a_connection_is_dropped_by_its_admin_status(router: RouterProcess, management: Management) -> None:
+    victim = BlockingConnection(router.url, timeout=5)
+    container = victim.container.container_id
+    kind = PREFIX + "connection"
+    row = next(row for row in management.query(kind) if row["container"] == container)
+    assert row["role"] == "normal" and row["dir"] == "in" and row["opened"] is True and row["sasl"] == "ANONYMOUS"
+    identity = row["identity"]
+    assert management.call("UPDATE", {}, type=kind, identity=identity)[0] == 400
+    assert management.call("UPDATE", {"adminStatus": "sleepy"}, type=kind, identity=identity)[0] == 400
+    assert management.call("UPDATE", {"adminStatus": "enabled"}, type=kind, identity=identity)[0] == 200
+    assert management.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity="999999")[0] == 400
+    status, _, shown = management.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=identity)
+    assert status == 200 and shown["adminStatus"] == "deleted"
+    with pytest.raises(Exception, match="disconnected"):
+        victim.wait(lambda: False, timeout=10)
+    wait_for(lambda: all(row["identity"] != identity for row in management.query(kind)))
+
+
+def test_link_and_address_rows_count_deliveries(router: RouterProcess, management: Management) -> None:
+    connection = router.connect()
+    receiver = connection.create_receiver("test/counted", name="counted-receiver", credit=10)
+    sender = connection.create_sender("test/counted", name="counted-sender")
+    for _ in range(3):
+        delivery = post(sender, Message(body="x"))
+        receiver.receive()
+        receiver.accept()
+        connection.wait(lambda: delivery.settled)  # noqa: B023 - runs at once
+
+    def settled() -> bool:
+        return bool(management.one(PREFIX + "router.link", "counted-receiver")["acceptedCount"] == 3)
+
+    wait_for(settled)
+    out = management.one(PREFIX + "router.link", "counted-receiver")
+    into = management.one(PREFIX + "router.link", "counted-sender")
+    for row, direction in ((out, "out"), (into, "in")):
+        assert row["owningAddr"] == "M0test/counted"
+        assert row["linkDir"] == direction and row["linkType"] == "endpoint"
+        assert (row["deliveryCount"], row["acceptedCount"], row["unsettledCount"]) == (3, 3, 0)
+    address = management.one(PREFIX + "router.address", "M0test/counted")
+    assert (address["deliveriesIngress"], address["deliveriesEgress"]) == (3, 3)
+    assert (address["subscriberCount"], address["distribution"], address["inProcess"]) == (1, "balanced", 0)
+    before = management.query(PREFIX + "router")[0]
+    connection.close()
+
+    def gone() -> bool:
+        return all(row["key"] != "M0test/counted" for row in management.query(PREFIX + "router.address"))
+
+    wait_for(gone)
+    assert management.query(PREFIX + "router")[0]["deliveriesIngress"] >= before["deliveriesIngress"]
+
+
+def test_inter_router_connectors_are_kept_and_reported(management: Management) -> None:
+    management.create(
+        CONNECTOR, "ragent-other:55672-0", role="inter-router", host="other", port="55672", verifyHostName="no"
+    )
+    row = management.one(CONNECTOR, "ragent-other:55672-0")
+    assert (row["role"], row["host"], row["port"], row["verifyHostname"]) == ("inter-router", "other", "55672", False)
+    assert row["connectionStatus"] == "CONNECTING"
+    management.delete(CONNECTOR, "ragent-other:55672-0")
+
+
+def test_a_query_of_many_rows_comes_whole(management: Management) -> None:
+    for i in range(1500):
+        management.create(ADDRESS, f"many{i}", pattern=f"many/{i}")
+    rows = [row for row in management.query(ADDRESS) if row["name"].startswith("many")]
+    assert len(rows) == 1500
+    assert [row["pattern"] for row in rows] == [f"many/{i}" for i in range(1500)]
+    for i in range(1500):
+        management.delete(ADDRESS, f"many{i}")
