@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -22,15 +23,20 @@ def make_console() -> Console:
 def print_status(status: dict[str, Any]) -> None:
     """The status JSON as tables on stdout."""
     console = make_console()
-    console.print(
-        _table(
-            ("component", "kind", "pid", "ready", "restarts", "since", "endpoints", "detail"),
-            [
-                (c["name"], c["kind"], c["pid"], c["ready"], c["restarts"], c["since"], _pairs(c["endpoints"]),
-                c["detail"]) for c in status["components"]
-            ],
+    rows = [
+        (
+            c["name"],
+            c["kind"],
+            c["pid"],
+            c["ready"],
+            c["restarts"],
+            _age(c["since"]),
+            _ports(c["endpoints"]),
+            c["detail"],
         )
-    )  # fmt: skip
+        for c in status["components"]
+    ]
+    console.print(_table(("component", "kind", "pid", "ready", "restarts", "for", "ports", "detail"), rows))
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
@@ -54,7 +60,7 @@ def _table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
     for i in shown:
-        table.add_column(titles[i], overflow="fold")
+        table.add_column(titles[i], overflow="fold", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(_cell(row[i]) for i in shown))
     return table
@@ -66,5 +72,17 @@ def _cell(value: Any) -> str:
     return "" if value is None else escape(str(value))
 
 
-def _pairs(endpoints: dict[str, str]) -> str:
-    return " ".join(f"{name}={at}" for name, at in endpoints.items())
+def _ports(endpoints: dict[str, str]) -> str:
+    """All are on loopback: the port is what differs."""
+    return " ".join(f"{name}:{at.rpartition(':')[2]}" for name, at in endpoints.items())
+
+
+def _age(since: str) -> str:
+    """How long ago a time was, in its two largest units: `2h5m`."""
+    try:
+        seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()))
+    except ValueError:
+        return since
+    units = (("d", seconds // 86400), ("h", seconds // 3600 % 24), ("m", seconds // 60 % 60), ("s", seconds % 60))
+    first = next((i for i, (_, count) in enumerate(units) if count), 3)
+    return "".join(f"{count}{unit}" for unit, count in units[first : first + 2])

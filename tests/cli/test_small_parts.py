@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from enmasse.cli.tables import _age
 from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.files import read_json, write_json, write_text
 from enmasse.supervisor.lines import error_lines
@@ -137,3 +139,10 @@ def test_probe(answer: bytes, ready: bool, detail: str) -> None:
         assert await probe("127.0.0.1", port) == type(found)(False, "starting")
 
     asyncio.run(ask())
+
+
+def test_ages() -> None:
+    now = datetime.now(UTC)
+    for seconds, text in ((5, "5s"), (65, "1m5s"), (7500, "2h5m"), (200_000, "2d7h")):
+        assert _age((now - timedelta(seconds=seconds)).isoformat()) == text
+    assert _age("when?") == "when?"
