@@ -144,8 +144,8 @@ class Link:
             **fields,
         )
         self._take_modes(attach)
-        self._attach_sent = True
         self.session._send(attach)
+        self._attach_sent = True
 
     def _take_modes(self, attach: Attach) -> None:
         self.snd_settle_mode = MIXED if attach.snd_settle_mode is None else int(attach.snd_settle_mode)

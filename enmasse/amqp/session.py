@@ -407,7 +407,7 @@ class Session:
         if self._in_next >= 0:
             left = (self._granted - self._next_incoming_id()) & U32
             if not self._window_due:
-                left -= self._half
+                left -= self._half + 1
             self._in_stop = min(self._in_next + max(0, left), U32)
 
     def _count_frame(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Partial
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler, Limits
+from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -17,12 +17,14 @@ from enmasse.amqp.performatives import (
     Begin,
     Flow,
     Open,
+    SaslInit,
     Source,
     Target,
     decode_performative,
     encode_performative,
 )
 from enmasse.amqp.session import Session
+from enmasse.amqp.types import Symbol
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"
@@ -233,5 +235,12 @@ def attach(name: str, handle: int, *, sending: bool, **fields: Any) -> Attach:
     )
 
 
-def small_limits(**fields: Any) -> Limits:
-    return Limits(**fields)
+def told(performative: Any) -> str:
+    """The condition in a close, end or detach; "" where there is none."""
+    return "" if performative.error is None else str(performative.error.condition)
+
+
+def init(mechanism: str, response: bytes | None = None, hostname: str | None = None) -> bytes:
+    """A sasl-init frame."""
+    sasl_init = SaslInit(mechanism=Symbol(mechanism), initial_response=response, hostname=hostname)
+    return frame(0, sasl_init, frame_type=1)
