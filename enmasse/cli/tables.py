@@ -36,7 +36,7 @@ def print_status(status: dict[str, Any]) -> None:
         )
         for c in status["components"]
     ]
-    console.print(_table(("component", "kind", "pid", "ready", "restarts", "for", "ports", "detail"), rows))
+    console.print(_table(("component", "pid", "ready", "restarts", "for", "ports", "detail"), rows))
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
