@@ -1,0 +1,82 @@
+"""Our small programs on two AMQP clients of other families: built once per state of their sources, outside the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse-interop"
+
+
+class Broken(Exception):
+    """A client cannot be built; says what to do."""
+
+
+def protonj2() -> list[str]:
+    """The command of the program on Apache Qpid protonj2 (Java), built by Maven."""
+    _needs("javac", "openjdk-17-jdk-headless")
+    maven = _needs("mvn", "maven")
+
+    def build(folder: Path) -> None:
+        _run(
+            [maven, "-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}"]
+            + ["compiler:compile", "dependency:copy-dependencies"],
+            folder,
+        )
+
+    target = _built("protonj2", build) / "target"
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    return ["java", *flags, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "enmasse.interop.Main"]
+
+
+def goamqp() -> list[str]:
+    """The command of the program on Azure's go-amqp, built by Go."""
+    go = _needs("go", "golang-go")
+    folder = _built("goamqp", lambda folder: _run([go, "build", "-buildvcs=false", "-o", "interop", "."], folder))
+    return [str(folder / "interop")]
+
+
+FAMILIES: dict[str, Callable[[], list[str]]] = {"protonj2": protonj2, "goamqp": goamqp}
+
+
+def _needs(program: str, package: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise Broken(
+            f"{program} is missing: install it (Debian: apt-get install {package}; .ci/run does), and run again"
+        )
+    return found
+
+
+def _built(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder that holds the program of these sources."""
+    sources = SOURCES / name
+    files = sorted(file for file in sources.rglob("*") if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(sources)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    done = CACHE / f"{name}-{digest.hexdigest()[:16]}"
+    if not done.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as scratch:
+            fresh = Path(scratch) / "build"
+            shutil.copytree(sources, fresh)
+            build(fresh)
+            try:
+                fresh.rename(done)
+            except OSError:  # another run was faster
+                if not done.exists():
+                    raise
+    return done
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise Broken(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")

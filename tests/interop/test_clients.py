@@ -1,0 +1,112 @@
+"""Clients of other families against a running suite: Apache Qpid protonj2 (Java, Netty) and Azure's go-amqp (Go)."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from proton import Message, byte, int32, symbol, timestamp
+from proton.utils import BlockingConnection
+
+from enmasse.testing import Suite, running, wait_for
+from tests.interop.clients import FAMILIES, Broken
+
+pytestmark = pytest.mark.timeout(400)  # the first run fetches the clients
+
+QUEUES = ("outcomes", "dead", "presettled", "ttl", "types")
+SCENARIOS = [
+    "queue", "outcomes", "anycast", "multicast", "topic", "request", "presettled", "large", "unknown", "ttl",
+]  # fmt: skip
+ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+def addresses(family: str) -> dict[str, dict[str, str]]:
+    """What the scenarios of a family use; each family has its own."""
+    queue = {"type": "queue", "flavor": "small-persisted-queue"}
+    return {
+        **{f"{family}-{name}": queue for name in ("queue", *QUEUES)},
+        f"{family}-outcomes": {**queue, "deadletter": f"{family}-dead"},
+        f"{family}-topic": {"type": "topic", "flavor": "small-persisted-topic"},
+        f"{family}-anycast": {"type": "anycast"},
+        f"{family}-multicast": {"type": "multicast"},
+    }
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    everything = {name: entry for family in FAMILIES for name, entry in addresses(family).items()}
+    with running(tmp_path_factory.mktemp("interop"), everything) as suite:
+        suite.up()
+        yield suite
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def program(family: str) -> list[str]:
+    try:
+        return FAMILIES[family]()
+    except Broken as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def run(program: list[str], scenario: str, family: str, suite: Suite) -> None:
+    command = [*program, scenario, "127.0.0.1", str(5672 + suite.offset), f"{family}-"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"{scenario} did not end: {error.stdout!r} {error.stderr!r}", pytrace=False)
+    if done.returncode:
+        pytest.fail(f"{scenario}: exit status {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(suite: Suite, family: str, program: list[str], scenario: str) -> None:
+    """The scenario checks itself; afterwards nothing of it is left in any queue."""
+    run(program, scenario, family, suite)
+
+    def left() -> dict[str, int]:
+        found = {a["name"]: a["messages"] for a in suite.status()["addresses"] if a["name"].startswith(family)}
+        return {name: held for name, held in found.items() if held}
+
+    wait_for("no message left in any queue", lambda: not left(), 20)
+
+
+def test_types_survive(suite: Suite, family: str, program: list[str]) -> None:
+    """What another client sends, Proton reads with every type and value, and the other way round."""
+    run(program, "types-send", family, suite)
+    connection = BlockingConnection(suite.url, timeout=20)
+    try:
+        receiver = connection.create_receiver(f"{family}-types", credit=1, name=f"{family}-r")
+        message = receiver.receive(timeout=20)
+        assert message.body == ["a", 1, 2, True, 0.5] and isinstance(message.body[1], int32)
+        assert (message.durable, message.priority) == (True, 7)
+        assert (message.id, message.correlation_id, message.subject) == (ID, "c", "s")
+        assert (message.reply_to, message.content_type, message.group_id) == ("r", "text/x", "g")
+        assert message.creation_time == 1_600_000_000.123
+        assert bytes(message.user_id) == b"\0\xff"
+        assert message.annotations == {symbol("x-opt-a"): 1} and isinstance(message.annotations["x-opt-a"], byte)
+        assert message.properties == {
+            "string": "é", "int": -5, "long": 1 << 40, "double": 0.25, "bool": False, "uuid": ID,
+        }  # fmt: skip
+        assert isinstance(message.properties["int"], int32)
+        receiver.accept()
+        receiver.close()
+        back = Message(
+            body=["a", int32(1), 2, True, 0.5], durable=True, priority=7, id=ID, correlation_id="c", subject="s",
+            reply_to="r", content_type="text/x", group_id="g", creation_time=timestamp(1_600_000_000_123) / 1000,
+            user_id=b"\0\xff", annotations={symbol("x-opt-a"): byte(1)},
+            properties={
+                "string": "é", "int": int32(-5), "long": 1 << 40, "double": 0.25, "bool": False, "uuid": ID,
+            },
+        )  # fmt: skip
+        connection.create_sender(f"{family}-types", name=f"{family}-s").send(back)
+    finally:
+        connection.close()
+    run(program, "types-receive", family, suite)
