@@ -26,7 +26,6 @@ def print_status(status: dict[str, Any]) -> None:
     rows = [
         (
             c["name"],
-            c["kind"],
             c["pid"],
             c["ready"],
             c["restarts"],
