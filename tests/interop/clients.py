@@ -1,4 +1,4 @@
-"""Our small programs on two AMQP clients of other families: built once per state of their sources, outside the checkout."""
+"""Our small programs on two AMQP clients of other families: built once per state of their sources."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ def protonj2() -> list[str]:
     maven = _needs("mvn", "maven")
 
     def build(folder: Path) -> None:
-        _run(
-            [maven, "-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}"]
-            + ["compiler:compile", "dependency:copy-dependencies"],
-            folder,
-        )
+        options = ["-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}"]
+        _run([maven, *options, "compiler:compile", "dependency:copy-dependencies"], folder)
 
     target = _built("protonj2", build) / "target"
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
@@ -48,9 +45,7 @@ FAMILIES: dict[str, Callable[[], list[str]]] = {"protonj2": protonj2, "goamqp": 
 def _needs(program: str, package: str) -> str:
     found = shutil.which(program)
     if found is None:
-        raise Broken(
-            f"{program} is missing: install it (Debian: apt-get install {package}; .ci/run does), and run again"
-        )
+        raise Broken(f"{program} is missing: install it (Debian: {package}; .ci/run does), and run again")
     return found
 
 
