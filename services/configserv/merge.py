@@ -28,8 +28,9 @@ class Merger:
     """The status of every address, kept up to date. `reporters`: whose word queues and topics need."""
 
     def __init__(self, reporters: Collection[str]) -> None:
-        self._stored_needs = tuple(reporters)
-        self._direct_needs = tuple(name for name in reporters if name == ROUTER_AGENT)
+        stored = tuple(reporters)
+        direct = tuple(name for name in reporters if name == ROUTER_AGENT)
+        self._needs = {"queue": stored, "topic": stored, "anycast": direct, "multicast": direct}
         self._addresses: Mapping[str, Address] = {}
         self._failed: Mapping[str, Failed] = {}
         self._notes: dict[str, str] = {}
@@ -43,8 +44,10 @@ class Merger:
     @property
     def pieces(self) -> Iterable[bytes]:
         """The JSON of each feeds.AddressStatus: in the order of the file, then those that are wanted no longer."""
-        order = (self._addresses, self._failed, self._pieces)
-        return [self._pieces[name] for name in dict.fromkeys(itertools.chain(*order))]
+        order: Iterable[str] = self._addresses
+        if len(self._pieces) != len(self._addresses):
+            order = dict.fromkeys(itertools.chain(self._addresses, self._failed, self._pieces))
+        return [self._pieces[name] for name in order]
 
     def phase(self, name: str) -> feeds.Phase | None:
         """None: neither wanted nor known to any reporter."""
@@ -122,49 +125,60 @@ class Merger:
         return changed
 
     def _status(self, name: str) -> feeds.AddressStatus | None:
+        # One pass and no helpers: this runs for every change of every address.
         address = self._addresses.get(name)
-        said = [(reporter, report[name]) for reporter, report in self._reports.items() if name in report]
-        failed = self._failed.get(name)
-        if address is None and failed is None and not said:
-            return None
-        phase, message = self._phase(name, address, failed, said)
-        shown = address or failed or self._gone.get(name)
+        shown: Address | Failed | None = address
+        naming: list[str] = []
+        told: list[str] = []
         components: list[str] = []
-        for _, readiness in said:
-            components += [component for component in readiness.components if component not in components]
+        messages: int | None = None
+        consumers: int | None = None
+        ready, broken = True, False
+        for reporter, report in self._reports.items():
+            said = report.get(name)
+            if said is None:
+                continue
+            naming.append(reporter)
+            ready = ready and said.ready
+            broken = broken or said.failed
+            if said.message and said.message not in told:
+                told.append(said.message)
+            for component in said.components:
+                if component not in components:
+                    components.append(component)
+            # Only one reporter counts; where several do, the largest is the one that is up to date.
+            if said.messages is not None and (messages is None or messages < said.messages):
+                messages = said.messages
+            if said.consumers is not None and (consumers is None or consumers < said.consumers):
+                consumers = said.consumers
+        phase: feeds.Phase
+        if address is None:
+            shown = failed = self._failed.get(name)
+            if failed is not None:
+                phase, told = "Failed", [failed.reason]
+            elif naming:
+                phase, shown = "Terminating", self._gone.get(name)
+            else:
+                return None
+        else:
+            if name in self._notes:
+                told.append(self._notes[name])
+            missing = [need for need in self._needs[address.type] if need not in naming]
+            if broken:
+                phase = "Failed"
+            elif missing:
+                phase = "Pending"
+                told.insert(0, f"waits for {', '.join(missing)}")
+            else:
+                phase = "Active" if ready else "Configuring"
         return feeds.AddressStatus(
             name=name,
             type=shown.type if shown is not None else None,
             flavor=shown.flavor if shown is not None else None,
             ready=phase == "Active",
             phase=phase,
-            message=message,
+            message="; ".join(told),
             components=components,
-            messages=_known(readiness.messages for _, readiness in said),
-            consumers=_known(readiness.consumers for _, readiness in said),
+            messages=messages,
+            consumers=consumers,
         )
-
-    def _phase(
-        self, name: str, address: Address | None, failed: Failed | None, said: list[tuple[str, feeds.Readiness]]
-    ) -> tuple[feeds.Phase, str]:
-        note = self._notes.get(name, "")
-        messages = [readiness.message for _, readiness in said if readiness.message]
-        told = "; ".join([*dict.fromkeys(messages), *([note] if note else [])])
-        if address is None:
-            return ("Failed", failed.reason) if failed is not None else ("Terminating", told)
-        if any(readiness.failed for _, readiness in said):
-            return "Failed", told
-        naming = {reporter for reporter, _ in said}
-        missing = [
-            need for need in (self._stored_needs if address.stored else self._direct_needs) if need not in naming
-        ]
-        if missing:
-            return "Pending", "; ".join(part for part in (f"waits for {', '.join(missing)}", told) if part)
-        if not all(readiness.ready for _, readiness in said):
-            return "Configuring", told
-        return "Active", told
-
-
-def _known(values: Iterable[int | None]) -> int | None:
-    """Only one reporter counts messages; where several do, the largest is the one that is up to date."""
-    return max((value for value in values if value is not None), default=None)
