@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Callable
 from struct import Struct
@@ -208,6 +209,7 @@ class ReceivingEnd(_End):
 
 def main() -> None:
     """The sender as a process: options as JSON in argv[1], its result, or {"error": …}, as JSON on stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     options = json.loads(sys.argv[1])
 
     async def send() -> dict[str, Any]:
