@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from enmasse.model.addresses import Address, AddressType
 from enmasse.model.flavors import Flavor
 
-SCHEMA = 1
+SCHEMA: Final = 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Phase = Literal["Pending", "Configuring", "Active", "Failed", "Terminating"]
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `addresses`: every valid address; `forced` may be thrown away together with their messages."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = SCHEMA
     addresses: dict[str, Address] = {}
     forced: list[str] = []
 
@@ -24,7 +25,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `flavors`."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = SCHEMA
     flavors: dict[str, Flavor] = {}
 
 
@@ -32,7 +33,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """Where a broker listens for AMQP."""
 
     host: str
-    port: int
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
     """Feed and report `placements`: which broker carries which address."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = SCHEMA
     brokers: dict[str, Broker] = {}
     addresses: dict[str, list[Placement]] = {}
 
@@ -61,8 +62,8 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
     message: str = ""
     components: list[str] = []
-    messages: int | None = None
-    consumers: int | None = None
+    messages: Count | None = None
+    consumers: Count | None = None
 
 
 class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class ErrorStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `status`. `config`: file → SHA-256 (hex) of the content that is applied."""
 
-    schema: int = SCHEMA
+    schema: Literal[1] = SCHEMA
     config: dict[str, str] = {}
     addresses: list[AddressStatus] = []
     errors: list[ErrorStatus] = []

@@ -119,6 +119,13 @@ def parse(file: str, data: bytes) -> Document:
         unparsable(f"is not JSON: {error}")
     if not isinstance(value, dict):
         unparsable("must be an object: name → entry", 1)
+    if "\\u" in text:
+        try:
+            msgspec.json.encode(value)
+        except UnicodeEncodeError:
+            unparsable("has half of a surrogate pair (\\ud800 to \\udfff) in a string; write the character itself")
+        except (OverflowError, RecursionError):
+            pass  # too large a number: its own check says where
     document = Document(file, text, value, [])
     if repeated:
         document._lines = locate(text)

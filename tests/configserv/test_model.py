@@ -268,6 +268,7 @@ def test_duplicates_and_lines() -> None:
         (b"[]", "addresses.json:1: must be an object"),
         (b'{"a":\n"\xff"}', "addresses.json:2: is not UTF-8"),
         (b'{"a": NaN}', "addresses.json: NaN is not JSON"),
+        (b'{"\\ud800": 1}', "addresses.json: has half of a surrogate pair"),
         (b"[" * 100_000, "addresses.json: is nested too deeply"),
         (b'{"a": ' + b"9" * 5000 + b"}", "addresses.json: is not JSON"),
         (None, "addresses.json: is missing"),
@@ -286,7 +287,8 @@ def test_a_file_that_does_not_parse_changes_nothing(text: Any, expected: str) ->
     assert str(again.problems[0]).endswith("what applied before stays")
 
 
-def test_a_byte_order_mark_is_no_reason() -> None:
+def test_escapes_and_a_byte_order_mark_are_read() -> None:
+    assert list(applied(b'{"\\u0061\\ud83d\\ude00": {"type": "anycast"}}').state.addresses) == ["a\U0001f600"]
     assert list(applied(b'\xef\xbb\xbf{"a": {"type": "anycast"}}').state.addresses) == ["a"]
 
 

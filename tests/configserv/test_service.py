@@ -209,6 +209,14 @@ def test_what_is_wrong_is_told_and_what_ran_stays(service: Configserv, connect: 
     assert {event["entry"] for event in events} == {None, "q", "n"}
 
 
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(service: Configserv, connect: Connect) -> None:
+    (service.config / "addresses.json").unlink()
+    os.mkfifo(service.config / "addresses.json")
+    service.start()
+    (error,) = connect().next("status")["errors"]
+    assert error["reason"].startswith("cannot be read: is not a file")
+
+
 @pytest.mark.parametrize("harm", ["unparsable", "missing", "directory gone", "invalid entry"])
 def test_after_sigkill_it_starts_from_the_last_good_configuration(
     service: Configserv, connect: Connect, harm: str
@@ -348,6 +356,8 @@ def test_forced_addresses_are_remembered_until_they_are_gone(service: Configserv
         ("readiness", "full", "{", "truncated"),
         ("readiness", "full", '{"addresses": {"a": {"ready": "yes"}}}', "Expected `bool`"),
         ("readiness", "full", "[]", "Expected `object`"),
+        ("readiness", "full", '{"addresses": {"a": {"ready": true, "messages": 1e30}}}', "Expected `int"),
+        ("readiness", "full", '{"addresses": {"\\ud800": {"ready": true}}}', "surrogate"),
         ("readiness", "other", "{}", "the subject must be full or change, not 'other'"),
         ("readiness", None, "{}", "the subject must be"),
         ("readiness", "full", {"a": 1}, "the body must be JSON text"),
@@ -355,6 +365,7 @@ def test_forced_addresses_are_remembered_until_they_are_gone(service: Configserv
         ("readiness", "full", b"\xff\xfe", "malformed"),
         ("placements", "full", '{"addresses": {"a": [{"state": "active"}]}}', "required field `broker`"),
         ("placements", "full", '{"addresses": {"a": [{"broker": "b", "state": "on"}]}}', "Invalid enum value"),
+        ("placements", "full", '{"schema": 2}', "Invalid enum value 2"),
         ("force", None, '{"addresses": "a"}', "Expected `array`"),
     ],
 )

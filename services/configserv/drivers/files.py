@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,8 @@ def _signature(path: Path) -> Signature:
 
 def _content(path: Path) -> Content:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a pipe would be to wait for whoever writes to it
+            return Unreadable("is not a file")
         with open(path, "rb") as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
