@@ -32,7 +32,7 @@ def fill(journal: Journal, rng: random.Random, batches: int = 25) -> list[tuple[
     written = []
     for _ in range(batches):
         for _ in range(rng.randrange(1, 8)):
-            data = rng.randbytes(rng.choice((0, 1, 30, 200, 700)))
+            data = b"%d:" % len(written) + rng.randbytes(rng.choice((0, 1, 30, 200, 700)))  # no two alike
             kind = rng.randrange(2, 10)
             written.append((kind, data, journal.append(kind, data[:5], data[5:])))
         journal.commit()

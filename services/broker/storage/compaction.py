@@ -55,6 +55,7 @@ class _Job:
         self.records = records
         self.ended = False
         self.waiting = False  # for the commit of a slice
+        self.pinned: set[int] = set()  # segments with its copies, which do not count as live before that
         # of the slice that is being committed: id or key -> (old location, new location, size)
         self.messages: dict[int, tuple[int, int, int]] = {}
         self.definitions: dict[int, tuple[int, int]] = {}
@@ -98,11 +99,11 @@ class Compactor:
         """Those with nothing live that overrule nothing: after them, in later rounds, those that overruled them."""
         store = self._store
         journal = store.journal
-        busy = self._job.number if self._job else 0
+        busy = {self._job.number, *self._job.pinned} if self._job else set()
         dead = []
         for number in journal.segments:
             usage = store.usage(number)
-            if usage.live <= 0 and number < journal.tail and number != busy and number != journal.current:
+            if usage.live <= 0 and number < journal.tail and number not in busy and number != journal.current:
                 usage.kills = {n for n in usage.kills if self.exists(n)}
                 if not usage.kills:
                     dead.append(number)
@@ -260,7 +261,10 @@ class Compactor:
             roots = self._roots(job, payload, len(head))
             if needed and roots:
                 new = store.tomb(kind, head, roots)
-        return size if new else 0
+        if not new:
+            return 0
+        job.pinned.add(new >> 32)
+        return size
 
     def _roots(self, job: _Job, payload: memoryview, start: int) -> tuple[int, ...]:
         """The segments that a removal names and that will be there when its own is gone."""
@@ -309,6 +313,7 @@ class Compactor:
                 usages[old >> 32].live -= KEY_COST + len(key)
                 store.usage(new >> 32).live += KEY_COST + len(key)
                 store.keys[cache][key] = (found[0], new)
+        job.pinned.clear()
         job.messages.clear()
         job.states.clear()
         job.definitions.clear()
