@@ -73,7 +73,8 @@ class Session:
         self._in_stop = -1  # delivery-id that the fast path must not take: accounting is due
         self._in_extra = 0  # next-incoming-id is _in_next + _in_extra
         self._in_initial = 0  # next-incoming-id while _in_next is -1
-        self._granted = self._window & U32  # transfer-id up to which the peer may send
+        self._told = self._window & U32  # transfer-id up to which the peer may send, as we told last
+        self._granted = self._told  # the furthest we ever told: a smaller window crosses what is on its way
         self._half = self._window // 2
         self._unconsumed = 0  # frames of streamed deliveries that were not taken
         self._withheld = False
@@ -183,7 +184,7 @@ class Session:
         self.remote_channel = remote_channel
         self.remote_begin = begin
         self._in_initial = int(begin.next_outgoing_id)
-        self._granted = (self._in_initial + self._window) & U32
+        self._told = self._granted = (self._in_initial + self._window) & U32
         self._out_stop = (self._next_id + min(int(begin.incoming_window), MAX_WINDOW)) & U32
 
     def _on_end(self, end: End) -> None:
@@ -389,7 +390,9 @@ class Session:
             connection = self.connection
             streamed = max(1, connection.limits.streaming_window // connection.max_frame_size)
             window = max(0, min(window, streamed) - self._unconsumed)
-        self._granted = (next_incoming_id + window) & U32
+        self._told = (next_incoming_id + window) & U32
+        if serial_difference(self._told, self._granted) > 0:
+            self._granted = self._told
         self._half = window // 2
         self._withheld = window < self._window
         self._window_due = False
@@ -405,17 +408,18 @@ class Session:
     def _set_stop(self) -> None:
         """Where the fast path must hand over: at half of the window, at its end once a flow is due, at the wrap."""
         if self._in_next >= 0:
-            left = (self._granted - self._next_incoming_id()) & U32
-            if not self._window_due:
-                left -= self._half + 1
+            if self._window_due:
+                left = serial_difference(self._granted, self._next_incoming_id())
+            else:
+                left = serial_difference(self._told, self._next_incoming_id()) - self._half - 1
             self._in_stop = min(self._in_next + max(0, left), U32)
 
     def _count_frame(self) -> None:
         """One transfer frame has come; call it after the ids have advanced."""
-        left = serial_difference(self._granted, self._next_incoming_id())
-        if left < 0:
+        next_incoming_id = self._next_incoming_id()
+        if serial_difference(self._granted, next_incoming_id) < 0:
             raise SessionFault(errors.WINDOW_VIOLATION, "more transfers than the incoming window allows")
-        if left <= self._half and not self._window_due:
+        if serial_difference(self._told, next_incoming_id) <= self._half and not self._window_due:
             self._want_window()
         self._set_stop()
 

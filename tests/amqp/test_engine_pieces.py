@@ -212,7 +212,7 @@ def test_ids_and_counts_wrap(start: int) -> None:
     session._next_id = start
     session._out_stop = (session._out_stop + start) & 0xFFFFFFFF
     remote_session._in_initial = start
-    remote_session._granted = (remote_session._granted + start) & 0xFFFFFFFF
+    remote_session._told = remote_session._granted = (remote_session._granted + start) & 0xFFFFFFFF
     sent = 0
     for _ in range(20):
         for _ in range(10):

@@ -1,0 +1,312 @@
+"""What a peer can make one connection hold, counted: pieces, streams, tables, output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.delivery import Outgoing, Partial
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import Close, Detach, Flow, Source, Target, Transfer
+from tests.amqp.engine_kit import Pair, Raw, Recorder, attach, frame, frames, told
+
+
+def piece(handle: int, delivery_id: int | None, **fields: Any) -> Transfer:
+    tag = None if delivery_id is None else b"t"
+    return Transfer(handle=handle, delivery_id=delivery_id, delivery_tag=tag, more=True, **fields)
+
+
+def test_hundreds_of_unfinished_messages_share_one_bound() -> None:
+    limits = Limits(max_partial=1_000_000, max_message_size=100_000_000)
+    raw = Raw("begun", Recorder(window=10), limits=limits)
+    for handle in range(300):
+        raw.feed(frame(0, attach(f"l{handle}", handle, sending=True)))
+        raw.feed(frame(0, piece(handle, handle), b"x" * 100))
+    assert raw.connection._partial_bytes == 300 * 164
+    answers: list[Any] = []
+    turns = 0
+    while not answers:
+        turns += 1
+        assert turns < 1000
+        for handle in range(300):
+            answers += [a for a in raw.feed(frame(0, piece(handle, None), b"x" * 100)) if type(a) is Close]
+    assert told(answers[0]) == "amqp:resource-limit-exceeded"
+    raw.feed(frame(0, Close()))
+    assert raw.connection._partial_bytes == 0
+
+
+def test_empty_pieces_and_single_bytes_are_counted() -> None:
+    raw = Raw("attached", Recorder(window=10), limits=Limits(max_partial=10_000))
+    raw.feed(frame(0, piece(0, 0)))
+    for _ in range(1000):
+        assert not any(type(a) is Close for a in raw.feed(frame(0, piece(0, None))))
+    assert raw.connection._partial_bytes == 0
+    counts = 0
+    while not any(type(a) is Close for a in raw.feed(frame(0, piece(0, None), b"x"))):
+        counts += 1
+    assert counts == 10_000 // 65
+
+
+def test_frames_in_crumbs() -> None:
+    """A frame that arrives byte by byte is kept once, and joined once."""
+    raw = Raw("attached", Recorder(window=10))
+    whole = frame(0, Transfer(handle=0, delivery_id=0, delivery_tag=b"t"), b"x" * 60_000)
+    for i in range(len(whole)):
+        raw.connection.receive(whole[i : i + 1])
+        assert raw.connection._pending_size <= len(whole)
+    assert raw.handler.received == [b"x" * 60_000]
+    assert raw.connection._pending == []
+
+
+def test_encodings_a_peer_makes_up_do_not_pile_up() -> None:
+    raw = Raw("attached", Recorder(window=1000))
+    for i in range(300, 600):
+        body = (
+            b"\x00\x53\x14\xc0\x14\x05\x43\x70"
+            + i.to_bytes(4, "big")
+            + b"\xa0\x01t\x70"
+            + i.to_bytes(4, "big")
+            + b"\x42"
+        )
+        body = body[:4] + bytes((len(body) - 5,)) + body[5:]
+        raw.connection.receive(frame(0, None, body + b"payload"))
+        raw.connection.take_output()
+    assert raw.handler.received == [b"payload"] * 300
+    assert [e[4] for e in raw.handler.events if e[0] == "delivery"] == list(range(300, 600))
+    assert len(raw.connection._transfer_tails) <= 32
+
+
+def test_links_that_come_and_go_leave_nothing() -> None:
+    pair = Pair()
+    for i in range(200):
+        link = pair.sender(f"link {i}")
+        link.send(b"x", i)
+        pair.run()
+        link.detach(closed=bool(i % 2))
+        pair.run()
+    (session,) = pair.s.sessions()
+    for table in (session._by_handle, session._by_remote, session._receivers, session._awaiting, session._incoming):
+        assert not table
+    assert session._next_handle <= 2 and pair.s._names == {} and pair.s._link_count == 0 == pair.s._link_state
+    for _ in range(200):
+        pair.c.begin().end()
+        pair.run()
+    assert len(pair.s._local) == 1 == len(pair.s._by_channel)
+
+
+def test_peer_that_does_not_read_gets_no_more() -> None:
+    """With all the credit in the world: a sender that looks at `credit` stops, and goes on when the peer reads."""
+
+    class Flood(Recorder):
+        sent = 0
+
+        def on_flow(self, link: Sender) -> None:
+            while link.credit and self.sent < 100_000:
+                link.send(b"x" * 1000, self.sent)
+                self.sent += 1
+
+    client = Recorder()
+    pair = Pair(client=client, server=Flood())
+    receiver = pair.c.begin().attach_receiver("r", Source(), Target())
+    receiver.credit_window = 1_000_000
+    highest = 0
+    for _ in range(100_000):
+        pair.s.receive(pair.c.take_output())
+        highest = max(highest, sum(map(len, pair.s.out)))
+        data = pair.s.take_output()
+        if not data and len(client.received) == 100_000:
+            break
+        pair.c.receive(data)
+    assert len(client.received) == 100_000
+    assert highest < 1_500_000
+    assert "writable" in pair.server.names()
+
+
+class Forward(Recorder):
+    """Passes pieces on as they come; takes them only when there is room ahead."""
+
+    def __init__(self) -> None:
+        super().__init__(window=10)
+        self.out: Sender | None = None
+        self.passing: tuple[Partial, Outgoing] | None = None
+
+    def on_attach(self, link: Link) -> None:
+        if isinstance(link, Receiver):
+            link.streaming = True
+        else:
+            assert isinstance(link, Sender)
+            self.out = link
+        super().on_attach(link)
+
+    def on_partial(self, link: Receiver, delivery: Partial) -> None:
+        if self.passing is None:
+            assert self.out is not None
+            self.passing = (delivery, self.out.begin((link.session, delivery.delivery_id)))
+        self.carry()
+
+    def on_flow(self, link: Sender) -> None:
+        super().on_flow(link)
+        self.carry()
+
+    def carry(self) -> None:
+        if self.passing is None:
+            return
+        delivery, outgoing = self.passing
+        if delivery.waiting and not outgoing.blocked:
+            outgoing.write(delivery.take())
+        if delivery.done and not delivery.waiting:
+            self.passing = None
+            outgoing.finish()
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        for session, delivery_id in tokens:
+            session.settle(delivery_id, state)
+
+
+class Count(Recorder):
+    """A consumer that counts a body instead of keeping it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.done = 0
+
+    def on_partial(self, link: Receiver, delivery: Partial) -> None:
+        self.bytes += len(delivery.take())
+        if delivery.done:
+            self.done += 1
+            link.session.settle(delivery.delivery_id)
+
+
+def test_body_larger_than_every_buffer_passes_a_slow_consumer() -> None:
+    """64 MiB from a producer as fast as it may, through a forwarder, to a consumer that takes little at a time."""
+    size = 64 * 1024 * 1024
+    limits = Limits(streaming_window=512 * 1024, max_streamed=2 * 1024 * 1024)
+    forward, consumer = Forward(), Count()
+    to_producer = Connection(forward, container_id="f", is_client=False, limits=limits)
+    to_consumer = Connection(forward, container_id="f", is_client=False, limits=limits)
+    producer_handler = Recorder()
+    producer = Connection(producer_handler, container_id="p", is_client=True)
+    slow = Connection(consumer, container_id="c", is_client=True, limits=Limits(incoming_window=8))
+    for client, server in ((slow, to_consumer), (producer, to_producer)):
+        client.open()
+        server.receive(client.take_output())
+        client.receive(server.take_output())
+    receiver = slow.begin().attach_receiver("r", Source(address="a"), Target(), streaming=True)
+    receiver.credit_window = 10
+    while forward.out is None or not forward.out.credit:
+        to_consumer.receive(slow.take_output())
+        slow.receive(to_consumer.take_output())
+    link = producer.begin().attach_sender("s", Source(), Target(address="a"))
+    outgoing: Outgoing | None = None
+    chunk = bytes(50_000)
+    written = 0
+    highest = 0
+    backlog = b""  # what the consumer has not read: its socket
+    for turn in range(100_000):
+        if not to_producer.reading_paused:
+            to_producer.receive(producer.take_output())
+        if outgoing is None and link.credit:
+            outgoing = link.begin("the body")
+        while outgoing is not None and written < size and not outgoing.blocked:
+            outgoing.write(chunk[: size - written])
+            written += len(chunk[: size - written])
+            if written == size:
+                outgoing.finish()
+        if len(backlog) < 300_000:
+            backlog += to_consumer.take_output()
+        slow.receive(backlog[:40_000])
+        backlog = backlog[40_000:]
+        if turn % 3 == 0:
+            to_consumer.receive(slow.take_output())
+        producer.receive(to_producer.take_output())
+        held = to_producer._streamed_bytes + sum(map(len, to_consumer.out)) + sum(map(len, to_producer._pending))
+        if forward.passing:
+            held += forward.passing[1]._bytes
+        highest = max(highest, held)
+        if producer_handler.outcomes:
+            break
+    assert producer_handler.outcomes[0][0] == "the body" and producer_handler.outcomes[0][2]
+    assert (consumer.bytes, consumer.done) == (size, 1)
+    assert highest < 8 * 1024 * 1024
+    assert to_producer._streamed_bytes == 0 and not to_producer.reading_paused
+
+
+def test_untaken_pieces_shrink_the_window_and_then_stop_the_reading() -> None:
+    kept: list[Partial] = []
+
+    class Lazy(Recorder):
+        def on_partial(self, link: Receiver, delivery: Partial) -> None:
+            if delivery not in kept:
+                kept.append(delivery)
+
+    handler = Lazy(window=10)
+
+    def stream(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        link.streaming = True
+        link.accept()
+
+    handler.attach = lambda link: link.accept() if link.is_sender else stream(link)
+    limits = Limits(streaming_window=4 * 65536, max_streamed=20 * 60_000)
+    raw = Raw("attached", handler, limits=limits)
+    paused: list[bool] = []
+    raw.connection.on_reading = lambda c: paused.append(c.reading_paused)
+    flows = [a for a in raw.feed(frame(0, piece(0, 0), b"x" * 60_000)) if type(a) is Flow]
+    assert flows[-1].incoming_window == 3
+    for _ in range(3):
+        flows += [a for a in raw.feed(frame(0, piece(0, None), b"x" * 60_000)) if type(a) is Flow]
+    assert flows[-1].incoming_window == 0
+    # what was on its way when the window shrank is taken, until the socket is not read any more
+    assert paused == []
+    answers = raw.feed(frame(0, piece(0, None), b"x" * 60_000) * 17)
+    assert {type(a) for a in answers} <= {Flow} and paused == [True]
+    assert kept[0].waiting == 21 * 60_000
+    assert len(kept[0].take()) == 21 * 60_000
+    assert raw.feed(b"")[-1].incoming_window == raw.connection.limits.incoming_window
+    assert paused == [True, False]
+
+
+def test_reading_stops_where_the_window_was_still_wide() -> None:
+    handler = Recorder(window=10)
+    kept: list[Partial] = []
+    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]
+
+    def stream(link: Link) -> None:
+        if isinstance(link, Receiver):
+            link.streaming = True
+        link.accept()
+
+    handler.attach = stream
+    raw = Raw("attached", handler, limits=Limits(max_streamed=300_000))
+    paused: list[bool] = []
+    raw.connection.on_reading = lambda c: paused.append(c.reading_paused)
+    raw.connection.receive(frame(0, piece(0, 0), b"x" * 60_000) + frame(0, piece(0, None), b"x" * 60_000) * 5)
+    assert paused == [True]
+    assert raw.connection.tick(10**9) is not None and raw.connection.tick(2 * 10**9) is not None
+    assert raw.connection.state == "open"  # silence is our own doing
+    assert len(kept[0].take()) == 360_000
+    assert paused == [True, False]
+    (flow,) = [p for _, p, _ in frames(raw.connection.take_output()) if type(p) is Flow][-1:]
+    assert flow.incoming_window == raw.connection.limits.incoming_window
+
+
+def test_detach_in_a_stream_gives_everything_back() -> None:
+    handler = Recorder(window=10)
+    kept: list[Partial] = []
+    handler.on_partial = lambda link, delivery: kept.append(delivery)  # type: ignore[method-assign]
+
+    def stream(link: Link) -> None:
+        if isinstance(link, Receiver):
+            link.streaming = True
+        link.accept()
+
+    handler.attach = stream
+    raw = Raw("attached", handler)
+    raw.feed(frame(0, piece(0, 0), b"x" * 60_000))
+    assert raw.connection._streamed_bytes > 60_000
+    raw.feed(frame(0, Detach(handle=0, closed=True)))
+    assert kept[-1].aborted and kept[-1].done and kept[-1].take() == b""
+    assert raw.connection._streamed_bytes == 0
+    assert raw.connection.sessions()[0]._unconsumed == 0
