@@ -19,6 +19,8 @@ from services.storage_controller.core import Broker, Core, Decision, Entry
 from services.storage_controller.driver import LocalDriver, Running, Wish
 
 REPORTER = "storage_controller"
+SHOWN = 1.0
+"""Seconds for which an address that had vanished is reported as not ready, at least."""
 PATIENCE = 15.0
 """Seconds from the start in which no address is made anywhere before every known broker has said what it holds."""
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
@@ -68,6 +70,8 @@ class Controller:
         """What drains, as the configuration service has taken it in."""
         self._telling: dict[str, tuple[Entry, ...]] = {}
         self._states: dict[str, _State] = {}
+        self._restored: dict[str, float] = {}
+        """Addresses that had vanished, and until when that is shown."""
         self._same: dict[object, object] = {}
         self._began = asyncio.get_running_loop().time()
         self._trouble = ""
@@ -197,7 +201,7 @@ class Controller:
         if name in self._conversations:
             return
         broker = self.core.add_broker(name, flavor)
-        self._conversations[name] = Conversation(self.core, broker, self.evaluate, self._is_told)
+        self._conversations[name] = Conversation(self.core, broker, self.evaluate, self._healing, self._is_told)
         if name in self._endpoints:
             self._talk(name, self._endpoints[name])
 
@@ -240,7 +244,7 @@ class Controller:
                 continue
             wish = Wish(flavor, policies.broker_settings(name, self.core.flavors[flavor]))
             stays = wish.settings["data_dir"] == self._wishes[name].settings.get("data_dir") is not None
-            if stays or (broker.connected and _is_empty(broker)):
+            if stays or (broker.connected and _holds_nothing(broker)):
                 self._refit.discard(name)
                 self._notice(broker, "")
                 self._wish(name, wish)
@@ -291,6 +295,21 @@ class Controller:
         if news:
             self.readiness.changed(news)
 
+    def _healing(self, names: Iterable[str]) -> None:
+        """These have vanished from a broker. They are made again at once, but people shall see it."""
+        loop = asyncio.get_running_loop()
+        names = list(names)
+        self._restored.update(dict.fromkeys(names, loop.time() + SHOWN))
+        self.evaluate(names)
+        loop.call_later(SHOWN, self._healed, names)
+
+    def _healed(self, names: list[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        done = [name for name in names if self._restored.get(name, now) <= now]
+        for name in done:
+            self._restored.pop(name, None)
+        self.evaluate(done)
+
     def _carry_out(self, name: str, decision: Decision) -> None:
         for broker in decision.keep:
             if broker in self._conversations:
@@ -314,10 +333,11 @@ class Controller:
         if decision.kind is not None or decision.entries:
             components = tuple(dict.fromkeys(entry.broker for entry in decision.entries))
             failed = not decision.ready and self.core.refused(name)
+            shown = name in self._restored
             state = (
-                decision.ready,
+                decision.ready and not shown,
                 failed,
-                decision.message,
+                decision.message or ("it was gone from its broker and has been made again" if shown else ""),
                 components,
                 decision.messages,
                 decision.consumers,
@@ -411,14 +431,14 @@ class Controller:
         )
 
 
+def _holds_nothing(broker: Broker) -> bool:
+    view = broker.view
+    return view is not None and not view.stored and not view.durable_subscriptions
+
+
 def _is_empty(broker: Broker) -> bool:
     view = broker.view
-    return (
-        view is not None
-        and not view.stored
-        and not view.durable_subscriptions
-        and not any(held.ours is not False for held in view.held.values())
-    )
+    return view is not None and _holds_nothing(broker) and not any(h.ours is not False for h in view.held.values())
 
 
 async def serve(config: Settings, stop: asyncio.Event) -> None:

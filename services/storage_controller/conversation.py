@@ -29,19 +29,25 @@ _GONE = ("AMQ229017", "AMQ229203")
 
 
 class Conversation:
-    """What is said to one broker. `changed(addresses)`: what it holds is news. `told(address, broker)`: whether it was
-    reported, and taken in, that this address drains there; before that nothing is deleted."""
+    """What is said to one broker.
+
+    `changed(addresses)`: what it holds is news. `lost(addresses)`: they were there, should be, and are not.
+    `told(address, broker)`: whether it was reported, and taken in, that this address drains there; before that nothing is
+    deleted.
+    """
 
     def __init__(
         self,
         core: Core,
         broker: Broker,
         changed: Callable[[Iterable[str]], None],
+        lost: Callable[[Iterable[str]], None],
         told: Callable[[str, str], bool],
     ) -> None:
         self._core = core
         self._broker = broker
         self._changed = changed
+        self._lost = lost
         self._told = told
         self._log = log.get(broker=broker.name)
         self._node: Artemis
@@ -157,13 +163,21 @@ class Conversation:
             self._node.invoke("broker", "listAddresses", *EVERYTHING),
         )
         found, others = rows(queues, addresses)
+        before = self._broker.view
         changed = self._core.set_view(self._broker, view(found, others))
         self._unverified.clear()
         now = self._loop.time()
         self._look_at = now + max(LOOK_EVERY, COST * (now - began))
         if changed:
+            lost = [name for name in changed if before is not None and name in before.held and self._is_lost(name)]
+            if lost and self._broker.connected:
+                self._lost(lost)
             self._changed(changed)
         return found
+
+    def _is_lost(self, name: str) -> bool:
+        at_home = self._core.homes.get(name) == self._broker.name
+        return at_home and name not in self._retiring and self._core.lies(self._broker, name) is None
 
     async def _apply(self) -> None:
         names = []

@@ -1,0 +1,262 @@
+"""A controller in this process with real brokers: a small supervisor runs what the controller wishes for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from enmasse.control import AmqpError, Artemis, Connection, connect
+from services.storage_controller.controller import LocalSettings, Settings, serve
+from tests.ragent.doubles import FakeConfigserv, until
+
+Scenario = Callable[["World"], Coroutine[Any, Any, None]]
+REPORTER = "storage_controller"
+FLAVORS: dict[str, Any] = {
+    "disk": {"type": "queue", "templateName": "queue-persisted"},
+    "memory": {"type": "queue", "templateName": "queue-inmemory"},
+    "pool": {"type": "queue", "templateName": "queue-inmemory", "templateParameters": {"BROKERS": 3}},
+    "own": {"type": "queue", "templateName": "queue-inmemory", "templateParameters": {"DEDICATED": True}},
+    "topics": {"type": "topic", "templateName": "topic-persisted"},
+    "other": {"type": "topic", "templateName": "topic-inmemory"},
+}
+
+
+_candidates = itertools.count(20000 + os.getpid() * 37 % 10000)
+
+
+def free_port() -> int:
+    """A port nobody has now; never the same one twice."""
+    for port in itertools.islice(_candidates, 2000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
+
+
+class Supervisor:
+    """The other side of the local driver: starts, restarts and ends brokers as the files say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.desired = folder / "desired"
+        self.actual = folder / "actual.json"
+        self.paused: set[str] = set()
+        """Brokers that are not started (again) for now."""
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self._folder = folder
+        self._settings: dict[str, Any] = {}
+        self._ports: dict[str, tuple[int, int]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.desired.mkdir(exist_ok=True)
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for name in list(self.processes):
+            await self._end(name)
+
+    async def kill(self, name: str) -> None:
+        process = self.processes[name]
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    def port(self, name: str) -> int:
+        return self._ports[name][0]
+
+    async def _run(self) -> None:
+        while True:
+            wishes = {path.stem: json.loads(path.read_bytes())["settings"] for path in self.desired.glob("[!.]*.json")}
+            before = self._facts()
+            for name in list(self.processes):
+                process = self.processes[name]
+                if process.returncode is not None:
+                    del self.processes[name]
+                elif wishes.get(name) != self._settings[name]:
+                    await self._end(name)
+            for name, settings in wishes.items():
+                if name not in self.processes and name not in self.paused:
+                    await self._begin(name, settings)
+            if self._facts() != before:
+                new = self._folder / "actual.new"
+                new.write_text(json.dumps({"schema": 1, "components": self._facts()}))
+                new.replace(self.actual)
+            await asyncio.sleep(0.02)
+
+    def _facts(self) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "kind": "broker", "host": "127.0.0.1", "port": self.port(name), "ready": True, "pid": p.pid}
+            for name, p in self.processes.items()
+        ]
+
+    async def _begin(self, name: str, settings: dict[str, Any]) -> None:
+        amqp, health = self._ports.setdefault(name, (free_port(), free_port()))
+        self._settings[name] = settings
+        full = {**settings, "name": name, "listen": f"127.0.0.1:{amqp}", "health": f"127.0.0.1:{health}"}
+        for key in ("data_dir", "page_dir"):
+            if full[key] is not None:
+                full[key] = str(self._folder / full[key])
+        file = self._folder / f"{name}.config"
+        file.write_text(json.dumps(full))
+        self.processes[name] = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.broker", "--config", str(file),
+            env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
+        )  # fmt: skip
+
+    async def _end(self, name: str) -> None:
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+class World:
+    """Everything around one controller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.configserv = FakeConfigserv()
+        self.supervisor = Supervisor(folder)
+        self._folder = folder
+        self._stop = asyncio.Event()
+        self._controller: asyncio.Task[None] | None = None
+        self._port = 0
+
+    async def start(self) -> None:
+        self._port = await self.configserv.start()
+        self.supervisor.start()
+        self.configserv.flavors(FLAVORS)
+        self.start_controller()
+
+    async def stop(self) -> None:
+        await self.stop_controller()
+        await self.supervisor.stop()
+        await self.configserv.stop()
+
+    def start_controller(self) -> None:
+        driver = LocalSettings("local", str(self.supervisor.desired), str(self.supervisor.actual))
+        config = Settings(
+            name="storage_controller",
+            health=f"127.0.0.1:{free_port()}",
+            configserv=f"127.0.0.1:{self._port}",
+            driver=driver,
+        )
+        self._stop = asyncio.Event()
+        self._controller = asyncio.create_task(serve(config, self._stop))
+
+    async def stop_controller(self) -> None:
+        assert self._controller is not None
+        self._stop.set()
+        await self._controller
+
+    # what is seen
+
+    async def ready(self, *names: str) -> None:
+        await until(lambda: self.configserv.ready(REPORTER) >= set(names))
+
+    async def says(self, name: str, text: str) -> None:
+        await until(lambda: text in self.configserv.message(REPORTER, name))
+
+    async def gone(self, name: str) -> None:
+        await until(lambda: name not in self.configserv.readiness.get(REPORTER, {}))
+        await until(lambda: name not in self.placements())
+
+    def placements(self) -> dict[str, list[tuple[str, str, str]]]:
+        body = self.configserv.placements or {"addresses": {}}
+        return {
+            name: [(entry["broker"], entry["state"], entry["type"]) for entry in entries]
+            for name, entries in body["addresses"].items()
+        }
+
+    def where(self, name: str) -> str:
+        (broker,) = [broker for broker, state, _ in self.placements()[name] if state == "active"]
+        return broker
+
+    # what is done with the brokers
+
+    @asynccontextmanager
+    async def at(self, broker: str) -> AsyncIterator[Connection]:
+        """A connection to a broker, as soon as it answers."""
+        for _ in range(500):
+            try:
+                connection = await connect("127.0.0.1", self.supervisor.port(broker), container="client")
+                break
+            except (AmqpError, KeyError):
+                await asyncio.sleep(0.02)
+        else:
+            raise AssertionError(f"{broker} does not answer")
+        try:
+            yield connection
+        finally:
+            connection.close()
+            await connection.wait_closed()
+
+    async def manage(self, broker: str, operation: str, *arguments: Any, resource: str = "broker") -> Any:
+        async with self.at(broker) as connection:
+            node = Artemis(connection)
+            await node.opened()
+            return await node.invoke(resource, operation, *arguments)
+
+    async def send(self, broker: str, address: str, count: int) -> None:
+        async with self.at(broker) as connection:
+            sender = connection.sender(address)
+            for number in range(count):
+                outcome = await sender.deliver(proton.Message(body=f"m{number}", durable=True))
+                assert outcome.accepted, outcome
+
+    async def take(self, broker: str, address: str, count: int) -> list[str]:
+        async with self.at(broker) as connection:
+            receiver = connection.receiver(address)
+            bodies = []
+            for _ in range(count):
+                delivery = await asyncio.wait_for(anext(receiver), 10)
+                bodies.append(delivery.message.body)
+                delivery.accept()
+            receiver.close()
+            return bodies
+
+    async def subscribe(self, broker: str, address: str, name: str) -> None:
+        """Makes a durable subscription and leaves it behind."""
+
+        def durable(link: Any) -> None:
+            link.source.durability = proton.Terminus.DELIVERIES
+            link.source.expiry_policy = proton.Terminus.EXPIRE_NEVER
+            link.source.capabilities.put_symbol(proton.symbol("topic"))
+
+        async with self.at(broker) as connection:
+            receiver = connection.receiver(address, name=name, configure=durable)
+            await receiver.opened()
+            receiver.proton_link.detach()
+            connection.wake()
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Scenario], None]:
+    """Runs a scenario in a world."""
+
+    def run(scenario: Scenario) -> None:
+        async def main() -> None:
+            world = World(tmp_path)
+            await world.start()
+            try:
+                await scenario(world)
+            finally:
+                await world.stop()
+
+        asyncio.run(main())
+
+    return run

@@ -1,0 +1,372 @@
+"""The controller with real brokers: made, filled, healed, drained, given up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from services.storage_controller.policies import MARK, MARK_KEY
+from tests.ragent.doubles import until
+from tests.storage_controller.conftest import FLAVORS, REPORTER, Scenario, World
+
+Play = Callable[[Scenario], None]
+
+
+def queue(flavor: str = "disk", **more: Any) -> dict[str, Any]:
+    return {"type": "queue", "flavor": flavor, **more}
+
+
+def topic(flavor: str = "topics") -> dict[str, Any]:
+    return {"type": "topic", "flavor": flavor}
+
+
+def test_queues_and_topics_come_into_being(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "t": topic(), "direct": {"type": "anycast"}})
+        await world.ready("q", "t")
+        assert world.configserv.readiness[REPORTER].keys() == {"q", "t"}
+        await until(lambda: world.placements().keys() == {"q", "t"})
+        assert world.placements() == {
+            "q": [("disk-0", "active", "queue")],
+            "t": [("topics-0", "active", "topic")],
+        }
+        where = world.configserv.placements["brokers"]
+        assert where["disk-0"] == {"host": "127.0.0.1", "port": world.supervisor.port("disk-0")}
+        await world.send("disk-0", "q", 3)
+        await until(lambda: world.configserv.readiness[REPORTER]["q"]["messages"] == 3)
+        assert await world.take("disk-0", "q", 3) == ["m0", "m1", "m2"]
+        assert sorted(path.stem for path in world.supervisor.desired.iterdir()) == ["disk-0", "topics-0"]
+
+    play(scenario)
+
+
+def test_a_flavor_with_three_brokers_spreads_its_addresses_over_three_processes(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        names = [f"q{i}" for i in range(9)]
+        world.configserv.addresses({name: queue("pool") for name in names})
+        await world.ready(*names)
+        await until(lambda: len(world.placements()) == 9)
+        count = [world.where(name) for name in names]
+        assert {name: count.count(name) for name in count} == {"pool-0": 3, "pool-1": 3, "pool-2": 3}
+        assert len({process.pid for process in world.supervisor.processes.values()}) == 3
+        victim = count[0]
+        world.supervisor.paused.add(victim)
+        await world.supervisor.kill(victim)
+        lost = {name for name, broker in zip(names, count, strict=True) if broker == victim}
+        await until(lambda: world.configserv.ready(REPORTER) == set(names) - lost)
+        await world.says(min(lost), f"broker {victim} cannot be reached")
+        assert {name: world.where(name) for name in lost} == dict.fromkeys(lost, victim), "they stay where they were"
+        world.supervisor.paused.clear()
+        await world.ready(*names)
+        assert [world.where(name) for name in names] == count
+
+    play(scenario)
+
+
+def test_a_dedicated_flavor_gives_every_address_a_broker_of_its_own(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"a": queue("own"), "b": queue("own")})
+        await world.ready("a", "b")
+        await until(lambda: len(world.placements()) == 2)
+        assert world.where("a") != world.where("b")
+        world.configserv.addresses({"a": queue("own")})
+        await world.gone("b")
+        await until(lambda: len(world.supervisor.processes) == 1)
+        await world.ready("a")
+
+    play(scenario)
+
+
+def test_what_is_deleted_by_hand_is_seen_and_healed(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "t": topic()})
+        await world.ready("q", "t")
+        world.configserv.history.clear()
+        await world.manage("disk-0", "destroyQueue", "q", True, True)
+        await until(lambda: [h[2] for h in world.configserv.history if h[1] == "q"][-2:] == [False, True])
+        await world.manage("topics-0", "deleteAddress", "t", True)
+        await until(lambda: [h[2] for h in world.configserv.history if h[1] == "t"][-2:] == [False, True])
+        await world.send("disk-0", "q", 1)
+
+    play(scenario)
+
+
+def test_a_controller_that_restarts_finds_everything_and_changes_nothing(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        addresses = {"q": queue(), "m": queue("memory", messageTtl={"maximum": 60000}), "t": topic()}
+        world.configserv.addresses(addresses)
+        await world.ready(*addresses)
+        await until(lambda: world.placements().keys() == addresses.keys())
+        await world.send("memory-0", "m", 2)
+        before = world.placements()
+        await world.stop_controller()
+        world.start_controller()
+        await world.ready(*addresses)
+        await until(lambda: world.configserv.readiness[REPORTER]["m"]["messages"] == 2)
+        assert world.placements() == before
+        # And one that was removed meanwhile is drained, not forgotten.
+        await world.stop_controller()
+        world.configserv.addresses({"q": queue(), "t": topic()})
+        world.start_controller()
+        await world.says("m", "was removed; 2 messages wait")
+        assert await world.take("memory-0", "m", 2) == ["m0", "m1"]
+        await world.gone("m")
+
+    play(scenario)
+
+
+def test_an_address_that_is_removed_goes_when_it_is_empty_and_not_before(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "r": queue()})
+        await world.ready("q", "r")
+        await world.send("disk-0", "q", 2)
+        world.configserv.addresses({"r": queue()})
+        await world.says("q", "2 messages wait for consumers")
+        await until(lambda: world.placements().get("q") == [("disk-0", "draining", "queue")])
+        assert await world.take("disk-0", "q", 1) == ["m0"]
+        await world.says("q", "1 message waits for consumers")
+        assert await world.take("disk-0", "q", 1) == ["m1"]
+        await world.gone("q")
+        assert "q" not in await world.manage("disk-0", "getQueueNames")
+        assert world.configserv.ready(REPORTER) == {"r"}
+
+    play(scenario)
+
+
+def test_an_empty_queue_stays_while_a_producer_can_reach_it(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "r": queue()})
+        await world.ready("q", "r")
+        async with world.at("disk-0") as connection:
+            sender = connection.sender("q")
+            await sender.opened()
+            world.configserv.addresses({"r": queue()})
+            await world.says("q", "no producer can reach it")
+            assert (await sender.deliver(b"\x00Sw\xa1\x01x")).accepted
+            await world.says("q", "1 message waits")
+        assert len(await world.take("disk-0", "q", 1)) == 1
+        await world.gone("q")
+
+    play(scenario)
+
+
+def test_force_discards_what_is_held(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "r": queue()})
+        await world.ready("q", "r")
+        await world.send("disk-0", "q", 2)
+        world.configserv.addresses({"r": queue()})
+        await world.says("q", "2 messages wait")
+        world.configserv.addresses({"r": queue()}, forced=["q"])
+        await world.gone("q")
+        assert "q" not in await world.manage("disk-0", "getQueueNames")
+
+    play(scenario)
+
+
+def test_a_retyped_address_changes_when_it_is_empty(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue()})
+        await world.ready("q")
+        await world.send("disk-0", "q", 1)
+        world.configserv.addresses({"q": topic()})
+        await world.says("q", "becomes a topic when it holds nothing as a queue any more; 1 message waits")
+        assert await world.take("disk-0", "q", 1) == ["m0"]
+        await until(lambda: world.placements().get("q") == [("topics-0", "active", "topic")])
+        await world.ready("q")
+        # The way back with a durable subscription that holds something; by force.
+        await world.subscribe("topics-0", "q", "sub")
+        await world.send("topics-0", "q", 1)
+        world.configserv.addresses({"q": queue()})
+        await world.says("q", "becomes a queue when it holds nothing as a topic any more; 1 message waits")
+        await until(lambda: world.placements().get("q") == [("topics-0", "draining", "topic")])
+        world.configserv.addresses({"q": queue()}, forced=["q"])
+        await until(lambda: world.placements().get("q") == [("disk-0", "active", "queue")])
+        await world.ready("q")
+
+    play(scenario)
+
+
+def test_a_queue_moves_to_another_flavor_without_losing_anything(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue("disk"), "stays": queue("disk")})
+        await world.ready("q", "stays")
+        await world.send("disk-0", "q", 2)
+        world.configserv.addresses({"q": queue("memory"), "stays": queue("disk")})
+        await until(
+            lambda: world.placements().get("q") == [("memory-0", "active", "queue"), ("disk-0", "draining", "queue")]
+        )
+        await world.says("q", "moving away from disk-0; 2 messages wait")
+        await world.ready("q")
+        assert await world.take("disk-0", "q", 2) == ["m0", "m1"]
+        await until(lambda: world.placements().get("q") == [("memory-0", "active", "queue")])
+        await until(lambda: world.configserv.message(REPORTER, "q") == "")
+
+    play(scenario)
+
+
+def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"t": topic(), "u": topic()})
+        await world.ready("t", "u")
+        await world.subscribe("topics-0", "t", "whole")
+        await world.subscribe("topics-0", "t/below", "part")
+        await world.send("topics-0", "t/below", 1)
+        await until(lambda: world.configserv.readiness[REPORTER]["t"]["messages"] in (1, 2))
+        world.configserv.addresses({"u": topic()})
+        await world.says("t", "wait")
+        await until(lambda: world.placements().get("t") == [("topics-0", "draining", "topic")])
+        for name in await world.manage("topics-0", "getQueueNames"):
+            if name.startswith("client."):
+                await world.manage("topics-0", "removeMessages", None, resource=f"queue.{name}")
+        await world.gone("t")
+        assert "t" not in await world.manage("topics-0", "getAddressNames")
+        assert "u" in await world.manage("topics-0", "getAddressNames")
+        settings = json.loads(await world.manage("topics-0", "getAddressSettingsAsJSON", "t"))
+        assert settings[MARK_KEY] != MARK
+
+    play(scenario)
+
+
+def test_what_others_made_is_left_alone(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"t": topic(), "q": queue()})
+        await world.ready("t", "q")
+        await world.manage("topics-0", "createAddress", "theirs", "MULTICAST")
+        await world.manage("disk-0", "createQueue", "bobs", "ANYCAST", "bobs", None, True, -1, False, True)
+        await world.stop_controller()
+        world.start_controller()
+        await world.ready("t", "q")
+        world.configserv.addresses({"t": topic(), "q": queue(), "more": topic()})
+        await world.ready("t", "q", "more")
+        assert world.configserv.readiness[REPORTER].keys() == {"t", "q", "more"}
+        assert "theirs" in await world.manage("topics-0", "getAddressNames")
+        assert "bobs" in await world.manage("disk-0", "getQueueNames")
+
+    play(scenario)
+
+
+def test_properties_become_settings_and_go_with_them(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        wanted = queue(
+            messageTtl={"maximum": 5000},
+            messageRedelivery={"maximumDeliveryAttempts": 3, "redeliveryDelay": 7},
+            deadletter="dead",
+            maxSize=100000,
+        )
+
+        async def shown() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(await world.manage("disk-0", "getAddressSettingsAsJSON", "q"))
+            return found
+
+        async def shows(**values: Any) -> None:
+            while not {**values}.items() <= (await shown()).items():
+                await asyncio.sleep(0.02)
+
+        world.configserv.addresses({"q": wanted, "dead": queue()})
+        await world.ready("q", "dead")
+        found = await shown()
+        assert found["maxExpiryDelay"] == 5000
+        assert found["maxDeliveryAttempts"] == 3
+        assert found["redeliveryDelay"] == 7
+        assert found["maxSizeBytes"] == 100000
+        assert "dead" in (found.get("DLA"), found.get("deadLetterAddress"))
+        world.configserv.addresses({"q": {**wanted, "messageTtl": {"maximum": 6000}}, "dead": queue()})
+        await asyncio.wait_for(shows(maxExpiryDelay=6000, redeliveryDelay=7), 20)
+        # Removed while the controller was away.
+        await world.stop_controller()
+        world.configserv.addresses({"q": queue(), "dead": queue()})
+        world.start_controller()
+        await asyncio.wait_for(shows(maxExpiryDelay=-1, redeliveryDelay=0), 20)
+
+    play(scenario)
+
+
+def test_a_dead_letter_queue_is_where_it_is_needed(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        addresses = {f"q{i}": queue("pool", deadletter="dead") for i in range(3)}
+        world.configserv.addresses({**addresses, "dead": queue("pool")})
+        await world.ready(*addresses, "dead")
+        await until(lambda: len(world.placements()) == 4)
+        homes = {world.where(name) for name in addresses}
+        assert len(homes) > 1
+        await until(lambda: {entry[0] for entry in world.placements()["dead"]} >= homes)
+
+    play(scenario)
+
+
+def test_brokers_that_nobody_needs_go_when_they_are_empty(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue("disk"), "m": queue("memory")})
+        await world.ready("q", "m")
+        await world.send("memory-0", "m", 1)
+        world.configserv.addresses({"q": queue("disk")})
+        await world.says("m", "1 message waits")
+        assert "memory-0" in world.supervisor.processes
+        await world.take("memory-0", "m", 1)
+        await until(lambda: list(world.supervisor.processes) == ["disk-0"])
+        await until(lambda: world.configserv.placements["brokers"].keys() == {"disk-0"})
+        await world.ready("q")
+
+    play(scenario)
+
+
+def test_an_in_memory_broker_that_dies_comes_back_with_its_addresses(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        addresses = {"m": queue("memory"), "o": topic("other")}
+        world.configserv.addresses(addresses)
+        await world.ready(*addresses)
+        for broker in ("memory-0", "other-0"):
+            await world.supervisor.kill(broker)
+        await until(lambda: not world.configserv.ready(REPORTER))
+        await world.ready(*addresses)
+        await world.send("memory-0", "m", 1)
+
+    play(scenario)
+
+
+def test_new_settings_of_a_flavor_do_not_cost_messages(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"m": queue("memory"), "q": queue("disk")})
+        await world.ready("m", "q")
+        await world.send("memory-0", "m", 1)
+        await world.send("disk-0", "q", 1)
+        more = {"templateParameters": {"MEMORY": 10_000_000}}
+        world.configserv.flavors(
+            {**FLAVORS, "memory": {**FLAVORS["memory"], **more}, "disk": {**FLAVORS["disk"], **more}}
+        )
+
+        def memory(broker: str) -> int:
+            value: int = json.loads((world.supervisor.desired / f"{broker}.json").read_text())["settings"][
+                "global_max_size"
+            ]
+            return value
+
+        await until(lambda: memory("disk-0") == 10_000_000)
+        await world.says("m", "new settings of flavor memory wait until broker memory-0 holds no messages")
+        assert memory("memory-0") != 10_000_000
+        assert await world.take("memory-0", "m", 1) == ["m0"]
+        await until(lambda: memory("memory-0") == 10_000_000)
+        await world.ready("m", "q")
+        assert await world.take("disk-0", "q", 1) == ["m0"]
+
+    play(scenario)
+
+
+def test_a_flavor_that_vanishes_and_configserv_away_leave_everything_running(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue()})
+        await world.ready("q")
+        await world.send("disk-0", "q", 1)
+        world.configserv.flavors({name: flavor for name, flavor in FLAVORS.items() if name != "disk"})
+        await world.configserv.stop()
+        world.supervisor.paused.add("disk-0")
+        await world.supervisor.kill("disk-0")
+        world.supervisor.paused.clear()
+        await world.configserv.start()
+        await world.ready("q")
+        assert await world.take("disk-0", "q", 1) == ["m0"]
+
+    play(scenario)

@@ -1,0 +1,240 @@
+"""Decisions: what lies where, what is made, kept, drained or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enmasse.model.addresses import Address
+from enmasse.model.flavors import Flavor, Parameters
+from services.storage_controller.core import Broker, Core, Decision
+from services.storage_controller.view import Held, View
+
+
+def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Flavor:
+    parameters = Parameters(brokers=brokers, dedicated=dedicated)
+    return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]
+
+
+FLAVORS = {"f": flavor(brokers=2), "g": flavor(), "t": flavor("topic"), "u": flavor("topic")}
+BROKERS = {"f-0": "f", "f-1": "f", "g-0": "g", "t-0": "t", "u-0": "u"}
+QUEUE = Address(type="queue", flavor="f")
+TOPIC = Address(type="topic", flavor="t")
+
+
+def core(addresses: dict[str, Address], held: dict[str, dict[str, Held]] | None = None, **more: Any) -> Core:
+    """A core that has heard everything; `held`: broker → address → what lies there."""
+    found = Core()
+    found.set_addresses(addresses, more.get("forced", ()))
+    found.set_flavors(FLAVORS)
+    for name, of in BROKERS.items():
+        broker = found.add_broker(name, of)
+        found.set_connected(broker, True)
+        if name not in more.get("silent", ()):
+            look(found, name, (held or {}).get(name, {}))
+    return found
+
+
+def look(found: Core, broker: str, held: dict[str, Held]) -> set[str]:
+    stored = sum(each.messages for each in held.values())
+    return found.set_view(found.brokers[broker], View(dict(held), stored, 0))
+
+
+def states(decision: Decision) -> list[tuple[str, str, str]]:
+    return [(entry.broker, entry.state, entry.kind) for entry in decision.entries]
+
+
+MINE = Held("queue", True)
+
+
+def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
+    found = core({f"q{i}": QUEUE for i in range(6)})
+    homes = [found.decide(f"q{i}").keep for i in range(6)]
+    assert sorted(homes) == [("f-0",)] * 3 + [("f-1",)] * 3
+    decision = found.decide("q0")
+    assert decision.entries == (), "it is placed when it is there, not before"
+    assert not decision.ready
+    assert "is being made" in decision.message
+    found.note(found.brokers[decision.keep[0]], "q0", MINE)
+    decision = found.decide("q0")
+    assert (decision.ready, decision.message) == (True, "")
+    assert states(decision) == [(decision.keep[0], "active", "queue")]
+
+
+def test_nothing_is_made_before_every_broker_was_heard() -> None:
+    found = core({"q": QUEUE}, silent=("u-0",))
+    decision = found.decide("q")
+    assert decision.keep == ()
+    assert "u-0" in decision.message
+    assert look(found, "u-0", {}) == {"q"}
+    assert found.decide("q").keep == ("f-0",)
+
+
+def test_where_it_lies_is_read_from_the_brokers() -> None:
+    found = core({"q": QUEUE}, {"f-1": {"q": MINE}})
+    decision = found.decide("q")
+    assert (decision.keep, decision.ready) == (("f-1",), True)
+
+
+def test_a_broker_that_is_down_keeps_its_addresses() -> None:
+    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=3)}})
+    found.decide("q")
+    assert "q" in found.set_connected(found.brokers["f-1"], False, "connection refused")
+    decision = found.decide("q")
+    assert states(decision) == [("f-1", "active", "queue")]
+    assert not decision.ready
+    assert decision.message == "broker f-1 cannot be reached: connection refused"
+
+
+def test_after_a_restart_an_earlier_report_says_what_a_silent_broker_holds() -> None:
+    found = core({"q": QUEUE, "r": QUEUE}, silent=("f-1",))
+    found.hint("q", "f-1")
+    found.patient = False
+    assert states(found.decide("q")) == [("f-1", "active", "queue")]
+    assert found.decide("r").keep == ("f-0",)
+
+
+def test_a_queue_deleted_by_hand_is_made_again_where_it_was() -> None:
+    found = core({"q": QUEUE}, {"f-1": {"q": MINE}})
+    found.decide("q")
+    assert look(found, "f-1", {}) == {"q"}
+    decision = found.decide("q")
+    assert (decision.keep, decision.ready, decision.entries) == (("f-1",), False, ())
+
+
+def test_an_address_that_is_removed_drains() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": MINE._replace(messages=2)}})
+    assert found.set_addresses({}, ()) == {"q"}
+    decision = found.decide("q")
+    assert (decision.keep, decision.retire) == ((), ("f-0",))
+    assert states(decision) == [("f-0", "draining", "queue")]
+    assert "2 messages wait for consumers" in decision.message
+    look(found, "f-0", {})
+    assert found.decide("q") == Decision(None, (), (), (), False, "", None, None)
+
+
+@pytest.mark.parametrize("ours", [None, False])
+def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None) -> None:
+    found = core({}, {"f-0": {"x": Held("topic", ours, 2)}})
+    decision = found.decide("x")
+    assert (decision.entries, decision.message) == ((), "")
+    assert decision.retire == (("f-0",) if ours is None else ()), "a topic's mark has to be looked up"
+    found.brokers["f-0"].marked.add("x")
+    assert (states(found.decide("x")) == [("f-0", "draining", "topic")]) == (ours is None)
+
+
+def test_what_somebody_made_serves_when_it_is_wanted() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": Held("queue", False)}})
+    assert states(found.decide("q")) == [("f-0", "active", "queue")]
+    found.set_addresses({}, ())
+    assert found.decide("q").retire == ()
+
+
+def test_a_retyped_address_is_drained_before_it_changes() -> None:
+    found = core({"q": TOPIC}, {"f-0": {"q": MINE._replace(messages=1)}})
+    decision = found.decide("q")
+    assert (decision.keep, decision.retire) == ((), ("f-0",))
+    assert states(decision) == [("f-0", "draining", "queue")]
+    assert "becomes a topic" in decision.message
+    assert "1 message waits" in decision.message
+    look(found, "f-0", {})
+    assert found.decide("q").keep == ("t-0",)
+
+
+def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": MINE._replace(messages=1)}})
+    found.set_addresses({"q": Address(type="anycast")}, ())
+    assert states(found.decide("q")) == [("f-0", "draining", "queue")]
+
+
+def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
+    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=5)}})
+    found.decide("q")
+    found.set_addresses({"q": Address(type="queue", flavor="g")}, ())
+    decision = found.decide("q")
+    assert (decision.keep, decision.retire) == (("g-0",), ("f-1",))
+    found.note(found.brokers["g-0"], "q", MINE)
+    decision = found.decide("q")
+    assert states(decision) == [("g-0", "active", "queue"), ("f-1", "draining", "queue")]
+    assert decision.ready
+    assert "5 messages wait" in decision.message
+    assert decision.messages == 5
+    assert found.load == {"f-1": 0, "g-0": 1}
+
+
+def test_a_topic_does_not_move_under_its_subscribers() -> None:
+    held = Held("topic", None, 0, 0, 1)
+    found = core({"x": TOPIC}, {"t-0": {"x": held}})
+    found.decide("x")
+    moved = {"x": Address(type="topic", flavor="u")}
+    found.set_addresses(moved, ())
+    decision = found.decide("x")
+    assert states(decision) == [("t-0", "active", "topic")]
+    assert (decision.ready, decision.retire) == (True, ())
+    assert "stays on t-0" in decision.message
+    found.set_addresses(moved, ["x"])
+    decision = found.decide("x")
+    assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
+    found.set_addresses(moved, ())
+    found = core(moved, {"t-0": {"x": held._replace(subscriptions=0)}})
+    assert found.decide("x").keep == ("u-0",)
+
+
+def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
+    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=1)}})
+    found.decide("q")
+    assert found.set_flavors({**FLAVORS, "f": flavor(brokers=1)}) == {"q"}
+    assert (found.decide("q").keep, found.decide("q").retire) == (("f-0",), ("f-1",))
+
+
+def test_a_flavor_that_vanishes_leaves_its_addresses_where_they_are() -> None:
+    found = core({"q": QUEUE, "new": Address(type="queue", flavor="gone")}, {"f-1": {"q": MINE}})
+    found.decide("q")
+    found.set_flavors({})
+    assert states(found.decide("q")) == [("f-1", "active", "queue")]
+    assert found.decide("new").message == "there is no flavor gone"
+
+
+def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
+    dead = Address(type="queue", flavor="f")
+    wants = Address(type="queue", flavor="f", deadletter="dead")
+    found = core({"dead": dead, "a": wants, "b": wants}, {"f-0": {"a": MINE, "dead": MINE}, "f-1": {"b": MINE}})
+    for name in ("a", "b"):
+        found.decide(name)
+    assert found.decide("dead").keep == ("f-0", "f-1")
+    found.note(found.brokers["f-1"], "dead", MINE)
+    decision = found.decide("dead")
+    assert states(decision) == [("f-0", "active", "queue"), ("f-1", "draining", "queue")]
+    assert decision.ready
+    assert "dead" in found.set_addresses({"dead": dead, "a": wants}, ())
+    found.decide("b")
+    decision = found.decide("dead")
+    assert (decision.keep, decision.retire) == (("f-0",), ("f-1",))
+
+
+def test_a_change_concerns_only_what_it_changes() -> None:
+    addresses = {f"q{i}": QUEUE for i in range(100)}
+    found = core(addresses)
+    assert found.set_addresses({**addresses, "q7": Address(type="queue", flavor="g")}, ()) == {"q7"}
+    assert found.set_addresses({**addresses, "q7": Address(type="queue", flavor="g")}, ()) == set()
+    assert found.set_flavors({**FLAVORS, "u": flavor("topic", brokers=3)}) == set()
+    held = dict.fromkeys(addresses, MINE)
+    assert look(found, "f-0", held) == set(addresses)
+    assert look(found, "f-0", {**held, "q3": MINE._replace(messages=1)}) == {"q3"}
+
+
+def test_a_refusal_of_the_broker_is_told() -> None:
+    found = core({"q": QUEUE})
+    assert found.decide("q").keep == ("f-0",)
+    found.brokers["f-0"].failed["q"] = "AMQ1: no"
+    assert found.decide("q").message == "broker f-0: AMQ1: no"
+    assert found.refused("q")
+
+
+def test_a_broker_that_is_given_up_is_forgotten() -> None:
+    found = core({}, {"f-0": {"x": Held("queue", False)}})
+    found.remove_broker("f-0")
+    assert "f-0" not in found.brokers
+    assert found.decide("x") == Decision(None, (), (), (), False, "", None, None)
+    assert isinstance(found.add_broker("f-0", "f"), Broker)
