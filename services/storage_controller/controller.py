@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Literal, TypeVar, cast
 
 import msgspec
@@ -174,8 +175,8 @@ class Controller:
         if not core.complete:
             return
         self._wanted = fleet.wanted(core.addresses, core.flavors)
-        for name, flavor in self._wanted.items():
-            wish = Wish(flavor, policies.broker_settings(name, core.flavors[flavor]))
+        for name in self._wanted:
+            wish = self._fitting(name)
             known = self._wishes.get(name)
             if known is None:
                 self._wish(name, wish)
@@ -232,24 +233,34 @@ class Controller:
 
     def _tidy(self) -> None:
         """Brokers that nobody needs go when they are empty; new settings apply when that loses nothing."""
-        for name in [name for name in self._wishes if name not in self._wanted]:
-            broker = self.core.brokers[name]
-            if broker.connected and _is_empty(broker) and not self.core.load.get(name):
-                self._unwish(name)
-        for name in list(self._refit):
-            flavor = self._wanted.get(name)
-            broker = self.core.brokers[name]
-            if flavor is None or flavor not in self.core.flavors:
-                self._refit.discard(name)
-                continue
-            wish = Wish(flavor, policies.broker_settings(name, self.core.flavors[flavor]))
-            stays = wish.settings["data_dir"] == self._wishes[name].settings.get("data_dir") is not None
-            if stays or (broker.connected and _holds_nothing(broker)):
-                self._refit.discard(name)
+        for name in self._wishes:
+            conversation, broker = self._conversations[name], self.core.brokers[name]
+            if name not in self._wanted:
+                unused = not self.core.load.get(name) and _is_empty(broker)
+                conversation.quiesce(partial(self._unwish, name) if unused else None)
+            elif name not in self._refit:
+                conversation.quiesce(None)
                 self._notice(broker, "")
-                self._wish(name, wish)
+            elif self._survives_restart(name):
+                self._refit_now(name)
             else:
-                self._notice(broker, f"the new settings of flavor {flavor} wait until broker {name} holds no messages")
+                text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
+                self._notice(broker, text)
+                conversation.quiesce(partial(self._refit_now, name))
+
+    def _survives_restart(self, name: str) -> bool:
+        """What the broker holds is still there after it has got its new settings."""
+        before = self._wishes[name].settings.get("data_dir")
+        return before is not None and before == self._fitting(name).settings["data_dir"]
+
+    def _fitting(self, name: str) -> Wish:
+        flavor = self._wanted[name]
+        return Wish(flavor, policies.broker_settings(name, self.core.flavors[flavor]))
+
+    def _refit_now(self, name: str) -> None:
+        self._refit.discard(name)
+        if name in self._wanted:
+            self._wish(name, self._fitting(name))
 
     def _notice(self, broker: Broker, text: str) -> None:
         if broker.notice != text:
@@ -257,6 +268,8 @@ class Controller:
             self.evaluate([name for name, home in self.core.homes.items() if home == broker.name])
 
     def _unwish(self, name: str) -> None:
+        if name in self._wanted or self.core.load.get(name):
+            return
         try:
             self._driver.unwish(name)
         except OSError as error:
@@ -431,14 +444,14 @@ class Controller:
         )
 
 
-def _holds_nothing(broker: Broker) -> bool:
-    view = broker.view
-    return view is not None and not view.stored and not view.durable_subscriptions
-
-
 def _is_empty(broker: Broker) -> bool:
     view = broker.view
-    return view is not None and _holds_nothing(broker) and not any(h.ours is not False for h in view.held.values())
+    return (
+        view is not None
+        and not view.stored
+        and not view.durable_subscriptions
+        and not any(held.ours is not False for held in view.held.values())
+    )
 
 
 async def serve(config: Settings, stop: asyncio.Event) -> None:

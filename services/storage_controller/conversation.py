@@ -23,6 +23,9 @@ RETIRE_FIRST, RETIRE_LAST = 0.05, 1.0
 RETRY_FIRST, RETRY_LAST = 0.25, 5.0
 TOPIC_GRACE = 5.0
 """Seconds after which an empty topic goes although a publisher is still attached: a link route lets live links be."""
+QUIET_PATIENCE = 5.0
+"""Seconds for which producers are kept off at most while a broker is to be restarted."""
+QUIET_AGAIN = 10.0
 AUDIT = 100
 _EXISTS = ("AMQ229019", "AMQ229204")
 _GONE = ("AMQ229017", "AMQ229203")
@@ -32,8 +35,8 @@ class Conversation:
     """What is said to one broker.
 
     `changed(addresses)`: what it holds is news. `lost(addresses)`: they were there, should be, and are not.
-    `told(address, broker)`: whether it was reported, and taken in, that this address drains there; before that nothing is
-    deleted.
+    `told(address, broker)`: whether it was reported, and taken in, that this address drains there; before that nothing
+    is deleted.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class Conversation:
         self._retire_delay = RETIRE_FIRST
         self._retry_at = 0.0
         self._retry_delay = RETRY_FIRST
+        self._when_quiet: Callable[[], None] | None = None
+        self._quiet_at = 0.0
+        self._cut_until = 0.0
 
     # what the controller tells
 
@@ -88,11 +94,12 @@ class Conversation:
         self._retire_at, self._retire_delay = 0.0, RETIRE_FIRST
         self._wake.set()
 
-    def forget(self, name: str) -> None:
-        """The address is no concern of this broker (any more)."""
-        self._dirty.discard(name)
-        self._audit.discard(name)
-        self._retiring.pop(name, None)
+    def quiesce(self, then: Callable[[], None] | None) -> None:
+        """Calls `then` once when the broker holds no message and no producer can reach it; None: no more wanted."""
+        if then is not None and self._when_quiet is None:
+            self._quiet_at = 0.0
+        self._when_quiet = then
+        self._wake.set()
 
     def _is_settled(self, name: str) -> bool:
         settled, want = self._broker.settled.get(name), self._core.addresses.get(name)
@@ -111,6 +118,7 @@ class Conversation:
                     self._node = Artemis(connection)
                     await self._node.opened()
                     await self._look()
+                    self._broker.cut = False
                     self._changed(self._core.set_connected(self._broker, True))
                     while True:
                         await self._step()
@@ -138,6 +146,8 @@ class Conversation:
             await self._retire_round()
         elif self._broker.failed and now >= self._retry_at:
             await self._retry()
+        elif self._when_quiet is not None and now >= self._quiet_at:
+            await self._quiet_round(now)
         elif now >= self._look_at:
             await self._look()
         elif self._audit:
@@ -148,6 +158,8 @@ class Conversation:
                 times.append(self._retire_at)
             if self._broker.failed:
                 times.append(self._retry_at)
+            if self._when_quiet is not None:
+                times.append(self._quiet_at)
             try:
                 async with asyncio.timeout(max(0.0, min(times) - now)):
                     await self._wake.wait()
@@ -372,8 +384,40 @@ class Conversation:
         text = await self._node.invoke("broker", "listProducersInfoAsJSON")
         listed = json.loads(text) if isinstance(text, str) else []
         names = {str(entry.get("destination")) for entry in listed if isinstance(entry, dict)}
-        retiring = dict.fromkeys(self._retiring, None)
-        return names | {root for name in names if (root := root_of(name, dict(retiring))) is not None}
+        view_ = self._broker.view
+        topics = {name for name, held in view_.held.items() if held.kind == "topic"} if view_ is not None else set()
+        return names | {root for name in names if (root := root_of(name, topics)) is not None}
+
+    async def _quiet_round(self, now: float) -> None:
+        """While it holds nothing, producers are cut off; if it then still holds nothing, it is quiet."""
+        broker, core = self._broker, self._core
+        self._quiet_at = now + LOOK_EVERY
+        await self._look()
+        view_ = broker.view
+        assert view_ is not None
+        names = [name for name in view_.held if core.homes.get(name) == broker.name]
+        if view_.stored or (broker.cut and now > self._cut_until):
+            if broker.cut:
+                # Somebody was quicker, or cannot be kept off: let them work, and try again later.
+                broker.cut = False
+                self._quiet_at = now + QUIET_AGAIN
+                self._changed(names)
+        elif not broker.cut:
+            broker.cut = True
+            self._cut_until = now + QUIET_PATIENCE
+            self._quiet_at = now + RETIRE_FIRST
+            self._changed(names)
+        else:
+            self._quiet_at = now + RETIRE_FIRST
+            if not all(self._told(name, broker.name) for name in names):
+                return
+            reached = await self._producers()
+            if any(name in reached for name in view_.held):
+                return
+            await self._look()
+            if not broker.view.stored and self._when_quiet is not None:  # type: ignore[union-attr]
+                then, self._when_quiet = self._when_quiet, None
+                then()
 
     async def _delete(self, names: list[str], found: list[QueueRow]) -> None:
         topics: dict[str, object] = {}

@@ -44,13 +44,27 @@ class Decision(NamedTuple):
 class Broker:
     """A broker as the core knows it. `view` is None until it has delivered a complete one in this controller's life."""
 
-    __slots__ = ("connected", "detail", "failed", "flavor", "foreign", "marked", "name", "notice", "settled", "view")
+    __slots__ = (
+        "connected",
+        "cut",
+        "detail",
+        "failed",
+        "flavor",
+        "foreign",
+        "marked",
+        "name",
+        "notice",
+        "settled",
+        "view",
+    )
 
     def __init__(self, name: str, flavor: str) -> None:
         self.name = name
         self.flavor = flavor
         self.view: View | None = None
         self.connected = False
+        self.cut = False
+        """Producers are kept off, because it is about to end or to be restarted."""
         self.detail = "it was not reached yet"
         self.failed: dict[str, str] = {}
         """Address → why the broker refused an operation."""
@@ -281,7 +295,8 @@ class Core:
         for broker_name in keep:
             held = self._seen(broker_name, name, want.type)
             if held is not None:
-                entries.append(Entry(broker_name, "active" if broker_name == home else "draining", want.type))
+                active = broker_name == home and not self.brokers[broker_name].cut
+                entries.append(Entry(broker_name, "active" if active else "draining", want.type))
             problem = problem or self._problem(broker_name, name, held)
         entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
         if home is None:
@@ -393,6 +408,8 @@ class Core:
             return f"broker {broker_name} is being made"
         if not broker.connected:
             return f"broker {broker_name} cannot be reached: {broker.detail}"
+        if broker.cut:
+            return f"broker {broker_name} is about to be restarted with other settings"
         if name in broker.failed:
             return f"broker {broker_name}: {broker.failed[name]}"
         return "" if held is not None else f"is being made on broker {broker_name}"
