@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import proton
 from cproton import (  # type: ignore[import-untyped]
@@ -237,8 +237,8 @@ class Connection(asyncio.Protocol):
     # the asyncio protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._socket = transport
+        # uvloop's transports are ones without inheriting from the class
+        self._socket = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=2 * SESSION_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")

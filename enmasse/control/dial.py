@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from enmasse import log, process
 from enmasse.control.connection import MAX_FRAME, Connection
@@ -172,8 +172,7 @@ async def listen(
 
 class _TooMany(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        cast(asyncio.Transport, transport).abort()
 
 
 __all__ = ["MAX_FRAME", "Listener", "connect", "keep_connected", "listen"]

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
+import uvloop
+
 P = ParamSpec("P")
 DEADLINE = 20.0
 
@@ -18,6 +20,17 @@ def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+
+    return run
+
+
+def uvloop_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """As asyncio_test, on uvloop."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(test(*args, **kwargs), 60))
 
     return run
 

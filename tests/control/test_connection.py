@@ -29,7 +29,7 @@ from enmasse.control import (
 )
 from enmasse.control import connection as connection_module
 from enmasse.control.jsonmessage import encode
-from tests.control.aio import asyncio_test, until
+from tests.control.aio import asyncio_test, until, uvloop_test
 
 HEADER = b"AMQP\x00\x01\x00\x00"
 Attach = Callable[[Link], None]
@@ -161,6 +161,18 @@ async def test_several_megabytes_in_both_directions() -> None:
         delivery.accept()
         connection.close()
     assert outcome.accepted and got == [text]
+
+
+@uvloop_test
+async def test_the_same_on_uvloop() -> None:
+    got: list[Any] = []
+    async with serving(collect(got), max_connections=1) as listener:
+        connection = await connect("127.0.0.1", listener.port, container="me")
+        assert (await connection.sender("in").deliver(proton.Message(body="x" * 5_000_000))).accepted
+        with pytest.raises(ConnectionLost):
+            await connect("127.0.0.1", listener.port, container="too many")
+        connection.close()
+    assert [len(body) for body in got] == [5_000_000]
 
 
 @asyncio_test
