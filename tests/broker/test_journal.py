@@ -29,7 +29,7 @@ def open_journal(directory: Path, files: RealFiles | None = None, size: int = 40
 
 
 def fill(journal: Journal, rng: random.Random, batches: int = 25) -> list[tuple[int, bytes, int]]:
-    written = []
+    written: list[tuple[int, bytes, int]] = []
     for _ in range(batches):
         for _ in range(rng.randrange(1, 8)):
             data = b"%d:" % len(written) + rng.randbytes(rng.choice((0, 1, 30, 200, 700)))  # no two alike

@@ -118,9 +118,10 @@ class Journal:
         self._writing_done: list[Done] = []
         self._scheduled = False
         self._busy = False
-        self._closed = False
+        self._closing = self._closed = False
         self._sync_cost = 0.0  # seconds, smoothed
         self._unproved = False  # the last batch has no BATCH record behind it
+        self._proving = False  # one is to be written
         self._ahead: tuple[int, int, bytes] = (0, 0, b"")  # segment, offset, bytes read ahead
         self._last_read = 0
         self._readers: dict[int, File] = {}  # files open for reading, the oldest first
@@ -327,7 +328,12 @@ class Journal:
         size = self._cut()
         if size == 0:
             self._finish(None)
-        elif size <= INLINE_BYTES and self._sync_cost < INLINE_SECONDS:
+        elif (
+            size <= INLINE_BYTES
+            and self._sync_cost < INLINE_SECONDS
+            and self._writing_done
+            and self._writing[-1].segment.file is not None
+        ):
             began = time.perf_counter()
             error = self._write()
             self._took(time.perf_counter() - began)
@@ -362,31 +368,31 @@ class Journal:
         """Writes and syncs what has gathered, blocking, and calls what waits. Not while a loop's commit is under
         way."""
         assert not self._busy
-        if self._cut() or self._waiting or self._writing_done:
+        if self._cut() or self._writing_done:
             self._finish(self._write() if self._writing else None)
 
     def prove(self) -> None:
         """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it is told from
         a torn end. Costs one small sync per idle time."""
-        if self._unproved and not self.gathered and not self._busy and self._segment:
-            self._unproved = False
-            chunk = self._chunks[-1]
-            chunk.stop = self._at
-            self._writing = self._chunks
-            self._chunks = []
-            self._begin_chunk()
-            self._finish(self._write())
+        if self._unproved and self.quiet and self._segment:
+            self._proving = True
+            if self._loop and not self._closing:
+                self.commit()
+            else:
+                self.flush()
 
     def _cut(self) -> int:
         """Takes what has gathered as the batch to write; its size in bytes, 0 = nothing."""
         self._writing_done, self._waiting = self._waiting, []
-        if not self.gathered:
+        proving, self._proving = self._proving, False
+        gathered = self.gathered
+        if not gathered and not proving:
             return 0
         self._close_chunk()
         self._writing = self._chunks
         self._chunks = []
         self._begin_chunk()
-        self._unproved = True
+        self._unproved = gathered
         return sum(c.stop - c.start for c in self._writing)
 
     def _write(self) -> OSError | None:
@@ -566,6 +572,7 @@ class Journal:
         """Commits what has gathered, closes the files. Blocks."""
         if self._closed:
             return
+        self._closing = True
         if self._thread:
             self._thread.shutdown(wait=True)
         if self._busy:  # the thread has written it, its callback has not run yet
