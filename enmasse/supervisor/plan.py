@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,10 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
 
     configserv, ragent = address("configserv/amqp"), address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
+    # Brokers made by hand are named in brokers.json; then there is nothing for a storage controller to do (design
+    # §5.1).
+    by_hand = has_brokers_by_hand(options.config)
+    reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
     listeners = [
         {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None}
         for name, port in options.public_ports().items()
@@ -73,18 +78,11 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 listen=configserv,
                 config_dir=str(options.config),
                 data_dir=str(data.path / "configserv"),
+                reporters=reporters,
             ),
         ),
         Spec("ragent", "ragent", settings("ragent", listen=ragent, configserv=configserv, listeners=listeners)),
-        Spec(
-            "storage_controller",
-            "storage_controller",
-            settings(
-                "storage_controller",
-                configserv=configserv,
-                driver={"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json")},
-            ),
-        ),
+        *([] if by_hand else [_storage_controller(settings, configserv, data)]),
         # One router. A mesh of several comes later: then there are more of these, and inter-router listeners among
         # them.
         Spec(
@@ -94,6 +92,17 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
         ),
     ]
+
+
+def has_brokers_by_hand(config: Path) -> bool:
+    """Whether the configuration names brokers itself."""
+    return (config / "brokers.json").exists()
+
+
+def _storage_controller(settings: Callable[..., dict[str, Any]], configserv: str, data: DataDir) -> Spec:
+    driver = {"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json")}
+    name = "storage_controller"
+    return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 
 
 def _router_entities(name: str, ragent: str) -> list[list[Any]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +269,49 @@ def test_restart_and_two_suites(tmp_path: Path) -> None:
         assert any("addresses.json:1" in line for line in again.errors)
         assert cli(again, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "in one\n"
         assert again.end() == 0
+
+
+def test_brokers_made_by_hand(tmp_path: Path) -> None:
+    """With brokers.json there is no storage controller; the queue is made at the broker, as one does with Artemis."""
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    port, health = free_port(), free_port()
+    own = {
+        "autoCreateQueues": True,
+        "autoCreateAddresses": True,
+        "autoDeleteQueues": False,
+        "autoDeleteAddresses": False,
+        "defaultAddressRoutingType": "ANYCAST",
+    }
+    settings = {"name": "hand", "health": f"127.0.0.1:{health}", "listen": f"127.0.0.1:{port}", "settings": own}
+    (tmp_path / "broker.json").write_text(json.dumps(settings))
+    flavors = ["small-persisted-queue", "small-persisted-topic"]
+    brokers = {"hand": {"host": "127.0.0.1", "port": port, "flavors": flavors}}
+    (tmp_path / "config" / "brokers.json").write_text(json.dumps(brokers))
+    command = [sys.executable, "-m", "services.broker", "--config", str(tmp_path / "broker.json")]
+    broker = subprocess.Popen(command)
+    try:
+        at = f"127.0.0.1:{port}/myqueue"
+        wait_for(lambda: enmasse("send", "-a", at, "made by hand").returncode == 0)
+        with Up(tmp_path / "config", tmp_path / "data", fake=False) as up:
+            up.until_ready()
+            assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "router-0"]
+            assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "made by hand\n"
+            assert cli(up, "send", "mytopic", "x").returncode == 0
+            assert up.end() == 0
+        assert broker.poll() is None
+    finally:
+        broker.terminate()
+        assert broker.wait(20) == 0
+
+
+def free_port() -> int:
+    while True:
+        port = random.randrange(12000, 20000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+        except OSError:
+            continue
 
 
 def test_amqps(tmp_path: Path) -> None:
