@@ -71,6 +71,7 @@ class Controller:
         """What drains, as the configuration service has taken it in."""
         self._telling: dict[str, tuple[Entry, ...]] = {}
         self._states: dict[str, _State] = {}
+        self._knew_all = False
         self._restored: dict[str, float] = {}
         """Addresses that had vanished, and until when that is shown."""
         self._same: dict[object, object] = {}
@@ -86,7 +87,7 @@ class Controller:
         except (OSError, ValueError) as error:
             raise process.Fatal(f"cannot read which brokers there shall be: {error}; put the file right") from None
         for name, wish in self._wishes.items():
-            self._add(name, wish.flavor)
+            self._add(name, wish.flavor, fresh=False)
 
     async def run(self) -> None:
         """Follows what runs, until cancelled."""
@@ -101,6 +102,9 @@ class Controller:
                 self.placements.changed()
             if self.core.complete:
                 self._tidy()
+                if not self._knew_all and self._knows_all():
+                    self._knew_all = True
+                    self.placements.changed()
             settled = self.core.complete and all(broker.connected for broker in self.core.brokers.values())
             await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
 
@@ -196,12 +200,12 @@ class Controller:
             return
         self._trouble = ""
         self._wishes[name] = wish
-        self._add(name, wish.flavor)
+        self._add(name, wish.flavor, fresh=True)
 
-    def _add(self, name: str, flavor: str) -> None:
+    def _add(self, name: str, flavor: str, *, fresh: bool) -> None:
         if name in self._conversations:
             return
-        broker = self.core.add_broker(name, flavor)
+        broker = self.core.add_broker(name, flavor, fresh=fresh)
         self._conversations[name] = Conversation(self.core, broker, self.evaluate, self._healing, self._is_told)
         if name in self._endpoints:
             self._talk(name, self._endpoints[name])

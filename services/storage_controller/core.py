@@ -51,6 +51,7 @@ class Broker:
         "failed",
         "flavor",
         "foreign",
+        "fresh",
         "marked",
         "name",
         "notice",
@@ -58,9 +59,11 @@ class Broker:
         "view",
     )
 
-    def __init__(self, name: str, flavor: str) -> None:
+    def __init__(self, name: str, flavor: str, fresh: bool) -> None:
         self.name = name
         self.flavor = flavor
+        self.fresh = fresh
+        """Wished for in this controller's life: it cannot hold what is looked for."""
         self.view: View | None = None
         self.connected = False
         self.cut = False
@@ -104,7 +107,7 @@ class Core:
 
     @property
     def heard_all(self) -> bool:
-        return all(broker.view is not None for broker in self.brokers.values())
+        return all(broker.view is not None or broker.fresh for broker in self.brokers.values())
 
     # what comes in
 
@@ -145,8 +148,9 @@ class Core:
             return set()
         return {name for name, address in self.addresses.items() if address.flavor in changed}
 
-    def add_broker(self, name: str, flavor: str) -> Broker:
-        return self.brokers.setdefault(name, Broker(name, flavor))
+    def add_broker(self, name: str, flavor: str, *, fresh: bool = False) -> Broker:
+        """A broker that runs or shall run; `fresh`: it was not wished for before."""
+        return self.brokers.setdefault(name, Broker(name, flavor, fresh))
 
     def remove_broker(self, name: str) -> set[str]:
         """It is wished for no more (it held nothing)."""
@@ -158,7 +162,7 @@ class Core:
 
     def set_view(self, broker: Broker, view: View) -> set[str]:
         """Takes a complete view of a broker."""
-        first = broker.view is None
+        first = broker.view is None and not broker.fresh
         old = broker.view or EMPTY
         changed = self._index(broker.name, old, view)
         broker.view = view
@@ -398,7 +402,7 @@ class Core:
             return None
         if broker.view is None:
             # Not heard of in this controller's life, but an earlier report placed it there.
-            return Held(kind, None) if self.homes.get(name) == broker_name else None
+            return Held(kind, None) if self.homes.get(name) == broker_name and not broker.fresh else None
         held = broker.view.held.get(name)
         return held if held is not None and held.kind == kind else None
 
@@ -417,7 +421,7 @@ class Core:
     def _unplaced(self, want: Address) -> str:
         if want.flavor not in self.flavors:
             return f"there is no flavor {want.flavor}"
-        silent = sorted(broker.name for broker in self.brokers.values() if broker.view is None)
+        silent = sorted(b.name for b in self.brokers.values() if b.view is None and not b.fresh)
         if silent:
             return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
         return f"no broker of flavor {want.flavor} runs yet"

@@ -71,6 +71,17 @@ def test_nothing_is_made_before_every_broker_was_heard() -> None:
     assert found.decide("q").keep == ("f-0",)
 
 
+def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
+    found = core({"q": QUEUE})
+    found.add_broker("h-0", "h", fresh=True)
+    found.set_flavors({**FLAVORS, "h": flavor()})
+    found.set_addresses({"q": QUEUE, "new": Address(type="queue", flavor="h")}, ())
+    assert found.heard_all
+    assert found.decide("q").keep == ("f-0",)
+    decision = found.decide("new")
+    assert (decision.keep, decision.entries, decision.ready) == (("h-0",), (), False)
+
+
 def test_where_it_lies_is_read_from_the_brokers() -> None:
     found = core({"q": QUEUE}, {"f-1": {"q": MINE}})
     decision = found.decide("q")
