@@ -116,8 +116,9 @@ class Store:
         files: Files | None = None,
         segment_size: int = SEGMENT_SIZE,
     ) -> Store:
-        """Locks and replays the directory (made when missing). Raises StoreError. Without a loop, commits happen in
-        `flush` and housekeeping in `tick`."""
+        """Locks and replays the directory (made when missing). Raises StoreError. Takes 3-5 s for a million
+        records: it may be called in a thread, as long as nobody uses the store before it returns. Without a loop,
+        commits happen in `flush` and housekeeping in `tick`."""
         files = files or layer.FILES
         self = cls(directory, files, loop)
         try:
@@ -146,8 +147,12 @@ class Store:
         self.compactor = Compactor(self, loop)
         self._check_space()
         if loop:
-            self._timer = loop.call_later(TICK_SECONDS, self._ticks)
+            loop.call_soon_threadsafe(self._start_ticking)
         return self
+
+    def _start_ticking(self) -> None:
+        if self._loop and not self.closed:
+            self._timer = self._loop.call_later(TICK_SECONDS, self._ticks)
 
     def _check_format(self) -> None:
         path = self.directory / "FORMAT"
@@ -501,8 +506,7 @@ class Store:
             self.tick()
         except Exception:
             log.exception("store.housekeeping-failed", directory=str(self.directory))
-        if self._loop and not self.closed:
-            self._timer = self._loop.call_later(TICK_SECONDS, self._ticks)
+        self._start_ticking()
 
     def tick(self) -> None:
         """Deletes what is dead, compacts what is sparse, proves what is idle: twice a second with a loop."""
