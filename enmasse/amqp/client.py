@@ -71,11 +71,7 @@ class _ClientHandler(Handler):
         for token in tokens:
             if token is not None and not token.done():
                 if state is None and link.detached:
-                    reason = sender.error or self.client.error
-                    token.set_exception(
-                        reason or AmqpError(errors.DETACH_FORCED, "the link was lost before an outcome")
-                    )
-                    token.exception()
+                    sender._lost.append(token)  # on_detach brings the reason
                 else:
                     token.set_result(state)
         if not settled:
@@ -97,6 +93,7 @@ class Client:
         self._opened: asyncio.Future[None]
         self._gone: asyncio.Future[None]
         self.connection: Connection
+        self.connection_hub: Hub
         self.session: Session
         self._replies: dict[Any, asyncio.Future[Message]] = {}
         self._reply_receiver: ClientReceiver | None = None
@@ -110,7 +107,7 @@ class Client:
         self._opened = self._loop.create_future()
         self._gone = self._loop.create_future()
         self.connection = Connection(_ClientHandler(self), is_client=True, **self._settings)
-        hub = Hub(self._loop)
+        self.connection_hub = hub = Hub(self._loop)
         where = f"{self.host}:{self.port}"
         try:
             await dial(hub, self.host, self.port, self.connection, self._ssl, timeout=timeout)

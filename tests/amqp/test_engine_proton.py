@@ -59,7 +59,7 @@ def test_proton_sends(frame_size: int) -> None:
 
 @pytest.mark.parametrize("frame_size", [512, 16384, 65536])
 def test_proton_receives(frame_size: int) -> None:
-    handler, _engine, peer = served()
+    handler, _, peer = served()
     peer.transport.max_frame_size = frame_size
     peer.open()
     link = peer.receiver(peer.session(), "r")
@@ -100,7 +100,7 @@ def test_proton_sends_presettled() -> None:
     ],
 )
 def test_outcomes_that_proton_sees(outcome: Any, state: int) -> None:
-    _handler, _, peer = served(Recorder(outcome=outcome))
+    _, _, peer = served(Recorder(outcome=outcome))
     peer.open()
     link = peer.sender(peer.session(), "s")
     link.open()
@@ -144,7 +144,7 @@ def test_rejected_with_an_error_from_proton_and_to_it() -> None:
     from enmasse.amqp.types import Symbol
 
     error = Error(condition=Symbol("amqp:not-allowed"), description="because", info={})
-    _handler, _, peer = served(Recorder(outcome=Rejected(error=error)))
+    _, _, peer = served(Recorder(outcome=Rejected(error=error)))
     peer.open()
     session = peer.session()
     link = peer.sender(session, "s")
@@ -293,7 +293,7 @@ def test_idle_timeout_with_proton() -> None:
 
 @pytest.mark.parametrize(("user", "password", "good"), [("guest", "secret", True), ("guest", "wrong", False)])
 def test_plain_with_proton_as_client(user: str, password: str, good: bool) -> None:
-    _handler, engine, peer = served(sasl=SaslServer({"PLAIN": plain({"guest": "secret"})}))
+    _, engine, peer = served(sasl=SaslServer({"PLAIN": plain({"guest": "secret"})}))
     peer.connection.user = user
     peer.connection.password = password
     sasl = peer.transport.sasl()

@@ -1,0 +1,415 @@
+"""The asyncio skin on asyncio's loop and on uvloop, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.amqp.client import connect
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import Handler, Limits
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
+from enmasse.amqp.sasl import SaslServer, external
+from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
+from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
+from tests.amqp.server_kit import LOOPS, Authority, Store, run, start, until
+
+BOTH = pytest.mark.parametrize("loop", LOOPS)
+
+
+@BOTH
+def test_messages_over_a_socket(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store)
+        async with connect("127.0.0.1", server.port) as client:
+            sender = await client.sender("q")
+            receiver = await client.receiver("q", credit=50)
+            bodies = [b"\x00Su\xa0\x02%02d" % (i % 100) for i in range(3000)] + [
+                b"\x00Su\xb0\x00\x4c\x4b\x40" + b"x" * 5_000_000
+            ]
+            outcomes = []
+            got = []
+
+            async def send() -> None:
+                for body in bodies:
+                    await sender.wait_credit()
+                    outcomes.append(sender.send_nowait(body))
+
+            sending = asyncio.ensure_future(send())
+            while len(got) < len(bodies):
+                delivery = await receiver.receive(timeout=20)
+                got.append(delivery.payload)
+                await delivery.accept()
+            await sending
+            await asyncio.gather(*[o for o in outcomes if o is not None])
+            assert got == bodies
+            raw: Any = store.connections[0]
+            assert raw.state == "open"
+        await until(lambda: store.closed == [None], "the close to arrive")
+        server.close()
+        await server.wait_closed()
+        assert server.hub.wires == set()
+
+    run(loop, main)
+
+
+@BOTH
+def test_tcp_nodelay_and_port(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store)
+        async with connect("127.0.0.1", server.port):
+            (wire,) = server.hub.wires
+            assert wire.transport is not None
+            raw = wire.transport.get_extra_info("socket")
+            assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            peer = store.connections[0].context
+            assert peer.address.startswith("127.0.0.1:") and not peer.tls and peer.certificate is None
+            assert server.hub.connections == store.connections
+        with pytest.raises(OSError, match=r"in use|Errno 98"):
+            await serve(Hub(), "127.0.0.1", server.port, store.make)
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_nobody_listens(loop: str) -> None:
+    async def main() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        connection = Connection(Handler(), container_id="c", is_client=True)
+        with pytest.raises(OSError, match=r"\[Errno 111\]|refused|Connect call failed"):
+            await dial(Hub(), "127.0.0.1", port, connection)
+        with pytest.raises(ValueError, match="is_client"):
+            await dial(Hub(), "127.0.0.1", port, Connection(Handler(), container_id="c", is_client=False))
+
+    run(loop, main)
+
+
+@BOTH
+def test_tls_and_external(loop: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def main() -> None:
+        store = Store()
+
+        def make(peer: Any) -> Connection:
+            return store.make(peer, sasl=SaslServer({"EXTERNAL": external(lambda: peer.certificate)}))
+
+        server = await serve(Hub(), "127.0.0.1", 0, make, ssl=authority.server_context(clients=True))
+        url = f"amqps://localhost:{server.port}"
+        async with connect(url, ssl=authority.client_context("device-7"), external=True) as client:
+            sender = await client.sender("q")
+            await sender.send(b"\x00Su\xb0\x00\x0f\x42\x40" + b"x" * 1_000_000, timeout=20)
+            assert store.connections[0].user == "device-7"
+            assert store.connections[0].context.tls
+        with pytest.raises((OSError, AmqpError)):
+            await connect(url, ssl=authority.client_context(), external=True).open(5)
+        with pytest.raises(OSError, match=r"(?i)certificate"):
+            await connect(url, ssl=True).open(5)
+        server.close()
+        await server.wait_closed()
+
+    run(loop, main)
+
+
+class Raw:
+    """A peer of plain bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, port: int) -> Raw:
+        raw = cls(*await asyncio.open_connection("127.0.0.1", port))
+        raw.writer.write(AMQP + frame(0, Open(container_id="raw")))
+        return raw
+
+    async def rest(self) -> list[Any]:
+        """All frames until the other side closes the socket."""
+        data = await asyncio.wait_for(self.reader.read(-1), 20)
+        self.writer.close()
+        return [p for _, p, _ in frames(data)]
+
+
+@BOTH
+def test_silent_peer_is_told_and_dropped(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store, idle_timeout_ms=200)
+        raw = await Raw.open(server.port)
+        close = (await raw.rest())[-1]
+        assert told(close) == "amqp:resource-limit-exceeded"
+        assert close.error.description == "local-idle-timeout expired"
+        assert [str(e.condition) for e in store.closed if e] == ["amqp:resource-limit-exceeded"]
+        await until(lambda: not server.hub.wires)
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_heartbeats_over_a_socket(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store, idle_timeout_ms=300)
+        beats = 0
+        async with connect("127.0.0.1", server.port, idle_timeout=0.3) as client:
+            receive = client.connection.receive
+
+            def count(data: bytes) -> None:
+                nonlocal beats
+                beats += data == b"\x00\x00\x00\x08\x02\x00\x00\x00"
+                receive(data)
+
+            (wire,) = client.connection_hub.wires
+            wire._receive = count
+            await until(lambda: beats >= 6, "six heartbeats")
+            assert client.connection.state == "open" == store.connections[0].state
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_handshake_that_stalls(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store, limits=Limits(handshake_timeout_ms=100))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"AMQP")
+        assert await asyncio.wait_for(reader.read(-1), 20) == b""
+        writer.close()
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_peer_that_asks_and_never_reads_is_dropped(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store, limits=Limits(max_buffered=1_000_000))
+        loop_ = asyncio.get_running_loop()
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", server.port))
+        raw.setblocking(False)
+        begin = Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)
+        echo = frame(0, Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=9, echo=True)) * 1000
+        await loop_.sock_sendall(raw, AMQP + frame(0, Open(container_id="raw")) + frame(0, begin))
+        with pytest.raises(OSError):
+            for _ in range(100_000):
+                await asyncio.wait_for(loop_.sock_sendall(raw, echo), 20)
+        raw.close()
+        await until(lambda: store.closed, "the connection to be given up")
+        assert store.closed[0] is not None and str(store.closed[0].condition) == "amqp:resource-limit-exceeded"
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_sender_stops_for_a_peer_that_does_not_read(loop: str) -> None:
+    class Flood(Recorder):
+        sent = 0
+
+        def on_flow(self, link: Sender) -> None:
+            while link.credit:
+                link.send(b"x" * 10_000, self.sent)
+                self.sent += 1
+
+    async def main() -> None:
+        flood = Flood()
+        server = await serve(Hub(), "127.0.0.1", 0, lambda _: Connection(flood, container_id="s", is_client=False))
+        handler = Recorder(outcome=None)
+        client = Connection(handler, container_id="c", is_client=True)
+        wire = await dial(Hub(), "127.0.0.1", server.port, client)
+        await until(lambda: client.state == "open")
+        receiver = client.begin().attach_receiver("r", Source(address="a"), Target())
+        receiver.grant(1_000_000)
+        await until(lambda: flood.sent)
+        assert wire.transport is not None
+        wire.transport.pause_reading()
+        connection = next(iter(server.hub.wires)).connection
+        await until(lambda: connection.blocked, "the server to be blocked")
+        sent = flood.sent
+        assert sent * 10_000 < 50_000_000
+        link = flood.links["r"]
+        assert isinstance(link, Sender) and link.credit == 0 and link.granted > 0
+        wire.transport.resume_reading()
+        await until(lambda: flood.sent > sent + 1000, "the sender to go on")
+        assert "writable" in flood.names()
+        server.close()
+        client.close()
+        await until(lambda: not server.hub.wires)
+
+    run(loop, main)
+
+
+@BOTH
+def test_handler_that_raises_closes_its_connection_only(loop: str) -> None:
+    class Broken(Store):
+        def on_delivery(self, *args: Any) -> None:
+            raise RuntimeError("a bug")
+
+    async def main() -> None:
+        store = Broken()
+        server = await start(store)
+        other = await connect("127.0.0.1", server.port).open()
+        async with connect("127.0.0.1", server.port) as client:
+            sender = await client.sender("q")
+            with pytest.raises(AmqpError, match="internal error"):
+                await sender.send(b"x", timeout=20)
+            assert client.error is not None and client.error.condition == "amqp:internal-error"
+        assert other.connection.state == "open"
+        await other.close()
+        server.close()
+        await server.wait_closed()
+
+    run(loop, main)
+
+
+@BOTH
+def test_close_of_the_server_tells_the_clients(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        server = await start(store)
+        client = await connect("127.0.0.1", server.port).open()
+        receiver = await client.receiver("q")
+        server.close()
+        with pytest.raises(AmqpError, match="shutting down"):
+            await receiver.receive(timeout=20)
+        await server.wait_closed()
+        assert client.connection.state == "closed"
+        await client.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_factory_that_raises(loop: str) -> None:
+    async def main() -> None:
+        def make(_: Any) -> Connection:
+            raise RuntimeError("no")
+
+        server = await serve(Hub(), "127.0.0.1", 0, make)
+        with pytest.raises((AmqpError, OSError)):
+            await connect("127.0.0.1", server.port).open(20)
+        server.close()
+
+    run(loop, main)
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.writes.append(b"closed")
+
+
+def test_one_read_is_one_write_per_connection() -> None:
+    """The router reads A and sends on B: B is written once, at the end of A's read, before the loop turns."""
+
+    class Relay(Recorder):
+        def on_delivery(self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, *_: Any) -> None:
+            out = self.links["out"]
+            assert isinstance(out, Sender)
+            out.send(payload, delivery_id)
+
+    async def main() -> None:
+        hub = Hub()
+        relay = Relay(window=1000)
+        wires = [Wire(hub, Connection(relay, container_id="s", is_client=False)) for _ in range(2)]
+        transports = [FakeTransport(), FakeTransport()]
+        peers = [Connection(Recorder(window=1000), container_id="c", is_client=True) for _ in range(2)]
+        for wire, transport, peer in zip(wires, transports, peers, strict=True):
+            wire.connection_made(transport)
+            peer.open()
+        links: list[Link] = []
+        for turn in range(6):
+            for wire, transport, peer in zip(wires, transports, peers, strict=True):
+                wire.data_received(peer.take_output())
+                for written in transport.writes:
+                    peer.receive(written)
+                transport.writes.clear()
+            if turn == 1:
+                links.append(peers[0].begin().attach_sender("in", Source(), Target(address="a")))
+                receiver = peers[1].begin().attach_receiver("out", Source(address="a"), Target())
+                receiver.credit_window = 1000
+        sender = links[0]
+        assert isinstance(sender, Sender)
+        for i in range(500):
+            sender.send(b"%d" % i, i)
+        wires[0].data_received(peers[0].take_output())
+        assert len(transports[1].writes) == 1
+        assert transports[0].writes == []  # nothing is settled yet
+        peers[1].receive(transports[1].writes[0])
+        handler = peers[1].handler
+        assert isinstance(handler, Recorder) and len(handler.received) == 500
+        for wire in wires:
+            wire.connection_lost(None)
+        assert hub.wires == set()
+
+    asyncio.run(main())
+
+
+def test_idle_connections_cost_one_timer() -> None:
+    async def main() -> None:
+        hub = Hub()
+        wires = []
+        for _ in range(500):
+            wire = Wire(hub, Connection(Recorder(), container_id="s", is_client=False))
+            wire.connection_made(FakeTransport())
+            wires.append(wire)
+            wire.data_received(AMQP + frame(0, Open(container_id="c")))
+        handles = [h for h in asyncio.get_running_loop()._scheduled if not h.cancelled()]  # type: ignore[attr-defined]
+        assert len(handles) == 1
+        for wire in wires:
+            wire.connection_lost(None)
+
+    asyncio.run(main())
+
+
+def test_new_event_loop_is_uvloop_where_there_is_one() -> None:
+    loop = new_event_loop()
+    assert "uvloop" in type(loop).__module__
+    loop.close()
+
+
+def test_close_after_the_last_word() -> None:
+    """What was written before the end still arrives: here the close that answers a broken rule."""
+
+    async def main() -> None:
+        server = await start(Store(), limits=Limits(close_timeout_ms=100))
+        raw = await Raw.open(server.port)
+        raw.writer.write(b"\x00\x00\x00\x02\x02\x00\x00\x00" + frame(0, Close()))
+        answers = await raw.rest()
+        assert told(answers[-1]) == "amqp:connection:framing-error"
+        server.close()
+
+    asyncio.run(main())
