@@ -60,7 +60,6 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     except OSError as error:
         raise process.cannot_listen(config.listen, error, "listen") from None
     # Queues hold many long-lived objects: the collector need not walk through them again and again.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     health.endpoints = {"amqp": f"{host}:{port}"}

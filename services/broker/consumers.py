@@ -9,7 +9,8 @@ from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
 from services.broker.core.browser import Browser
 from services.broker.core.clients import ConsumerInfo
-from services.broker.core.queue import Consumer, Queue
+from services.broker.core.consumer import Consumer
+from services.broker.core.queue import Queue
 from services.broker.selector import Selector
 
 if TYPE_CHECKING:

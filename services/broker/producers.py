@@ -13,7 +13,8 @@ from services.broker.core import errors
 from services.broker.core.address import Address
 from services.broker.core.clients import ProducerInfo
 from services.broker.core.message import destination_type, to_address
-from services.broker.core.publisher import ACCEPT, RELEASE, publish
+from services.broker.core.publisher import ACCEPT, WAIT, publish
+from services.broker.core.routes import Route
 from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class AddressProducer:
         self.origin = origin
         self.info = info
         self.owner: Address | None = None
+        self.route: Route | None = None
         self.temporary: str | None = None  # the queue of a dynamic target, which goes with the link
 
     def start(self, owner: Address | None) -> None:
@@ -67,26 +69,30 @@ class AddressProducer:
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         self.info.sent += 1
+        broker = self.broker
+        route = self.route
         try:
-            verdict = publish(
-                self.broker,
-                self.name,
-                self.routing_type,
-                payload,
-                None if settled else self,
-                delivery_id,
-                self.origin,
-            )
+            if route is None or route.version != broker.version:
+                route = self._find_route()
+            if message_format:
+                raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
+            verdict = publish(broker, route, payload, None if settled else self, delivery_id, self.origin)
         except (errors.BrokerError, AmqpError) as error:
             if not settled:
                 link.session.settle(delivery_id, rejected(error))
             return
-        if settled:
+        if verdict is WAIT or settled:
             return
         if verdict is ACCEPT:
             link.session.settle(delivery_id, ACCEPTED)
-        elif verdict is RELEASE:
+        else:
             link.session.settle(delivery_id, RELEASED)
+
+    def _find_route(self) -> Route:
+        route = self.route = self.broker.route(self.name, self.routing_type)
+        if route is None:
+            raise errors.BrokerError(f"AMQ119002: target address {self.name} does not exist", "amqp:not-found")
+        return route
 
     def stored(self, delivery_id: int) -> None:
         self.link.session.settle(delivery_id, ACCEPTED)
@@ -138,6 +144,7 @@ class RelayProducer(AddressProducer):
             return
         self.name = to
         self.routing_type = _kind(kind)
+        self.route = None
         super().deliver(link, delivery_id, settled, payload, tag, message_format)
 
 

@@ -81,7 +81,8 @@ class Server:
             sasl=SaslServer(),
             properties={"product": "apache-activemq-artemis", "version": VERSION},
             offered_capabilities=CAPABILITIES,
-            limits=Limits(),
+            # A router attaches two links for each queue of a broker over one connection.
+            limits=Limits(max_links=65536, max_link_state=64 << 20),
         )
         peer.connection = connection
         self.peers.add(peer)
@@ -107,4 +108,3 @@ class Server:
             self.broker.store.close()
         if self.broker.pager is not None:
             self.broker.pager.close()
-

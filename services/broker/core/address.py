@@ -47,6 +47,7 @@ class Address:
         "routing_types",
         "settings",
         "size",
+        "special",
         "unrouted",
     )
 
@@ -88,6 +89,7 @@ class Address:
             or settings.min_expiry_delay >= 0
             or settings.max_expiry_delay >= 0
         )
+        self.special = self.expiry_rules or settings.duplicates_by_message_id
 
     @property
     def full(self) -> bool:

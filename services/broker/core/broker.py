@@ -12,8 +12,9 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from enmasse import log
+from enmasse.amqp.errors import AmqpError
 from services.broker.core import errors
-from services.broker.core.address import Address
+from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.message import (
     DURABLE,
     PRIORITY_SHIFT,
@@ -64,6 +65,7 @@ class Broker(Topology):
         super().__init__(store, defaults)
         self.pager = pager
         self.global_max_size = global_max_size
+        self.size_limit = global_max_size if global_max_size >= 0 else UNLIMITED
         self.memory_limit = memory_limit
         self.size = 0  # bytes of all messages held
         self.resident = 0  # of these, in memory
@@ -76,9 +78,9 @@ class Broker(Topology):
         self._wakes: list[tuple[int, int, Queue]] = []
         self._expiring: dict[Queue, None] = {}
         self._next_scan = 0
-        self._commit_asked = 0  # 0 no, 1 soon, 2 now
+        self.commit_asked = 0  # 0 no, 1 soon, 2 now
         self._sequence = itertools.count(1)
-        self._disk_full = False
+        self.disk_full = False
         if store is not None:
             recover(self, store)
 
@@ -144,7 +146,7 @@ class Broker(Topology):
 
     def acknowledged_some(self) -> None:
         """References were removed: to be recorded soon, and senders may go on where there was no space."""
-        if self.store is not None and not self._commit_asked:
+        if self.store is not None and not self.commit_asked:
             self.ask_commit(False)
         if self._blocked:
             self.check_blocked()
@@ -166,7 +168,7 @@ class Broker(Topology):
 
     # -- full addresses ------------------------------------------------------------------------------------------------
     def is_full(self, address: Address) -> bool:
-        return address.full or 0 <= self.global_max_size <= self.size
+        return address.full or self.size >= self.size_limit
 
     def block(self, address: Address) -> None:
         if address.blocked:
@@ -237,9 +239,13 @@ class Broker(Topology):
             except errors.BrokerError as error:
                 _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
                 return False
-        notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
         durable = bool(message.flags & DURABLE)
-        copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
+        try:
+            notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
+            copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
+        except AmqpError as error:
+            _log.warning("move.undecodable", target=target, queue=queue.name, reason=str(error))
+            copy = payload
         return self.put(target, copy, durable=durable, priority=message.flags >> PRIORITY_SHIFT)
 
     def put(
@@ -309,22 +315,18 @@ class Broker(Topology):
         return min(deadlines, default=0)
 
     # -- durability ----------------------------------------------------------------------------------------------------
-    @property
-    def disk_full(self) -> bool:
-        return self._disk_full
-
     def ask_commit(self, urgent: bool) -> None:
         wanted = 2 if urgent else 1
-        if wanted > self._commit_asked and self.store is not None:
-            self._commit_asked = wanted
+        if wanted > self.commit_asked and self.store is not None:
+            self.commit_asked = wanted
             self.on_commit(urgent)
 
     def commit(self) -> None:
         """Everything done so far goes to disk; who waits is told when it is there."""
         store = self.store
-        if store is None or not self._commit_asked:
+        if store is None or not self.commit_asked:
             return
-        self._commit_asked = 0
+        self.commit_asked = 0
         batch = self.uncommitted
         if batch:
             self.uncommitted = []
@@ -332,8 +334,8 @@ class Broker(Topology):
         else:
             store.commit(None)
         full = store.full
-        if full != self._disk_full:
-            self._disk_full = full
+        if full != self.disk_full:
+            self.disk_full = full
             _log.warning("disk.full" if full else "disk.space", broker=self.name)
 
     def _committed(self, batch: list[tuple[Waiting | None, Any, Message | None]], error: OSError | None) -> None:

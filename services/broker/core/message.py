@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
 DUPLICATE_ID = "_AMQ_DUPL_ID"
+DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 
 _u32 = Struct("!I").unpack_from
 _MAX_CACHED_HEADERS = 1024
@@ -54,26 +55,49 @@ class Message:
         self.place: int | None = None
 
 
-class Front(NamedTuple):
-    """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent)."""
+class Front:
+    """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    durable: bool
-    priority: int
-    ttl: int
-    delivery_count: int
-    rewrite: bool  # the header or delivery annotations must be made anew when the message is sent
-    absolute_expiry: int = 0
-    delivery_time: int = 0
-    delivery_delay: int = 0
+    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to.
+    """
+
+    __slots__ = ("absolute_expiry", "delivery_delay", "delivery_time", "durable", "flags", "priority", "simple", "ttl")
+
+    def __init__(
+        self,
+        durable: bool,
+        priority: int,
+        ttl: int,
+        rewrite: bool,
+        absolute_expiry: int = 0,
+        delivery_time: int = 0,
+        delivery_delay: int = 0,
+    ) -> None:
+        self.durable = durable
+        self.priority = priority
+        self.ttl = ttl
+        self.absolute_expiry = absolute_expiry
+        self.delivery_time = delivery_time
+        self.delivery_delay = delivery_delay
+        self.flags = (DURABLE if durable else 0) | (REWRITE if rewrite else 0) | priority << PRIORITY_SHIFT
+        self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay)
 
 
-PLAIN = Front(False, 4, -1, 0, False)
+_PLAIN = Front(False, 4, -1, False)
 _headers: dict[bytes, Front] = {}
+# The last front that was read, for the next message will often begin with the same bytes: these bytes, up to the body
+# or into the properties, and where the number of properties stands (0: the body follows at once).
+_last: tuple[bytes, int, Front] = (b"\xff", 0, _PLAIN)
+_NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
 
 
 def read_front(payload: bytes) -> Front:
     """Raises AmqpError (amqp:decode-error) where the sections in front of the body are not well formed."""
-    front = PLAIN
+    global _last
+    begin, count_at, front = _last
+    if payload.startswith(begin) and (not count_at or (len(payload) > count_at and payload[count_at] <= _NO_EXPIRY)):
+        return front
+    front = _PLAIN
     pos = 0
     if payload[:3] == b"\x00\x53\x70":
         pos = section_end(payload, 0)
@@ -81,13 +105,15 @@ def read_front(payload: bytes) -> Front:
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
     # Most messages go on with the body, or with short properties and the body: nothing to see there.
-    if payload[pos : pos + 2] == b"\x00\x53":
-        code = payload[pos + 2] if len(payload) > pos + 2 else 0
-        if code >= 0x75:
+    rest = payload[pos : pos + 6]
+    if rest[:2] == b"\x00\x53" and len(rest) > 2:
+        if rest[2] >= 0x75:
+            _last = (payload[: pos + 3], 0, front)
             return front
-        if code == PROPERTIES and payload[pos + 3 : pos + 4] == b"\xc0" and payload[pos + 5] <= 8:
+        if rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
+            _last = (payload[: pos + 4], pos + 5, front)
             return front
-    elif pos == len(payload):
+    elif not rest:
         return front
     return _read_rest(payload, pos, front)
 
@@ -123,7 +149,6 @@ def _read_header(head: bytes) -> Front:
         durable is True,
         min(9, priority) if isinstance(priority, int) else 4,
         ttl if isinstance(ttl, int) else -1,
-        count if isinstance(count, int) else 0,
         isinstance(ttl, int) or bool(count),
     )
     if len(_headers) >= _MAX_CACHED_HEADERS:
@@ -143,7 +168,7 @@ def _map(value: Any) -> dict[Any, Any]:
 
 
 def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
-    rewrite = front.rewrite
+    rewrite = bool(front.flags & REWRITE)
     expiry = time = delay = 0
     end = len(payload)
     while pos < end:
@@ -173,7 +198,7 @@ def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
         else:
             break
         pos = after
-    return front._replace(rewrite=rewrite, absolute_expiry=expiry, delivery_time=time, delivery_delay=delay)
+    return Front(front.durable, front.priority, front.ttl, rewrite, expiry, time, delay)
 
 
 _SECTION_NAMES = {
@@ -217,7 +242,7 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
 
 def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
     """The id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if asked for."""
-    marked = payload.find(b"_AMQ_DUPL_ID") >= 0
+    marked = payload.find(DUPLICATE_MARK) >= 0
     if not marked and not by_message_id:
         return None
     sections, _ = split(payload)

@@ -8,9 +8,7 @@ from services.broker.core import errors
 from services.broker.core.address import Address
 from services.broker.core.broker import Broker, Waiting
 from services.broker.core.message import (
-    DURABLE,
-    PLAIN,
-    PRIORITY_SHIFT,
+    DUPLICATE_MARK,
     REWRITE,
     STORED,
     Front,
@@ -18,6 +16,7 @@ from services.broker.core.message import (
     duplicate_id,
     read_front,
 )
+from services.broker.core.routes import Route
 
 _HARD_LIMIT_SLACK = 1 << 20
 
@@ -35,55 +34,77 @@ ACCEPT, WAIT, RELEASE = Verdict.ACCEPT, Verdict.WAIT, Verdict.RELEASE
 
 def publish(
     broker: Broker,
-    name: str,
-    routing_type: str | None,
+    route: Route,
     payload: bytes,
     waiting: Waiting | None,
     delivery_id: int,
     origin: str = "",
 ) -> Verdict:
-    """Stores and routes one message sent to `name` from container `origin`.
+    """Stores and routes one message from container `origin`.
 
     Raises BrokerError (to be told as rejected) and AmqpError (the message cannot be decoded).
     """
-    route = broker.route(name, routing_type)
-    if route is None:
-        raise errors.BrokerError(f"AMQ119002: target address {name} does not exist", "amqp:not-found")
     front = read_front(payload)
     owner = route.owner
     size = len(payload)
     if (
         owner.size >= owner.limit
         or owner.count >= owner.limit_count
-        or 0 <= broker.global_max_size <= broker.size
+        or broker.size >= broker.size_limit
         or broker.disk_full
     ) and not _has_room(broker, owner, front, size):
         return ACCEPT  # DROP
+    queue = route.single
+    if queue is None or not front.simple or owner.special or payload.find(DUPLICATE_MARK) >= 0:
+        return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
+    # The usual case, one queue and nothing to look at: as short as it can be.
+    owner.size += size
+    owner.count += 1
+    owner.routed += 1
+    broker.size += size
+    broker.resident += size
     store = broker.store
-    message = Message(0, payload, size, 0, 0, owner, 0)
-    flags = front.priority << PRIORITY_SHIFT
-    if front.durable:
-        flags |= DURABLE
-    due = 0
-    if front is not PLAIN:
-        asked = front.absolute_expiry
-        if front.ttl >= 0:
-            asked = broker.now + front.ttl
-        if asked or owner.expiry_rules:
-            message.expires = owner.expiry(broker.now, asked)
-            flags |= REWRITE
-        elif front.rewrite:
-            flags |= REWRITE
-        if front.delivery_time or front.delivery_delay:
-            due = front.delivery_time or broker.now + front.delivery_delay
-    elif owner.expiry_rules:
-        message.expires = owner.expiry(broker.now, 0)
-        flags |= REWRITE
-    message.flags = flags
-    if route.plain:
-        targets, stored = route.targets, route.stored
+    if store is not None and front.durable and queue.durable:
+        message = Message(
+            store.add(payload, route.stored, priority=front.priority), payload, size, front.flags | STORED, 0, owner, 1
+        )
+        if waiting is not None:
+            broker.uncommitted.append((waiting, delivery_id, message))
+        if broker.commit_asked != 2:
+            broker.ask_commit(True)
+        verdict = WAIT
     else:
-        targets, stored = route.choose(message, origin)
+        message = Message(broker.next_id(), payload, size, front.flags, 0, owner, 1)
+        verdict = ACCEPT
+    queue.add(message)
+    if message.refs and (broker.resident > broker.memory_limit or owner.size > owner.limit):
+        broker.put_out(message)
+    if (owner.size >= owner.limit or owner.count >= owner.limit_count) and _blocks(broker, owner, front):
+        broker.block(owner)
+    return verdict
+
+
+def _publish_with_care(
+    broker: Broker,
+    route: Route,
+    front: Front,
+    payload: bytes,
+    waiting: Waiting | None,
+    delivery_id: int,
+    origin: str,
+) -> Verdict:
+    owner = route.owner
+    store = broker.store
+    message = Message(0, payload, len(payload), front.flags, 0, owner, 0)
+    due = 0
+    if not front.simple or owner.special:
+        now = broker.now
+        asked = now + front.ttl if front.ttl >= 0 else front.absolute_expiry
+        if asked or owner.expiry_rules:
+            message.expires = owner.expiry(now, asked)
+            message.flags |= REWRITE
+        if front.delivery_time or front.delivery_delay:
+            due = front.delivery_time or now + front.delivery_delay
     key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
     if key is not None and _is_duplicate(broker, owner, key):
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
@@ -92,8 +113,10 @@ def publish(
         broker.uncommitted.append((waiting, delivery_id, None))
         broker.ask_commit(True)
         return WAIT
+    targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, origin)
     if not targets:
-        return _unrouted(broker, owner, payload, front, name)
+        return _unrouted(broker, owner, payload, front)
+    verdict = ACCEPT
     if front.durable and stored and store is not None:
         message.id = store.add(
             payload,
@@ -103,8 +126,7 @@ def publish(
             not_before=due,
             duplicate=(owner.id, key) if key is not None and owner.id else None,
         )
-        message.flags = flags | STORED
-        broker.enqueue(message, targets, due)
+        message.flags |= STORED
         if waiting is not None:
             broker.uncommitted.append((waiting, delivery_id, message))
         broker.ask_commit(True)
@@ -113,8 +135,7 @@ def publish(
         message.id = broker.next_id()
         if key is not None:
             broker.duplicates.add(owner, key)
-        broker.enqueue(message, targets, due)
-        verdict = ACCEPT
+    broker.enqueue(message, targets, due)
     if (owner.size >= owner.limit or owner.count >= owner.limit_count) and _blocks(broker, owner, front):
         broker.block(owner)
     return verdict
@@ -161,10 +182,10 @@ def _is_duplicate(broker: Broker, owner: Address, key: bytes) -> bool:
     return broker.store is not None and bool(owner.id) and broker.store.seen(owner.id, key)
 
 
-def _unrouted(broker: Broker, owner: Address, payload: bytes, front: Front, name: str) -> Verdict:
+def _unrouted(broker: Broker, owner: Address, payload: bytes, front: Front) -> Verdict:
     owner.unrouted += 1
     settings = owner.settings
-    if settings.send_to_dla_on_no_route and settings.dead_letter_address not in (None, name):
+    if settings.send_to_dla_on_no_route and settings.dead_letter_address not in (None, owner.name):
         assert settings.dead_letter_address is not None
         if broker.put(settings.dead_letter_address, payload, durable=front.durable, priority=front.priority):
             return ACCEPT

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from services.broker.core.consumer import Consumer
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
 from services.broker.core.properties import property_lookup
 from services.broker.selector import Selector
@@ -23,50 +24,47 @@ _SLICE_BYTES = 2 << 20
 _by_id = attrgetter("id")
 
 
-class Outlet(Protocol):
-    """The sending side of a link (enmasse.amqp's Sender)."""
-
-    @property
-    def credit(self) -> int: ...
-    @property
-    def drain(self) -> bool: ...
-    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any: ...
-    def drained(self) -> None: ...
-
-
-class Consumer:
-    """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`."""
-
-    def __init__(
-        self,
-        id: str,
-        outlet: Outlet,
-        *,
-        priority: int = 0,
-        selector: Selector | None = None,
-        presettled: bool = False,
-    ) -> None:
-        self.id = id
-        self.outlet = outlet
-        self.priority = priority
-        self.selector = selector
-        self.presettled = presettled
-        self.queue: Queue | None = None
-        self.unsettled: dict[int, Message] = {}
-        self.active = False
-        # Messages up to this id have been looked at and are not for this consumer.
-        self.scanned = 0
-
-    def closed(self, condition: str, description: str) -> None:
-        """The queue ends the consumer: its link is to be detached with this error."""
-
-    def blocked(self) -> bool:
-        """Whether the peer does not read at the moment."""
-        return False
-
-
 class Queue:
     """Sans-IO. The broker gives it time (`broker.now`, ms), storage and a turn later (`broker.postpone`)."""
+
+    __slots__ = (
+        "acknowledged",
+        "active",
+        "added",
+        "address",
+        "attempts",
+        "auto_created",
+        "auto_delete",
+        "broker",
+        "browsers",
+        "bytes",
+        "consumers",
+        "count",
+        "deleted",
+        "draining",
+        "durable",
+        "excluded",
+        "exclusive",
+        "expired",
+        "expiring",
+        "filter",
+        "id",
+        "killed",
+        "levels",
+        "max_consumers",
+        "name",
+        "next_expiry",
+        "no_local",
+        "paused",
+        "purge_on_no_consumers",
+        "ready",
+        "routing_type",
+        "scheduled",
+        "simple",
+        "subscription",
+        "temporary",
+        "user",
+    )
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class Queue:
         self.added += 1
         if message.expires:
             self._expects(message.expires)
-        if due > self.broker.now:
+        if due and due > self.broker.now:
             self._schedule(message, due)
             return
         if self.simple and message.flags >> PRIORITY_SHIFT == 4:
@@ -394,25 +392,29 @@ class Queue:
     # -- outcomes ------------------------------------------------------------------------------------------------------
     def accept(self, consumer: Consumer, messages: list[Message]) -> None:
         """Acknowledged by the consumer: gone for good, once that is recorded."""
-        unsettled = consumer.unsettled
+        take = consumer.unsettled.pop
         broker = self.broker
-        store = broker.store
+        release = broker.release
+        remove = broker.store.remove if broker.store is not None and self.durable else None
+        id = self.id
+        done = size = 0
         for message in messages:
-            if unsettled.pop(message.id, None) is None:
+            if take(message.id, None) is None:
                 continue
-            self.acknowledged += 1
-            self.count -= 1
-            size = message.size
-            self.bytes -= size
-            if message.flags & STORED and store is not None and self.durable:
-                store.remove(message.id, self.id)
+            done += 1
+            size += message.size
+            if remove is not None and message.flags & STORED:
+                remove(message.id, id)
             if message.expires:
                 self._unexpect()
             if self.attempts:
                 self.attempts.pop(message.id, None)
             message.refs -= 1
             if not message.refs:
-                broker.release(message)
+                release(message)
+        self.acknowledged += done
+        self.count -= done
+        self.bytes -= size
         broker.acknowledged_some()
 
     def release(self, consumer: Consumer, messages: list[Message]) -> None:

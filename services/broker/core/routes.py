@@ -15,7 +15,7 @@ class Route:
     the targets; where `plain`, targets and `stored` are the same for every message.
     """
 
-    __slots__ = ("anycast", "multicast", "owner", "plain", "stored", "targets", "turn", "version")
+    __slots__ = ("anycast", "multicast", "owner", "plain", "single", "stored", "targets", "turn", "version")
 
     def __init__(self, owner: Address, anycast: list[Queue], multicast: list[Queue], version: int) -> None:
         self.owner = owner
@@ -28,6 +28,7 @@ class Route:
         self.plain = len(anycast) <= 1 and not any(
             queue.filter is not None or queue.no_local is not None for queue in self.targets
         )
+        self.single = self.targets[0] if self.plain and len(self.targets) == 1 else None
 
     def choose(self, message: Message, origin: str) -> tuple[list[Queue], list[int]]:
         """The targets of one message sent from container `origin`, and the ids of the durable ones."""

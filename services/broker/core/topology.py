@@ -34,6 +34,7 @@ class Topology:
         self.duplicates = DuplicateIds()
         self.settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._bindings: PatternTree[Queue] = PatternTree()
+        self._implicit: dict[Address, None] = {}  # addresses that nobody made, which come and go with their queues
         self._routes: dict[tuple[str, str | None], Route] = {}
 
     # What a Broker adds to it.
@@ -75,6 +76,7 @@ class Topology:
         address.root = address
         address.apply(self.settings.get(name))
         self.addresses[name] = address
+        self._implicit.pop(address, None)
         self._define_address(address)
         self._find_roots()
         self._changed()
@@ -113,7 +115,7 @@ class Topology:
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
-        below = [a for a in self.addresses.values() if a.root is address and a is not address]
+        below = [a for a in self._implicit if a.root is address and a is not address]
         bound = [queue for a in (address, *below) for queue in list(a.queues.values())]
         if bound and not force:
             raise errors.address_in_use(name)
@@ -126,6 +128,7 @@ class Topology:
         if self.addresses.get(address.name) is not address:
             return
         del self.addresses[address.name]
+        self._implicit.pop(address, None)
         self.forget_address(address)
         self.duplicates.forget(address)
         if address.id and self.store is not None:
@@ -150,12 +153,11 @@ class Topology:
 
     def _find_roots(self) -> None:
         """After an address was made or deleted: what is not explicit may have another root."""
-        for address in self.addresses.values():
-            if not address.explicit:
-                root = next((a for a in map(self.addresses.get, parents(address.name)) if a and _is_topic(a)), address)
-                if root is not address.root:
-                    address.root = root
-                    address.apply(self.settings.get(root.name))
+        for address in self._implicit:
+            root = next((a for a in map(self.addresses.get, parents(address.name)) if a and _is_topic(a)), address)
+            if root is not address.root:
+                address.root = root
+                address.apply(self.settings.get(root.name))
 
     def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> Address:
         """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves."""
@@ -176,6 +178,7 @@ class Topology:
         settings = self.settings.get(root.name if root is not None else name)
         address = Address(name, frozenset({routing_type}), settings, root=root, auto_created=True)
         self.addresses[name] = address
+        self._implicit[address] = None
         return address
 
     # -- queues --------------------------------------------------------------------------------------------------------
@@ -351,11 +354,13 @@ class Topology:
         self._apply_settings(match)
 
     def _apply_settings(self, match: str) -> None:
+        concerned: list[Address]
         if is_pattern(match):
             concerned = list(self.addresses.values())
+        elif (address := self.addresses.get(match)) is not None:
+            concerned = [address, *(a for a in self._implicit if a.root is address)]
         else:
-            address = self.addresses.get(match)
-            concerned = [a for a in self.addresses.values() if a.root is address] if address is not None else []
+            concerned = []
         for address in concerned:
             address.apply(self.settings.get(address.root.name))
             if address.id and self.store is not None:

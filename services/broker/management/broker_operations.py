@@ -273,12 +273,12 @@ def get_address_names(c: Context) -> list[str]:
 
 @op("listQueues", "Sii")
 def list_queues(c: Context, options: str | None, page: int, page_size: int) -> str:
-    return rows.list_rows(map(rows.queue_row, c.broker.queues.values()), options, page, page_size)
+    return rows.list_rows(c.broker.queues.values(), rows.queue_row, options, page, page_size)
 
 
 @op("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
-    return rows.list_rows(map(rows.address_row, c.broker.addresses.values()), options, page, page_size)
+    return rows.list_rows(c.broker.addresses.values(), rows.address_row, options, page, page_size)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -359,30 +359,28 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
 
 @op("listConnections", "Sii")
 def list_connections(c: Context, options: str | None, page: int, page_size: int) -> str:
-    found = (_texts(rows.connection_json(client)) for client in c.clients.all.values())
-    return rows.list_rows(found, options, page, page_size)
+    found = [_texts(rows.connection_json(client)) for client in c.clients.all.values()]
+    return rows.list_rows(found, dict, options, page, page_size)
 
 
 @op("listSessions", "Sii")
 def list_sessions(c: Context, options: str | None, page: int, page_size: int) -> str:
-    found = (_texts(rows.session_json(client, s)) for client in c.clients.all.values() for s in client.sessions)
-    return rows.list_rows(found, options, page, page_size)
+    found = [_texts(rows.session_json(client, s)) for client in c.clients.all.values() for s in client.sessions]
+    return rows.list_rows(found, dict, options, page, page_size)
 
 
 @op("listConsumers", "Sii")
 def list_consumers(c: Context, options: str | None, page: int, page_size: int) -> str:
-    found = (
-        _texts(rows.consumer_json(client, k)) for client in c.clients.all.values() for k in client.consumers.values()
-    )
-    return rows.list_rows(found, options, page, page_size)
+    clients = c.clients.all.values()
+    found = [_texts(rows.consumer_json(client, k)) for client in clients for k in client.consumers.values()]
+    return rows.list_rows(found, dict, options, page, page_size)
 
 
 @op("listProducers", "Sii")
 def list_producers(c: Context, options: str | None, page: int, page_size: int) -> str:
-    found = (
-        _texts(rows.producer_json(client, p)) for client in c.clients.all.values() for p in client.producers.values()
-    )
-    return rows.list_rows(found, options, page, page_size)
+    clients = c.clients.all.values()
+    found = [_texts(rows.producer_json(client, p)) for client in clients for p in client.producers.values()]
+    return rows.list_rows(found, dict, options, page, page_size)
 
 
 @op("listConnectionIDs")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
 
 from services.broker.core.address import Address
 from services.broker.core.clients import Client, ConsumerInfo, ProducerInfo
@@ -23,45 +26,51 @@ def text(value: object) -> str:
     return str(value)
 
 
+# The same for every queue: what this broker does not do.
+_CONSTANT = {
+    "lastValue": "false",
+    "lastValueKey": "",
+    "groupRebalance": "false",
+    "groupRebalancePauseDispatch": "false",
+    "groupBuckets": "-1",
+    "groupFirstKey": "",
+    "enabled": "true",
+    "ringSize": "-1",
+    "consumersBeforeDispatch": "0",
+    "delayBeforeDispatch": "-1",
+    "internalQueue": "false",
+}
+_BOOLEAN = ("false", "true")
+
+
 def queue_row(queue: Queue) -> dict[str, str]:
-    values: dict[str, object] = {
-        "id": queue.id,
+    return {
+        "id": str(queue.id),
         "name": queue.name,
         "address": queue.address.name,
-        "filter": queue.filter.text if queue.filter else None,
-        "durable": queue.durable,
-        "paused": queue.paused,
-        "persistedPause": queue.paused and queue.durable,
-        "temporary": queue.temporary,
-        "purgeOnNoConsumers": queue.purge_on_no_consumers,
-        "consumerCount": len(queue.consumers),
-        "maxConsumers": queue.max_consumers,
-        "autoCreated": queue.auto_created,
-        "autoDelete": queue.auto_delete,
+        "filter": queue.filter.text if queue.filter else "",
+        "durable": _BOOLEAN[queue.durable],
+        "paused": _BOOLEAN[queue.paused],
+        "persistedPause": _BOOLEAN[queue.paused and queue.durable],
+        "temporary": _BOOLEAN[queue.temporary],
+        "purgeOnNoConsumers": _BOOLEAN[queue.purge_on_no_consumers],
+        "consumerCount": str(len(queue.consumers)),
+        "maxConsumers": str(queue.max_consumers),
+        "autoCreated": _BOOLEAN[queue.auto_created],
+        "autoDelete": _BOOLEAN[queue.auto_delete],
         "user": queue.user,
         "routingType": queue.routing_type,
-        "messagesAdded": queue.added,
-        "messageCount": queue.count,
-        "messagesAcked": queue.acknowledged,
-        "messagesExpired": queue.expired,
-        "messagesKilled": queue.killed,
-        "deliveringCount": queue.delivering,
-        "scheduledCount": len(queue.scheduled),
-        "directDeliver": not queue.count,
-        "exclusive": queue.exclusive,
-        "lastValue": False,
-        "lastValueKey": None,
-        "groupRebalance": False,
-        "groupRebalancePauseDispatch": False,
-        "groupBuckets": -1,
-        "groupFirstKey": None,
-        "enabled": True,
-        "ringSize": -1,
-        "consumersBeforeDispatch": 0,
-        "delayBeforeDispatch": -1,
-        "internalQueue": False,
+        "messagesAdded": str(queue.added),
+        "messageCount": str(queue.count),
+        "messagesAcked": str(queue.acknowledged),
+        "messagesExpired": str(queue.expired),
+        "messagesKilled": str(queue.killed),
+        "deliveringCount": str(queue.delivering),
+        "scheduledCount": str(len(queue.scheduled)),
+        "directDeliver": _BOOLEAN[not queue.count],
+        "exclusive": _BOOLEAN[queue.exclusive],
+        **_CONSTANT,
     }
-    return {key: text(value) for key, value in values.items()}
 
 
 def address_row(address: Address) -> dict[str, str]:
@@ -137,21 +146,30 @@ def consumer_json(client: Client, consumer: ConsumerInfo) -> dict[str, Any]:
     }
 
 
-def list_rows(rows: Iterable[Row], options: str | None, page: float, page_size: float) -> str:
+T = TypeVar("T")
+
+
+def list_rows(
+    things: Collection[T], row: Callable[[T], Row], options: str | None, page: float, page_size: float
+) -> str:
     """`{"data": [...], "count": n}`: rows that pass the filter in `options`, sorted, one page (from 1; -1 = all)."""
     wanted = _options(options)
-    chosen = list(rows)
     condition = _filter(wanted)
-    if condition is not None:
-        chosen = [row for row in chosen if condition(row)]
     column = wanted.get("sortColumn") or wanted.get("sortField") or ""
-    if column:
-        chosen.sort(key=lambda row: _sort_key(row.get(column, "")), reverse=wanted.get("sortOrder") == "desc")
-    count = len(chosen)
+    start, stop = 0, len(things)
     if page > 0 and page_size > 0:
         start = int((page - 1) * page_size)
-        chosen = chosen[start : start + int(page_size)]
-    return json.dumps({"data": chosen, "count": count}, separators=(",", ":"))
+        stop = start + int(page_size)
+    if condition is None and not column:
+        count = len(things)
+        chosen = [row(thing) for thing in islice(things, start, stop)]
+    else:
+        every = [found for found in map(row, things) if condition is None or condition(found)]
+        if column:
+            every.sort(key=lambda found: _sort_key(found.get(column, "")), reverse=wanted.get("sortOrder") == "desc")
+        count = len(every)
+        chosen = every[start:stop]
+    return msgspec.json.encode({"data": chosen, "count": count}).decode()
 
 
 def _options(options: str | None) -> dict[str, str]:

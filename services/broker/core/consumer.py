@@ -1,0 +1,53 @@
+"""Who takes messages from a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from services.broker.core.message import Message
+from services.broker.selector import Selector
+
+if TYPE_CHECKING:
+    from services.broker.core.queue import Queue
+
+
+class Outlet(Protocol):
+    """The sending side of a link (enmasse.amqp's Sender)."""
+
+    @property
+    def credit(self) -> int: ...
+    @property
+    def drain(self) -> bool: ...
+    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any: ...
+    def drained(self) -> None: ...
+
+
+class Consumer:
+    """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`."""
+
+    def __init__(
+        self,
+        id: str,
+        outlet: Outlet,
+        *,
+        priority: int = 0,
+        selector: Selector | None = None,
+        presettled: bool = False,
+    ) -> None:
+        self.id = id
+        self.outlet = outlet
+        self.priority = priority
+        self.selector = selector
+        self.presettled = presettled
+        self.queue: Queue | None = None
+        self.unsettled: dict[int, Message] = {}
+        self.active = False
+        # Messages up to this id have been looked at and are not for this consumer.
+        self.scanned = 0
+
+    def closed(self, condition: str, description: str) -> None:
+        """The queue ends the consumer: its link is to be detached with this error."""
+
+    def blocked(self) -> bool:
+        """Whether the peer does not read at the moment."""
+        return False
