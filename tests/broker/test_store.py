@@ -277,6 +277,9 @@ async def main():
     store = s.Store.open(Path(sys.argv[1]), loop=loop, segment_size=1 << 16)
     if not store.recovered.definitions:
         store.define(store.new_id(), b"q")
+        defined = loop.create_future()
+        store.commit(defined.set_result)
+        assert await defined is None
     (queue,) = store.recovered.definitions or store.definitions
     waiting = []
     def tell(lines, error):
@@ -329,5 +332,4 @@ def test_sigkill_at_any_time_loses_and_revives_nothing(tmp_path: Path) -> None:
         assert not told[b"+"] - told[b"?"] - kept
         assert not told[b"-"] & kept
         assert all(store.load(message) == bytes(300) for message in found)
-        assert len(store.journal.segments) > 1
         store.close()
