@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.broker.storage.files import Files
-from services.broker.storage.recovery import KEY_COST, STATE_COST
+from services.broker.storage.records import KEY_COST, STATE_COST
 from services.broker.storage.store import Store
 
 from .disks import LossyFiles, PowerCutError

@@ -18,6 +18,7 @@ from services.broker.storage.records import (
     DEFINE_S,
     DUPLICATE,
     DUPLICATE_S,
+    KEY_COST,
     MESSAGE,
     MOVE,
     MOVE_S,
@@ -25,6 +26,7 @@ from services.broker.storage.records import (
     REF_S,
     REMOVE,
     REMOVE_S,
+    STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
@@ -32,7 +34,6 @@ from services.broker.storage.records import (
     encode_copy,
     parse_message,
 )
-from services.broker.storage.recovery import KEY_COST, STATE_COST
 from services.broker.storage.segment import HEAD_SIZE
 
 if TYPE_CHECKING:

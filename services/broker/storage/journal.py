@@ -24,7 +24,6 @@ from pathlib import Path
 from enmasse import log as logs
 from services.broker.storage.files import File, Files
 from services.broker.storage.segment import (
-    BAD,
     BATCH,
     FIRST,
     HEAD,
@@ -32,7 +31,6 @@ from services.broker.storage.segment import (
     MAGIC,
     OFFSET_BITS,
     OFFSET_MASK,
-    TAIL,
     check,
     decode_head,
     encode_head,
@@ -597,6 +595,3 @@ def _records(chunk: _Chunk) -> Iterator[tuple[int, memoryview, int]]:
         start = at + HEAD_SIZE
         yield kind, data[start : start + length], chunk.segment.number << OFFSET_BITS | (chunk.start + at)
         at = start + length
-
-
-__all__ = ["BAD", "SEGMENT_SIZE", "TAIL", "Done", "Journal", "Replay", "Segment"]

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from services.broker.storage.segment import HEAD_SIZE
+
 MESSAGE = 2  # meta, queues, [duplicate key], payload
 COPY = 3  # the same, with the state of its references instead of the key: moved here from an older segment
 REF = 4  # a reference made or changed after the message was stored
@@ -26,6 +28,9 @@ DEFINE_S = struct.Struct("<Q")  # id; value
 UNDEFINE_S = struct.Struct("<Q")  # id; roots
 REMOVE1 = struct.Struct("<QQI")  # REMOVE with one root
 DUPLICATE_S = struct.Struct("<QQ")  # cache, message (the order of keys)
+
+KEY_COST = 40  # bytes a remembered key counts as in its segment, beside itself
+STATE_COST = HEAD_SIZE + REF_S.size
 
 HAS_KEY = 1
 HAS_STATES = 2

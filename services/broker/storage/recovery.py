@@ -15,6 +15,7 @@ from services.broker.storage.records import (
     DEFINE_S,
     DUPLICATE,
     DUPLICATE_S,
+    KEY_COST,
     MESSAGE,
     META,
     META1,
@@ -24,6 +25,7 @@ from services.broker.storage.records import (
     REF_S,
     REMOVE,
     REMOVE_S,
+    STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
@@ -34,9 +36,6 @@ from services.broker.storage.segment import HEAD_SIZE
 
 if TYPE_CHECKING:
     from services.broker.storage.store import Store, Usage
-
-KEY_COST = 40  # bytes a remembered key counts as, beside itself
-STATE_COST = HEAD_SIZE + REF_S.size
 
 
 class Reference(NamedTuple):
@@ -328,6 +327,3 @@ class Recovery:
         recovered._facts = {number: facts for number, facts in self._facts.items() if number in live}
         recovered._states = dict(states)
         return recovered
-
-
-__all__ = ["KEY_COST", "STATE_COST", "Recovered", "Recovery", "Reference"]

@@ -24,13 +24,11 @@ from services.broker.storage.files import Files
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, Journal
 from services.broker.storage.records import (
-    COPY,
     DEFINE,
     DEFINE_S,
-    DUPLICATE,
-    DUPLICATE_S,
     HAS_KEY,
     KEY,
+    KEY_COST,
     MESSAGE,
     META,
     META1,
@@ -41,6 +39,7 @@ from services.broker.storage.records import (
     REMOVE,
     REMOVE1,
     REMOVE_S,
+    STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
@@ -59,8 +58,6 @@ Payload = bytes | bytearray | memoryview
 
 FORMAT = 1
 DUPLICATES = 20_000
-KEY_COST = 40  # bytes a remembered key counts as, beside itself
-STATE_COST = HEAD_SIZE + REF_S.size
 TICK_SECONDS = 0.5
 RESERVE = 4  # segments' worth of free space below which no more messages are taken
 
@@ -532,4 +529,4 @@ class Store:
         return self.journal.disk_bytes
 
 
-__all__ = ["COPY", "DUPLICATE", "DUPLICATE_S", "Done", "Payload", "Recovered", "Reference", "Store", "StoreError"]
+__all__ = ["Done", "Payload", "Recovered", "Reference", "Store", "StoreError"]
