@@ -1,4 +1,4 @@
-"""Clients that keep a broker busy in a thread and count what was acknowledged, until the broker is gone or they stop."""
+"""Clients that keep a broker busy in a thread and count what was acknowledged, until it is gone or they stop."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from proton import Message
+from proton import Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
 from services.broker.core.settings import FIELDS
@@ -75,21 +76,28 @@ def test_create_queue_with_eight_parameters_and_its_refusals(m: Management) -> N
     row = m.rows()["q8"]
     assert all(isinstance(value, str) for value in row.values())
     assert (row["address"], row["routingType"], row["durable"], row["maxConsumers"]) == ("q8", "ANYCAST", "true", "-1")
-    refusals = {
-        ("createQueue", "q8", "ANYCAST", "q8", None, True, -1, False, True):
+    refusals: list[tuple[str, list[object], str]] = [
+        (
+            "createQueue",
+            ["q8", "ANYCAST", "q8", None, True, -1, False, True],
             "AMQ229019: Queue q8 already exists on address q8",
-        ("createQueue", "none", "MULTICAST", "s", None, True, -1, False, False):
+        ),
+        (
+            "createQueue",
+            ["none", "MULTICAST", "s", None, True, -1, False, False],
             "AMQ229203: Address Does Not Exist: none",
-        ("createQueue", "q8"): "AMQ229069: no operation createQueue/1",
-        ("createQueue", "q8", "ANYCAST", "q9", None, "yes", -1, False, True): "AMQ229069: no operation createQueue/8",
-        ("destroyQueue", "missing"): "AMQ229017: Queue missing does not exist",
-        ("createAddress", "q8", "MULTICAST"): "AMQ229204: Address already exists: q8",
-        ("deleteAddress", "q8"): "AMQ229205: Address q8 has bindings",
-        ("deleteAddress", "missing"): "AMQ229203: Address Does Not Exist: missing",
-    }  # fmt: skip
-    for (operation, *parameters), text in refusals.items():
-        if (operation, *parameters) == ("createQueue", "q8"):
-            continue  # one string is the JSON form: told below
+        ),
+        (
+            "createQueue",
+            ["q8", "ANYCAST", "q9", None, "yes", -1, False, True],
+            "AMQ229069: no operation createQueue/8",
+        ),
+        ("destroyQueue", ["missing"], "AMQ229017: Queue missing does not exist"),
+        ("createAddress", ["q8", "MULTICAST"], "AMQ229204: Address already exists: q8"),
+        ("deleteAddress", ["q8"], "AMQ229205: Address q8 has bindings"),
+        ("deleteAddress", ["missing"], "AMQ229203: Address Does Not Exist: missing"),
+    ]
+    for operation, parameters, text in refusals:
         with pytest.raises(ManagementFailure) as caught:
             m(operation, *parameters)
         assert str(caught.value) == text
@@ -233,3 +241,31 @@ def test_metrics_are_served(broker: BrokerProcess, m: Management) -> None:
     m.queue("measured")
     assert 'artemis_message_count{broker="b0",address="measured",queue="measured"} 0.0' in broker.metrics()
     m("destroyQueue", "measured", True, True)
+
+
+def test_a_container_id_may_be_kept_for_one_connection(broker: BrokerProcess) -> None:
+    only = {"desired_capabilities": [symbol("sole-connection-for-container")]}
+    with broker.connect("sole", **only):
+        with pytest.raises(Exception, match="invalid-field"), broker.connect("sole", **only) as second:
+            second.create_sender("activemq.management")
+        with broker.connect("another", **only) as third:
+            third.create_sender("activemq.management")
+    with broker.connect("sole", **only) as again:
+        again.create_sender("activemq.management")
+
+
+def test_a_router_gets_no_address_made_for_it(tmp_path: Path) -> None:
+    """Auto-creation is for direct clients; a router's link is refused, and tried again later."""
+    making = {"autoCreateQueues": True, "autoCreateAddresses": True, "defaultAddressRoutingType": "ANYCAST"}
+    broker = BrokerProcess(tmp_path, data_dir=None, settings=making).start()
+    with broker.connect("r", properties={symbol("product"): "qpid-dispatch-router"}) as router:
+        for create in (router.create_sender, router.create_receiver):
+            with pytest.raises(LinkDetached, match="not-found"):
+                create("q")
+        with broker.manage() as m:
+            m.queue("q")
+            sender = router.create_sender("q", name="out")
+            assert sender.link.remote_target.address == "q"
+            receiver = router.create_receiver("q", name="in")
+            assert receiver.link.remote_source.address == "q"
+    broker.stop()

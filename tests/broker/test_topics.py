@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from proton import Described, Message, symbol
@@ -48,6 +49,10 @@ def publish(c: BlockingConnection, address: str, *texts: str, **fields: object) 
     for text in texts:
         sender.send(Message(body=text, **fields))
     sender.close()
+
+
+def gone(m: Management, queue: str) -> bool:
+    return queue not in m.rows()
 
 
 def test_every_subscriber_gets_a_copy_from_when_it_subscribed(c: BlockingConnection, m: Management, t: str) -> None:
@@ -201,7 +206,7 @@ def test_names_of_shared_and_global_subscriptions(broker: BrokerProcess, m: Mana
             assert sorted(bodies(first, 1) + bodies(second, 1)) == ["a", "b"]
             second.close()
             first.close()
-            until(lambda queue=queue: queue not in m.rows(), "the subscription to go")
+            until(partial(gone, m, queue), "the subscription to go")
 
 
 def test_a_shared_volatile_subscription_goes_with_its_last_link(broker: BrokerProcess, m: Management, t: str) -> None:

@@ -69,6 +69,8 @@ class Topology:
         if existing is not None and existing.explicit:
             raise errors.address_exists(name)
         check_name(name)
+        if is_pattern(name):
+            raise errors.bad_name(name)
         address = existing or Address(name, routing_types, self.settings.get(name))
         address.routing_types |= routing_types
         address.auto_created = auto_created

@@ -1,0 +1,121 @@
+"""A broker core without sockets and disk: a clock set by hand, outlets that remember, messages made by Proton."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from proton import Message as ProtonMessage
+
+from services.broker.core.broker import Broker
+from services.broker.core.consumer import Consumer
+from services.broker.core.errors import BrokerError
+from services.broker.core.publisher import Verdict, publish
+from services.broker.core.queue import Queue
+from services.broker.selector import compile_selector
+from services.broker.storage.store import Store
+
+
+class Outlet:
+    """The sending side of a link: credit is counted down, what was sent is kept."""
+
+    def __init__(self, credit: int = 0) -> None:
+        self.credit = credit
+        self.drain = False
+        self.sent: list[tuple[bytes, Any]] = []
+
+    def send(self, payload: bytes, token: Any = None, *, settled: bool = False) -> int:
+        assert self.credit > 0, "sent without credit"
+        self.credit -= 1
+        self.sent.append((payload, token))
+        return len(self.sent)
+
+    def drained(self) -> None:
+        self.credit = 0
+        self.drain = False
+
+    def take(self) -> list[tuple[bytes, Any]]:
+        taken, self.sent = self.sent, []
+        return taken
+
+
+class Core:
+    """A Broker and shortcuts. `now` is the time in milliseconds."""
+
+    def __init__(self, directory: Path | None = None, **options: Any) -> None:
+        self.now = 1_000_000
+        self.directory = directory
+        self.options = options
+        self.store = Store.open(directory) if directory is not None else None
+        self.broker = Broker("b", clock=lambda: self.now, store=self.store, **options)
+        self.accepted: list[int] = []
+        self.rejected: list[int] = []
+        self._sent = 0
+
+    # what a producer is told
+    def stored(self, delivery_id: int) -> None:
+        self.accepted.append(delivery_id)
+
+    def refused(self, delivery_id: int, error: BrokerError) -> None:
+        self.rejected.append(delivery_id)
+
+    def queue(self, name: str = "q", **options: Any) -> Queue:
+        return self.broker.create_queue(
+            name, name, "ANYCAST", **{"durable": True, "auto_create_address": True, **options}
+        )
+
+    def send(self, body: Any, to: str = "q", **fields: Any) -> Verdict:
+        self._sent += 1
+        route = self.broker.route(to, None)
+        assert route is not None
+        return publish(self.broker, route, encoded(body, **fields), self, self._sent)
+
+    def consumer(self, queue: Queue, credit: int = 0, selector: str | None = None, **options: Any) -> Consumer:
+        compiled = compile_selector(selector) if selector else None
+        consumer = Consumer("c", Outlet(credit), selector=compiled, **options)
+        queue.attach(consumer)
+        queue.flow(consumer)
+        return consumer
+
+    def tick(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        self.broker.tick()
+
+    def commit(self) -> None:
+        self.broker.commit()
+        if self.store is not None:
+            self.store.flush()
+
+    def restart(self) -> None:
+        """As after the end of the process: what is committed comes back."""
+        assert self.store is not None
+        assert self.directory is not None
+        self.store.close()
+        self.store = Store.open(self.directory)
+        self.broker = Broker("b", clock=lambda: self.now, store=self.store, **self.options)
+
+
+def encoded(body: Any, **fields: Any) -> bytes:
+    return bytes(ProtonMessage(body=body, **fields).encode())
+
+
+def decoded(payload: bytes) -> ProtonMessage:
+    message = ProtonMessage()
+    message.decode(payload)
+    return message
+
+
+def outlet(consumer: Consumer) -> Outlet:
+    assert isinstance(consumer.outlet, Outlet)
+    return consumer.outlet
+
+
+def taken(consumer: Consumer) -> list[Any]:
+    """Bodies of what was sent to the consumer since the last call."""
+    return [decoded(payload).body for payload, _ in outlet(consumer).take()]
+
+
+def more(consumer: Consumer, credit: int) -> None:
+    outlet(consumer).credit += credit
+    assert consumer.queue is not None
+    consumer.queue.flow(consumer)

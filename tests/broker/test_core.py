@@ -1,0 +1,460 @@
+"""The broker core by itself: order, counts, time, limits, and what happens when the disk fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from enmasse.amqp.errors import AmqpError
+from services.broker.core.consumer import Consumer
+from services.broker.core.errors import BrokerError
+from services.broker.core.publisher import Verdict, publish
+from services.broker.core.settings import SettingsError, SettingsRepository, check
+from services.broker.core.subscription import Identity, identity, queue_name
+from services.broker.core.wildcards import matches, specificity
+from services.broker.storage import files
+from tests.broker.sansio import Core, decoded, encoded, more, outlet, taken
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("pattern", "name", "covers"),
+    [
+        ("a/b", "a/b", True), ("a/b", "a", False), ("a/+", "a/b", True), ("a/+", "a", False), ("a/+", "a/b/c", False),
+        ("a/#", "a", True), ("a/#", "a/b/c", True), ("#", "a/b", True), ("a/#/z", "a/z", True),
+        ("a/#/z", "a/b/c/z", True),
+        ("a/#/z", "a/b", False), ("+/+", "a/b", True), ("+", "a/b", False), ("a/b+", "a/bc", False), ("a+", "a+", True),
+        ("#/#", "a", True), ("a//b", "a//b", True), ("a/+/b", "a//b", True), ("+/x", "+/x", True), ("a", "+", False),
+    ],
+)  # fmt: skip
+def test_wildcards(pattern: str, name: str, covers: bool) -> None:
+    assert matches(pattern, name) is covers
+
+
+def test_many_wildcards_do_not_take_forever() -> None:
+    assert not matches("/".join(["#"] * 40) + "/x", "/".join("a" * 400))
+
+
+def test_the_more_specific_match_wins() -> None:
+    repository = SettingsRepository({"maxDeliveryAttempts": 1})
+    ordered = ["#", "a/#", "a/+/c", "a/b/#", "a/b/c"]
+    assert sorted(ordered, key=specificity)[0] == "#"
+    for number, match in enumerate(("#", "a/#", "a/b/c"), 2):
+        repository.put(match, {"maxDeliveryAttempts": number})
+    assert [repository.get(n).max_delivery_attempts for n in ("x", "a", "a/b", "a/b/c")] == [2, 3, 3, 4]
+    assert repository.get("x") is repository.get("y"), "equal settings are one object"
+    assert repository.remove("a/#")
+    assert repository.get("a/b").max_delivery_attempts == 2
+    with pytest.raises(SettingsError, match="maxSizeBytes"):
+        check({"maxSizeBytes": -5})
+    assert check({"deadLetterAddress": "x", "expiryAddress": None}) == {"DLA": "x"}
+
+
+def test_subscription_identities() -> None:
+    assert identity("router", "sub@client", True) == Identity("client", "sub")
+    assert identity("router", "a@b@client", True) == Identity("client", "a@b")
+    assert identity("c", "sub@client", False) == Identity("c", "sub@client")
+    assert identity("router", "nothing", True) == Identity("router", "nothing")
+    who = Identity("c", "n|2")
+    assert queue_name(who, durable=True, shared=False, everywhere=False) == "c.n|2"
+    assert queue_name(who, durable=True, shared=True, everywhere=False) == "c.n"
+    assert queue_name(who, durable=False, shared=True, everywhere=True) == "n:shared-volatile:global"
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+def test_consumers_take_turns_by_credit() -> None:
+    core = Core()
+    q = core.queue()
+    a, b = core.consumer(q, 2), core.consumer(q, 10)
+    for n in range(6):
+        core.send(n)
+    assert taken(a) == [0, 2]
+    assert taken(b) == [1, 3, 4, 5]
+    core.send(6)
+    assert taken(a) == []
+    more(a, 1)
+    core.send(7)
+    assert sorted([*taken(a), *taken(b)]) == [6, 7]
+
+
+def test_what_comes_back_keeps_its_place() -> None:
+    core = Core()
+    q = core.queue()
+    a = core.consumer(q, 4)
+    for n in range(6):
+        core.send(n)
+    messages = [token for _, token in outlet(a).take()]
+    q.release(a, [messages[2], messages[0]])
+    b = core.consumer(q, 10)
+    assert taken(b) == [0, 2, 4, 5]
+
+
+def test_selectors_do_not_hold_each_other_up() -> None:
+    core = Core()
+    q = core.queue()
+    red = core.consumer(q, 1, "colour = 'red'")
+    blue = core.consumer(q, 5, "colour = 'blue'")
+    for n, colour in enumerate(["red", "red", "blue", "green", "red", "blue"]):
+        core.send(n, properties={"colour": colour})
+    assert taken(red) == [0]
+    assert taken(blue) == [2, 5]
+    more(red, 5)
+    assert taken(red) == [1, 4]
+    assert taken(core.consumer(q, 5)) == [3]
+
+
+def test_a_long_search_lets_others_have_their_turn() -> None:
+    core = Core()
+    q = core.queue()
+    for n in range(2000):
+        core.send(n, properties={"n": n})
+    turns: list[int] = []
+    core.broker.on_pending = lambda: turns.append(1)
+    found = core.consumer(q, 3, "n >= 1990")
+    assert taken(found) == []
+    while len(turns) < 50 and not (got := taken(found)):
+        core.broker.run_pending()
+    assert got == [1990, 1991, 1992]
+    assert len(turns) >= 3
+
+
+def test_a_drain_is_answered_after_everything_was_sent() -> None:
+    core = Core()
+    q = core.queue()
+    for n in range(3):
+        core.send(n)
+    consumer = core.consumer(q)
+    outlet(consumer).drain = True
+    more(consumer, 10)
+    assert (taken(consumer), outlet(consumer).credit, outlet(consumer).drain) == ([0, 1, 2], 0, False)
+
+
+def test_redelivery_delay_grows_up_to_its_limit() -> None:
+    core = Core()
+    core.broker.put_settings(
+        "q",
+        {"redeliveryDelay": 100, "redeliveryMultiplier": 2.0, "maxRedeliveryDelay": 300, "maxDeliveryAttempts": -1},
+    )
+    q = core.queue()
+    consumer = core.consumer(q, 100)
+    core.send("x")
+    for expected in (100, 200, 300, 300):
+        ((_, message),) = outlet(consumer).take()
+        q.modify(consumer, [message], failed=True, elsewhere=False)
+        core.tick(expected - 1)
+        assert taken(consumer) == []
+        core.tick(1)
+        assert len(outlet(consumer).sent) == 1
+
+
+def test_expired_ones_are_never_sent_and_are_found_while_waiting() -> None:
+    core = Core()
+    q = core.queue()
+    core.send("short", ttl=1)
+    core.send("long", ttl=100)
+    core.now += 1001
+    consumer = core.consumer(q, 5)
+    assert taken(consumer) == ["long"]
+    assert (q.expired, q.count) == (1, 1)
+    outlet(consumer).credit = 0
+    core.send("short", ttl=1)
+    core.tick(2000)
+    assert (q.expired, q.count, len(q.ready)) == (2, 1, 0)
+
+
+def test_a_scheduled_message_may_expire_first() -> None:
+    core = Core()
+    q = core.queue()
+    core.send("x", ttl=1, annotations={"x-opt-delivery-delay": 5000})
+    assert (q.count, len(q.scheduled)) == (1, 1)
+    core.tick(2000)
+    assert (q.count, q.expired) == (0, 1)
+    assert core.broker.size == 0
+
+
+def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
+    core = Core()
+    core.broker.put_settings("q", {"DLA": "dead1"})
+    core.broker.put_settings("dead1", {"DLA": "dead2"})
+    core.queue()
+    for name in ("dead1", "dead2"):
+        core.queue(name)
+    core.send("x")
+    for name in ("q", "dead1"):
+        queue = core.broker.queues[name]
+        consumer = core.consumer(queue, 1)
+        queue.reject(consumer, [token for _, token in outlet(consumer).take()])
+    ((payload, _),) = outlet(core.consumer(core.broker.queues["dead2"], 1)).take()
+    assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
+
+
+def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
+    """Well formed in front, rubbish in the application properties: selectors do not match, dead letters still move."""
+    core = Core()
+    core.broker.put_settings("q", {"DLA": "dead"})
+    q = core.queue()
+    core.queue("dead")
+    route = core.broker.route("q", None)
+    assert route is not None
+    rubbish = b"\x00\x53\x73\xc0\x01\x00" + b"\x00\x53\x74\xc1\x05\x02\xa1\x7f\x00\x00" + b"\x00\x53\x77\x40"
+    publish(core.broker, route, rubbish, core, 1)
+    assert taken(core.consumer(q, 1, "a = 1")) == []
+    consumer = core.consumer(q, 1)
+    ((_, message),) = outlet(consumer).take()
+    q.reject(consumer, [message])
+    assert core.broker.queues["dead"].count == 1
+    for bad in (
+        b"\x00",
+        b"\x00\x53\x70\xc0",
+        b"\x00\x53\x70\xd0\xff\xff\xff\xff\x00",
+        b"rubbish",
+        b"\x00\x53\x73\xc0\x09",
+    ):
+        with pytest.raises(AmqpError):
+            publish(core.broker, route, bad, core, 2)
+    assert q.count == 0
+
+
+def test_an_unusual_encoding_of_the_header_is_understood() -> None:
+    core = Core()
+    q = core.queue()
+    route = core.broker.route("q", None)
+    assert route is not None
+    long_descriptor = (
+        b"\x00\x80" + (0x70).to_bytes(8, "big") + b"\xd0" + b"\x00\x00\x00\x07\x00\x00\x00\x02" + b"\x41\x50\x07"
+    )
+    publish(core.broker, route, long_descriptor + b"\x00\x53\x77\xa1\x01x", core, 1)
+    ((payload, _),) = outlet(core.consumer(q, 1)).take()
+    message = decoded(payload)
+    assert (message.durable, message.priority, message.body) == (True, 7, "x")
+
+
+def test_the_window_of_duplicates_is_bounded() -> None:
+    core = Core()
+    core.broker.put_settings("q", {"iDCacheSize": 3})
+    q = core.queue()
+    for key in ("a", "b", "c", "d", "b", "a"):
+        core.send(key, properties={"_AMQ_DUPL_ID": key})
+    assert q.count == 5, "b is remembered, a is not any more"
+
+
+def test_a_queues_address_without_its_queue_gives_messages_back() -> None:
+    core = Core()
+    core.broker.create_address("a", frozenset({"ANYCAST"}))
+    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    assert core.send("x", to="a") is Verdict.RELEASE
+    assert core.send("x", to="t") is Verdict.ACCEPT
+    assert core.broker.size == 0
+
+
+def test_levels_follow_their_topic() -> None:
+    core = Core()
+    broker = core.broker
+    broker.create_address("t", frozenset({"MULTICAST"}))
+    broker.put_settings("t", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
+    broker.create_queue("t/+/x", "s", "MULTICAST", durable=False)
+    core.send("x" * 20, to="t/a/x")
+    with pytest.raises(BrokerError, match=r'AMQ229102: Address "t" is full\.'):
+        core.send("x", to="t/b")
+    with pytest.raises(BrokerError, match="AMQ229218"):
+        broker.create_address("t/+", frozenset({"MULTICAST"}))
+    with pytest.raises(BrokerError, match="AMQ229205"):
+        broker.delete_address("t")
+    broker.delete_address("t", force=True)
+    assert (broker.addresses, broker.queues, broker.size) == ({}, {}, 0)
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------------
+def test_accepted_after_the_commit_only(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    core.queue()
+    assert core.send("x", durable=True) is Verdict.WAIT
+    assert core.accepted == []
+    core.commit()
+    assert core.accepted == [1]
+    assert core.send("x") is Verdict.ACCEPT
+
+
+def test_one_copy_on_disk_for_all_subscriptions(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    for name in ("s1", "s2"):
+        core.broker.create_queue("t", name, "MULTICAST", durable=True)
+    core.broker.create_queue("t", "volatile", "MULTICAST", durable=False, temporary=True)
+    core.send("x", to="t", durable=True)
+    core.commit()
+    core.restart()
+    queues = core.broker.queues
+    assert {name: queue.count for name, queue in queues.items()} == {"s1": 1, "s2": 1}
+    assert core.broker.size == core.broker.addresses["t"].size == len(encoded("x", durable=True))
+    consumer = core.consumer(queues["s1"], 1)
+    queues["s1"].accept(consumer, [token for _, token in outlet(consumer).take()])
+    core.commit()
+    core.restart()
+    assert {name: queue.count for name, queue in core.broker.queues.items()} == {"s1": 0, "s2": 1}
+
+
+class _FailingFile:
+    def __init__(self, file: Any, disk: FailingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        if self._disk.broken:
+            raise OSError(5, "Input/output error")
+        self._file.sync()
+
+
+class FailingDisk(files.RealFiles):
+    """A disk whose syncs fail while it is `broken`."""
+
+    broken = False
+
+    def open(self, path: Path, *, create: bool = False) -> Any:
+        return _FailingFile(super().open(path, create=create), self)
+
+
+def test_what_could_not_be_written_is_rejected_and_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FailingDisk()
+    monkeypatch.setattr(files, "FILES", disk)
+    core = Core(tmp_path)
+    core.broker.put_settings("q", {"DLA": "dead"})
+    q = core.queue()
+    dead = core.queue("dead")
+    core.send("kept", durable=True)
+    core.commit()
+    disk.broken = True
+    core.send("lost", durable=True)
+    consumer = core.consumer(q, 1)
+    ((_, message),) = outlet(consumer).take()
+    q.reject(consumer, [message])  # moved to the dead-letter address while nothing can be written
+    core.commit()
+    assert (core.accepted, core.rejected) == ([1], [2])
+    assert (q.count, dead.count) == (0, 1)
+    disk.broken = False
+    core.send("again", durable=True)
+    core.commit()
+    core.commit()
+    assert core.accepted == [1, 3]
+    core.restart()
+    queues = core.broker.queues
+    assert taken(core.consumer(queues["q"], 5)) == ["again"]
+    assert taken(core.consumer(queues["dead"], 5)) == ["kept"]
+
+
+# -- a model -----------------------------------------------------------------------------------------------------------
+class QueueMachine(RuleBasedStateMachine):
+    """Random clients of one queue: every message is in one place, and the counts say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = Core()
+        self.core.broker.put_settings("q", {"maxDeliveryAttempts": -1})
+        self.q = self.core.queue()
+        self.consumers: list[Consumer] = []
+        self.held: dict[Consumer, list[Any]] = {}
+        self.sent = 0
+        self.done: set[int] = set()
+
+    def collect(self) -> None:
+        for consumer in self.consumers:
+            self.held[consumer] += [token for _, token in outlet(consumer).take()]
+
+    @rule(priority=st.sampled_from([4, 4, 4, 9, 0]), odd=st.booleans(), delay=st.sampled_from([0, 0, 50]))
+    def send(self, priority: int, odd: bool, delay: int) -> None:
+        annotations = {"x-opt-delivery-delay": delay} if delay else None
+        self.core.send(self.sent, priority=priority, properties={"odd": odd}, annotations=annotations)
+        self.sent += 1
+        self.collect()
+
+    @precondition(lambda self: len(self.consumers) < 4)
+    @rule(
+        selector=st.sampled_from([None, None, "odd = TRUE"]),
+        priority=st.sampled_from([0, 0, 3]),
+        credit=st.integers(0, 5),
+    )
+    def attach(self, selector: str | None, priority: int, credit: int) -> None:
+        consumer = self.core.consumer(self.q, 0, selector, priority=priority)
+        self.consumers.append(consumer)
+        self.held[consumer] = []
+        more(consumer, credit)
+        self.collect()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), credit=st.integers(1, 5))
+    def grant(self, data: st.DataObject, credit: int) -> None:
+        more(data.draw(st.sampled_from(self.consumers)), credit)
+        self.collect()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), outcome=st.sampled_from(["accept", "release", "failed", "elsewhere", "reject"]))
+    def settle(self, data: st.DataObject, outcome: str) -> None:
+        consumer = data.draw(st.sampled_from(self.consumers))
+        held = self.held[consumer]
+        chosen = [message for message in held if data.draw(st.booleans())]
+        self.held[consumer] = [message for message in held if message not in chosen]
+        if outcome == "accept":
+            self.q.accept(consumer, chosen)
+        elif outcome == "release":
+            self.q.release(consumer, chosen)
+        elif outcome == "reject":
+            self.q.reject(consumer, chosen)
+        else:
+            self.q.modify(consumer, chosen, failed=outcome == "failed", elsewhere=outcome == "elsewhere")
+        if outcome in ("accept", "reject"):
+            self.done |= {message.id for message in chosen}
+        self.collect()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.consumers.remove(consumer)
+        del self.held[consumer]
+        self.q.detach(consumer)
+        self.collect()
+
+    @rule(milliseconds=st.integers(1, 60))
+    def wait(self, milliseconds: int) -> None:
+        self.core.tick(milliseconds)
+        self.collect()
+
+    @invariant()
+    def everything_is_somewhere(self) -> None:
+        ready = [message.id for message in self.q.messages()]
+        scheduled = [entry[1] for entry in self.q.scheduled]
+        held = [message.id for messages in self.held.values() for message in messages]
+        everywhere = [*ready, *scheduled, *held]
+        assert len(set(everywhere)) == len(everywhere), "in one place only"
+        assert len(everywhere) + len(self.done) == self.sent
+        assert self.q.count == len(everywhere)
+        assert self.core.broker.addresses["q"].count == len(everywhere)
+        for consumer, messages in self.held.items():
+            assert set(consumer.unsettled) == {message.id for message in messages}
+        if self.q.levels is None:
+            assert ready == sorted(ready)
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        for consumer in self.consumers:
+            if outlet(consumer).credit > 0:
+                wanted = [m for m in self.q.messages() if self.q._suits(consumer, m)]
+                assert not wanted, "a consumer with credit and a message for it"
+
+    def teardown(self) -> None:
+        self.q.purge()
+        for consumer in list(self.consumers):
+            self.q.accept(consumer, self.held[consumer])
+        assert (self.q.count, self.core.broker.size, self.core.broker.resident) == (0, 0, 0)
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
