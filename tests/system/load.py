@@ -1,0 +1,284 @@
+"""Acknowledged load with exact counts: numbered messages, sent and received by python-qpid-proton, over and over again."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from typing import Any
+
+from proton import Delivery, Message, Terminus, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container, ReceiverOption
+
+WINDOW = 20
+"""Messages that a producer has under way."""
+CREDIT = 50
+"""What a consumer asks for ahead."""
+ROUTER_WINDOW = 250
+"""Deliveries that a broker may have under way to a router (its link capacity): what the loss of either redelivers."""
+
+
+class Durable(ReceiverOption):
+    """A durable subscription: known by container-id and link name."""
+
+    def apply(self, receiver: Any) -> None:
+        receiver.source.durability = Terminus.DELIVERIES
+        receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
+        receiver.source.capabilities.put_object(symbol("topic"))
+
+
+MADE: list[Client] = []
+"""Every client that a test has made: whatever happens none may outlive it."""
+
+
+class Client(threading.Thread):
+    """One connection with one link, made again whenever it is lost. `disturbances`: what a user would have noticed."""
+
+    def __init__(self, url: str, address: str, *, container_id: str = "") -> None:
+        super().__init__(daemon=True)
+        self.url, self.address, self.container_id = url, address, container_id
+        self.disturbances: list[str] = []
+        self.attached = 0
+        """How often the link was attached."""
+        self._end = threading.Event()
+        self._failed: list[BaseException] = []
+        MADE.append(self)
+
+    def attempt(self) -> Attempt:
+        raise NotImplementedError
+
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return False
+
+    def ended(self) -> bool:
+        """The end was asked for, or has come."""
+        return self._end.is_set() or self.finished()
+
+    def run(self) -> None:
+        try:
+            while not self.ended():
+                container = Container(self.attempt())
+                if self.container_id:
+                    container.container_id = self.container_id
+                container.run()
+                self._end.wait(0 if self.ended() else 0.05)
+        except BaseException as error:  # a test must not wait for a thread that is no more
+            self._failed.append(error)
+
+    def stop(self) -> None:
+        """Close the connection and wait until that is done."""
+        self._end.set()
+        self.join(30)
+        assert not self.is_alive(), f"{self.address}: the client does not end"
+        self.check()
+
+    def abandon(self) -> None:
+        """End it, however it is doing."""
+        self._end.set()
+        if self.ident is not None:
+            self.join(30)
+
+    def check(self) -> None:
+        """Raises what broke the client itself."""
+        if self._failed:
+            raise self._failed[0]
+
+    def disturbed(self, what: str) -> None:
+        if not self.ended():
+            self.disturbances.append(what)
+
+
+class Attempt(MessagingHandler):
+    """One connection of a Client."""
+
+    def __init__(self, owner: Client, **options: Any) -> None:
+        super().__init__(**options)
+        self.owner = owner
+        self.connection: Any = None
+        self.link: Any = None
+
+    def on_start(self, event: Any) -> None:
+        # A heartbeat, so that a peer that is no more is noticed even where nobody closes the socket for it.
+        self.connection = event.container.connect(self.owner.url, reconnect=False, heartbeat=10)
+        self.link = self.attach(event.container)
+        event.container.schedule(0.02, self)
+
+    def attach(self, container: Any) -> Any:
+        raise NotImplementedError
+
+    def on_timer_task(self, event: Any) -> None:
+        if self.connection is None:
+            return
+        if self.owner.ended():
+            self.close()
+        else:
+            event.container.schedule(0.02, self)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None  # and no timer keeps the container running
+
+    def on_link_opened(self, event: Any) -> None:
+        self.owner.attached += 1
+
+    def on_link_error(self, event: Any) -> None:
+        self.owner.disturbed(f"link: {event.link.remote_condition}")
+        self.gone_link()
+        self.close()
+
+    def on_link_closed(self, event: Any) -> None:
+        if not event.link.remote_condition:
+            self.owner.disturbed("link closed")
+            self.gone_link()
+            self.close()
+
+    def on_link_remote_detach(self, event: Any) -> None:
+        self.owner.disturbed(f"link detached: {event.link.remote_condition}")
+        self.gone_link()
+        self.close()
+
+    def on_connection_error(self, event: Any) -> None:
+        self.owner.disturbed(f"connection: {event.connection.remote_condition}")
+
+    def on_transport_error(self, event: Any) -> None:
+        self.owner.disturbed(f"transport: {event.transport.condition}")
+        self.gone()
+
+    def on_disconnected(self, event: Any) -> None:
+        self.owner.disturbed("disconnected")
+        self.gone()
+
+    def gone(self) -> None:
+        """The connection is lost, and with it the link."""
+        self.gone_link()
+        self.connection = None
+
+    def gone_link(self) -> None:
+        """What was under way on the link will never be answered."""
+
+
+class Producer(Client):
+    """Sends 0, 1, 2 … until it is enough; what is not accepted, or never answered, is sent again."""
+
+    def __init__(self, url: str, address: str, count: int | None = None) -> None:
+        super().__init__(url, address)
+        self.count = count
+        self.sent = 0
+        """Numbers below this one have been sent at least once."""
+        self.accepted: set[int] = set()
+        self.in_doubt: set[int] = set()
+        """Sent again although the first copy may have arrived: never answered, or modified."""
+        self.again: deque[int] = deque()
+
+        self._enough = False
+
+    def enough(self) -> None:
+        """Nothing new, and to the end once everything that was sent is accepted."""
+        self._enough = True
+
+    def finished(self) -> bool:
+        return (self._enough or self.sent == self.count) and len(self.accepted) == self.sent
+
+    def next(self) -> int | None:
+        if self.again:
+            return self.again.popleft()
+        if self._enough or self.sent == self.count:
+            return None
+        self.sent += 1
+        return self.sent - 1
+
+    def attempt(self) -> Attempt:
+        return _Sending(self)
+
+
+class _Sending(Attempt):
+    def __init__(self, owner: Producer) -> None:
+        super().__init__(owner)
+        self.producer = owner
+        self.under_way: set[int] = set()
+
+    def attach(self, container: Any) -> Any:
+        return container.create_sender(self.connection, self.owner.address, name=f"producer of {self.owner.address}")
+
+    def on_sendable(self, event: Any) -> None:
+        self.pump()
+
+    def pump(self) -> None:
+        producer = self.producer
+        while self.link.credit > 0 and len(self.under_way) < WINDOW and not producer.ended():
+            number = producer.next()
+            if number is None:
+                return
+            self.under_way.add(number)
+            self.link.send(Message(body=number, id=str(number), durable=True), tag=str(number))
+
+    def on_accepted(self, event: Any) -> None:
+        self.producer.accepted.add(self._done(event))
+
+    def on_rejected(self, event: Any) -> None:
+        self._once_more(event, "rejected", doubt=False)
+
+    def on_released(self, event: Any) -> None:
+        modified = event.delivery.remote_state == Delivery.MODIFIED
+        self._once_more(event, "modified" if modified else "released", doubt=modified)
+
+    def _done(self, event: Any) -> int:
+        number = int(event.delivery.tag)
+        self.under_way.discard(number)
+        return number
+
+    def _once_more(self, event: Any, outcome: str, *, doubt: bool) -> None:
+        self.producer.disturbed(outcome)
+        number = self._done(event)
+        self.producer.again.append(number)
+        if doubt:
+            self.producer.in_doubt.add(number)
+
+    def on_settled(self, event: Any) -> None:
+        if int(event.delivery.tag) in self.under_way:  # settled without an outcome
+            self._once_more(event, "settled without outcome", doubt=True)
+        self.pump()
+        if self.producer.finished():
+            self.close()
+
+    def gone_link(self) -> None:
+        self.producer.in_doubt |= self.under_way
+        self.producer.again.extend(sorted(self.under_way))
+        self.under_way = set()
+
+
+class Consumer(Client):
+    """Receives and accepts. `subscription`: the name of a durable one (with `container_id`)."""
+
+    def __init__(self, url: str, address: str, *, container_id: str = "", subscription: str = "") -> None:
+        super().__init__(url, address, container_id=container_id)
+        self.subscription = subscription
+        self.came: list[int] = []
+        self.seen: Counter[int] = Counter()
+
+    def attempt(self) -> Attempt:
+        return _Receiving(self)
+
+    @property
+    def doubles(self) -> int:
+        """How many copies came beyond the first ones."""
+        return len(self.came) - len(self.seen)
+
+
+class _Receiving(Attempt):
+    def __init__(self, owner: Consumer) -> None:
+        super().__init__(owner, prefetch=CREDIT)
+        self.consumer = owner
+
+    def attach(self, container: Any) -> Any:
+        name, options = self.consumer.subscription, Durable() if self.consumer.subscription else None
+        return container.create_receiver(
+            self.connection, self.owner.address, name=name or f"consumer of {self.owner.address}", options=options
+        )
+
+    def on_message(self, event: Any) -> None:
+        number = event.message.body
+        self.consumer.came.append(number)
+        self.consumer.seen[number] += 1

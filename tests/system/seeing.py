@@ -1,0 +1,83 @@
+"""What the running suite says of itself, read over HTTP as a dashboard would."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from enmasse.testing import Suite, wait_for
+from tests.broker.harness import Management as BrokerManagement
+from tests.router.harness import Management as RouterManagement
+
+
+def status(suite: Suite) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{8080 + suite.offset}/api/status", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def component(suite: Suite, name: str) -> dict[str, Any]:
+    """One process, by its name. Raises StopIteration where there is none."""
+    found: dict[str, Any] = next(c for c in status(suite)["components"] if c["name"] == name)
+    return found
+
+
+def address(suite: Suite, name: str) -> dict[str, Any] | None:
+    """One address of the status; None where it is not there."""
+    return next((a for a in status(suite)["addresses"] if a["name"] == name), None)
+
+
+def carrier(suite: Suite, name: str) -> dict[str, Any]:
+    """The broker process that carries an address."""
+    now = status(suite)
+    names = next(a["components"] for a in now["addresses"] if a["name"] == name)
+    found: dict[str, Any] = next(c for c in now["components"] if c["kind"] == "broker" and c["name"] in names)
+    return found
+
+
+def is_settled(suite: Suite, name: str, **expected: Any) -> bool:
+    """Whether an address is there and each of these fields of it has this value."""
+    found = address(suite, name)
+    return found is not None and all(found[key] == value for key, value in expected.items())
+
+
+def wait_address(suite: Suite, name: str, **expected: Any) -> dict[str, Any]:
+    """Wait until each of these fields of an address has this value."""
+    wait_for(f"{name} with {expected}", lambda: is_settled(suite, name, **expected), 30)
+    found = address(suite, name)
+    assert found is not None
+    return found
+
+
+def wait_gone(suite: Suite, name: str) -> None:
+    wait_for(f"{name} to be gone", lambda: address(suite, name) is None, 30)
+
+
+def kill(suite: Suite, name: str) -> int:
+    """SIGKILL a process; gives the pid it had."""
+    one = component(suite, name)
+    suite.kill(one)
+    pid: int = one["pid"]
+    return pid
+
+
+def wait_again(suite: Suite, name: str, pid: int) -> None:
+    """Wait until a killed process runs again, and everything is ready."""
+
+    def again() -> bool:
+        one = component(suite, name)
+        return one["ready"] and one["pid"] != pid
+
+    wait_for(f"{name} to run again", again, 60)
+    suite.wait_ready(60)
+
+
+def router_management(suite: Suite) -> RouterManagement:
+    """As qdmanage would do it: through the entry point."""
+    return RouterManagement(suite.url)
+
+
+def broker_management(connection: Any) -> BrokerManagement:
+    return BrokerManagement(connection)

@@ -1,0 +1,135 @@
+"""SIGKILL of one process after the other under acknowledged load: nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from enmasse.testing import Suite, wait_for
+from tests.system.conftest import SPREAD
+from tests.system.load import ROUTER_WINDOW, Client, Consumer, Producer
+from tests.system.seeing import carrier, component, kill, status, wait_address, wait_again
+
+SOME = 300
+"""Messages accepted before the kill, and after the recovery; in between there are as many as there are."""
+CONTROL = ["configserv", "storage_controller", "ragent"]
+DATA = ["the broker of orders", "the broker of news", "router-0"]
+
+
+class Flow:
+    """Load on a queue and on a topic with two durable subscriptions, one of which is away until the end."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self.away = self._reader()
+        self.away.start()
+        wait_for("the subscription", lambda: self.away.attached, 30)
+        self.away.stop()
+        self.live = Consumer(suite.url, "news", container_id="system-live", subscription="live")
+        self.worker = Consumer(suite.url, "orders")
+        self.producers = [Producer(suite.url, "orders"), Producer(suite.url, "news")]
+        self.live.start()
+        wait_for("the other subscription", lambda: self.live.attached, 30)
+        for client in (self.worker, *self.producers):
+            client.start()
+
+    def _reader(self) -> Consumer:
+        return Consumer(self.suite.url, "news", container_id="system", subscription="away")
+
+    def wait_some(self) -> None:
+        """Until so many more are accepted by each."""
+        for producer in self.producers:
+            count = len(producer.accepted) + SOME
+            wait_for(f"{count} accepted for {producer.address}", lambda p=producer, c=count: len(p.accepted) >= c, 60)
+
+    def finish(self) -> None:
+        """Until everything was accepted, and came."""
+        for producer in self.producers:
+            producer.enough()
+            producer.join(60)
+            assert not producer.is_alive(), f"{producer.address}: {producer.sent - len(producer.accepted)} not accepted"
+        self.away = self._reader()
+        self.away.start()
+        for producer, consumer in self.pairs:
+            wait_for(f"everything from {consumer.address}", lambda p=producer, c=consumer: len(c.seen) >= p.sent, 60)
+        for client in self.clients:
+            client.stop()
+        wait_address(self.suite, "orders", ready=True, messages=0, consumers=0)
+        wait_address(self.suite, "news", ready=True, messages=0, consumers=0)
+
+    @property
+    def pairs(self) -> list[tuple[Producer, Consumer]]:
+        orders, news = self.producers
+        return [(orders, self.worker), (news, self.live), (news, self.away)]
+
+    @property
+    def clients(self) -> list[Client]:
+        return [*self.producers, self.worker, self.live, self.away]
+
+    def check_counts(self, kills: int) -> None:
+        """Every accepted message came; what came twice was in doubt, or under way when something died."""
+        for producer, consumer in self.pairs:
+            assert producer.accepted == consumer.seen.keys() == set(range(producer.sent))
+            assert consumer.doubles <= len(producer.in_doubt) + kills * ROUTER_WINDOW
+
+
+@pytest.mark.parametrize("victim", CONTROL)
+def test_a_controller_killed_is_noticed_by_nobody(suite: Suite, victim: str) -> None:
+    """Without losses, without doubles, in order, and without a link or an outcome being disturbed."""
+    flow = Flow(suite)
+    flow.wait_some()
+    pid = kill(suite, victim)
+    wait_again(suite, victim, pid)
+    flow.wait_some()
+    flow.finish()
+    flow.check_counts(kills=0)
+    assert [client.disturbances for client in flow.clients] == [[]] * 5
+    for producer, consumer in flow.pairs:
+        assert consumer.came == list(range(producer.sent))
+
+
+@pytest.mark.parametrize("victim", DATA)
+def test_a_carrier_killed_loses_nothing(suite: Suite, victim: str) -> None:
+    name = next((carrier(suite, a)["name"] for a in ("orders", "news") if victim.endswith(a)), victim)
+    flow = Flow(suite)
+    flow.wait_some()
+    pid = kill(suite, name)
+    wait_again(suite, name, pid)
+    flow.wait_some()
+    flow.finish()
+    flow.check_counts(kills=1)
+    assert any(client.disturbances for client in flow.clients)
+
+
+def test_three_brokers_share_addresses_and_fail_alone(suite: Suite) -> None:
+    """Killing one of three brokers stops no producer of the addresses of the two others."""
+    pools = {name: carrier(suite, name)["name"] for name in SPREAD}
+    brokers = sorted(set(pools.values()))
+    assert len(brokers) == 3
+    assert {len([n for n in SPREAD if pools[n] == broker]) for broker in brokers} == {3}
+    assert len({component(suite, broker)["pid"] for broker in brokers}) == 3
+    producers = {name: Producer(suite.url, name) for name in SPREAD}
+    consumers = {name: Consumer(suite.url, name) for name in SPREAD}
+    for client in (*producers.values(), *consumers.values()):
+        client.start()
+    for name, producer in producers.items():
+        wait_for(f"{name} to accept", lambda p=producer: len(p.accepted) >= 50, 60)
+    victim = pools[SPREAD[0]]
+    others = [name for name in SPREAD if pools[name] != victim]
+    pid = kill(suite, victim)
+    already = {name: len(producers[name].accepted) for name in others}
+    for name in others:
+        wait_for(f"{name} to go on", lambda n=name: len(producers[n].accepted) >= already[n] + 50, 60)
+    wait_again(suite, victim, pid)
+    for name in SPREAD:
+        already[name] = len(producers[name].accepted)
+        wait_for(f"{name} to go on", lambda n=name: len(producers[n].accepted) > already[n], 60)
+    for producer in producers.values():
+        producer.stop()
+    for name in SPREAD:
+        wait_for(f"everything from {name}", lambda n=name: set(consumers[n].seen) >= producers[n].accepted, 60)
+    for consumer in consumers.values():
+        consumer.stop()
+    assert [producers[name].disturbances + consumers[name].disturbances for name in others] == [[]] * len(others)
+    for name in others:
+        assert consumers[name].doubles == 0
+    assert all(a["ready"] for a in status(suite)["addresses"])
