@@ -223,8 +223,10 @@ class RouterHandler(Handler):
             return
         source, target = link.remote_source, link.remote_target
         if not isinstance(terminus, Coordinator) and (route.add_prefix or route.del_prefix):
+            asked = terminus.address
             terminus = copy.copy(terminus)
-            terminus.address = route.external(terminus.address)
+            terminus.address = route.external(asked)
+            pair.rewritten = (asked, terminus.address)
             source, target = (source, terminus) if sending else (terminus, target)
         session = container.session_for_links()
         other: Sender | Receiver

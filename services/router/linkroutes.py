@@ -6,6 +6,7 @@ nothing but their pairing: termini, credit, drain, deliveries with their tags, o
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,7 @@ class RoutedLink:
         "queue",
         "rejected",
         "released",
+        "rewritten",
         "second",
         "settle",
         "stream",
@@ -212,6 +214,7 @@ class RoutedLink:
         self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
         self.second: dict[int, Token] | None = None
         self.stream: Any = None
+        self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.two_phase = False
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 
@@ -337,9 +340,22 @@ class RoutedLink:
         refused = link.remote_target is None if isinstance(link, Sender) else link.remote_source is None
         if refused:
             return
-        self.client.link.accept(link.remote_source, link.remote_target)
+        source, target = link.remote_source, link.remote_target
+        if self.rewritten is not None:
+            source, target = self._as_asked(source), self._as_asked(target)
+        self.client.link.accept(source, target)
         self.client.link.session.connection.wake()
         self.flow()
+
+    def _as_asked(self, terminus: Any) -> Any:
+        """The container's terminus with the address by which the client knows it."""
+        assert self.rewritten is not None
+        asked, external = self.rewritten
+        if terminus is None or getattr(terminus, "address", None) != external:
+            return terminus
+        terminus = copy.copy(terminus)
+        terminus.address = asked
+        return terminus
 
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
         """One end is gone: the other hears why. `lost`: it went with its connection, and a durable terminus is kept."""

@@ -16,7 +16,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from proton import Condition, Delivery, Message
 from proton.handlers import MessagingHandler
@@ -191,25 +191,47 @@ class Management:
         self.connection.close()
 
 
+def body_of(message: Message) -> Any:
+    """The body, whole, while the message is there."""
+    return _copied(message.body)
+
+
+def _copied(body: Any) -> Any:
+    """Proton's binary bodies are views that do not last."""
+    return bytes(body) if isinstance(body, memoryview) else body
+
+
+class SeenLink(NamedTuple):
+    """A link as the broker saw it; Proton's own objects must not be touched from another thread."""
+
+    name: str
+    credit: int
+    durability: int
+    expiry_policy: int
+    filtered: bool
+
+
 class Broker(MessagingHandler):
     """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
 
-    `stored[address]` are messages that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches with
+    `stored[address]` are the bodies that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches with
     that condition; `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
     """
 
-    def __init__(self, container_id: str) -> None:
+    def __init__(self, container_id: str, dial: str | None = None) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
         self.container_id = container_id
+        self._dial = dial  # a router's listener; without it the broker listens on `port`
         self.port = free_port()
-        self.stored: dict[str, list[Message]] = {}
+        self.stored: dict[str, list[Any]] = {}
         self.outbox: dict[str, deque[Message]] = {}
         self.refuse: dict[str, str] = {}
+        self._refused: dict[str, Condition] = {}
         self.hold = False
         self.held: list[Any] = []
         self.links: list[Any] = []
         self.detached: list[tuple[str, bool, str | None]] = []  # name, closed, condition
-        self.outcomes: list[tuple[str, Any]] = []  # address, delivery state
+        self.outcomes: list[tuple[str, int]] = []  # address, code of the state
         self.connections: list[Any] = []
         self.tags: list[str] = []
         self.window = 100
@@ -251,8 +273,37 @@ class Broker(MessagingHandler):
 
         self.do(put)
 
-    def link(self, address: str, *, sender: bool) -> Any:
-        """The open link for an address; `sender`: the broker sends on it."""
+    def link(self, address: str, *, sender: bool) -> SeenLink | None:
+        """What is known of the open link for an address; `sender`: the broker sends on it."""
+
+        def look() -> SeenLink | None:
+            link = self._find(address, sender)
+            if link is None:
+                return None
+            source = link.remote_source
+            source.filter.rewind()
+            return SeenLink(
+                link.name, link.credit, source.durability, source.expiry_policy, source.filter.next() is not None
+            )
+
+        found: SeenLink | None = self.do(look)
+        return found
+
+    def names(self) -> list[str]:
+        """Names of the open links."""
+        return list(self.do(lambda: [link.name for link in self.links]))
+
+    def take_away(self, address: str, *, sender: bool, condition: str, description: str) -> None:
+        """Close a link from the broker's side."""
+
+        def close() -> None:
+            link = self._find(address, sender)
+            link.condition = Condition(condition, description)
+            link.close()
+
+        self.do(close)
+
+    def _find(self, address: str, sender: bool) -> Any:
         for link in self.links:
             terminus = link.source if sender else link.target
             if link.is_sender == sender and terminus.address == address:
@@ -260,14 +311,17 @@ class Broker(MessagingHandler):
         return None
 
     def credit(self, address: str) -> int:
-        """Credit the router gave for messages from `address`."""
+        """Credit the router gave for messages from `address`; -1: there is no link."""
         link = self.link(address, sender=True)
-        return int(link.credit) if link is not None else -1
+        return -1 if link is None else link.credit
 
     def drop_connections(self) -> None:
         self.do(lambda: [c.transport.close_tail() or c.transport.close_head() for c in self.connections])
 
     def stop(self) -> None:
+        if self.connections:
+            self.drop_connections()
+
         def stop() -> None:
             self._injector.close()
             self._container.stop()
@@ -279,7 +333,10 @@ class Broker(MessagingHandler):
 
     def on_start(self, event: Any) -> None:
         event.container.selectable(self._injector)
-        event.container.listen(f"127.0.0.1:{self.port}")
+        if self._dial is None:
+            event.container.listen(f"127.0.0.1:{self.port}")
+        else:
+            self.connections.append(event.container.connect(self._dial, reconnect=False))
         self._started.set()
 
     def on_run(self, event: Any) -> None:
@@ -302,9 +359,7 @@ class Broker(MessagingHandler):
                 link.source.type = 0
             else:
                 link.target.type = 0
-            link.open()
-            link.condition = Condition(condition, f"{address} is refused")
-            link.close()
+            self._refused[link.name] = Condition(condition, f"{address} is refused")
             return
         self.links.append(link)
         link.open()
@@ -313,6 +368,12 @@ class Broker(MessagingHandler):
         else:
             self._send(link)
 
+    def on_link_local_open(self, event: Any) -> None:
+        condition = self._refused.pop(event.link.name, None)
+        if condition is not None:
+            event.link.condition = condition
+            event.link.close()
+
     def on_sendable(self, event: Any) -> None:
         self._send(event.link)
 
@@ -320,12 +381,12 @@ class Broker(MessagingHandler):
         box = self.outbox.get(link.source.address)
         while box and link.credit > 0:
             link.send(box.popleft())
-        if link.draining():
+        if link.drain_mode:
             link.drained()
 
     def on_message(self, event: Any) -> None:
         address = event.link.target.address
-        self.stored.setdefault(address, []).append(event.message)
+        self.stored.setdefault(address, []).append(_copied(event.message.body))
         self.tags.append(event.delivery.tag)
         if self.hold:
             self.held.append(event.delivery)
@@ -341,7 +402,7 @@ class Broker(MessagingHandler):
     def on_delivery(self, event: Any) -> None:
         delivery = event.delivery
         if event.link.is_sender and delivery.updated and delivery.remote_state:
-            self.outcomes.append((event.link.source.address, delivery.remote_state))
+            self.outcomes.append((event.link.source.address, int(delivery.remote_state)))
 
     def _over(self, event: Any, closed: bool) -> None:
         link = event.link
@@ -354,9 +415,14 @@ class Broker(MessagingHandler):
         self._over(event, True)
         event.link.close()
 
+    def on_link_error(self, event: Any) -> None:
+        self._over(event, True)
+        event.link.close()
+
     def on_link_remote_detach(self, event: Any) -> None:
         self._over(event, False)
         event.link.detach()
+        event.link.free()
 
     def on_connection_closing(self, event: Any) -> None:
         event.connection.close()
