@@ -98,6 +98,8 @@ class ClientLink:
         except TimeoutError:
             self.link.detach()
             raise
+        if self.closed:  # attached and detached in one read
+            raise self.error or AmqpError(errors.DETACH_FORCED, "detached at once")
 
     def _on_attached(self) -> None:
         terminus = self.link.remote_target if self.link.is_sender else self.link.remote_source
@@ -197,13 +199,12 @@ class ClientSender(ClientLink):
             for outcome in lost:
                 outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
                 outcome.exception()  # known to whoever waits; no complaint where nobody does
-        waiters = self._waiters
-        while waiters and (self.closed or self.link.credit):
-            waiter = waiters.popleft()
+        room = len(self._waiters) if self.closed else self.link.credit
+        while self._waiters and room > 0:
+            waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                if not self.closed:
-                    break  # it sends, and wakes the next by _on_flow or here
+                room -= 1
 
 
 class ClientReceiver(ClientLink):
@@ -245,6 +246,8 @@ class ClientReceiver(ClientLink):
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
+                elif queue and not waiter.cancelled():
+                    self._wake()  # cancelled after it was woken: somebody else may take the message
         return self._take()
 
     def receive_nowait(self) -> Delivery | None:

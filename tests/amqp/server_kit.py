@@ -81,7 +81,7 @@ class Store(Handler):
     def on_delivery(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        address = link.remote_target.address or Message.decode(payload).to
+        address = str(link.remote_target.address or Message.decode(payload).to)
         if address == "silent":
             return
         if address == "full":
@@ -113,6 +113,7 @@ class Store(Handler):
             link.settle(tokens)
         if state is not ACCEPTED:
             self.queues[link.source.address].extendleft(reversed(tokens))
+            self.dispatch(link.source.address)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         self.detached.append((link.name, str(error.condition) if error else None, closed))

@@ -35,7 +35,7 @@ def test_messages_over_a_socket(loop: str) -> None:
                 b"\x00Su\xb0\x00\x4c\x4b\x40" + b"x" * 5_000_000
             ]
             outcomes = []
-            got = []
+            got: list[bytes] = []
 
             async def send() -> None:
                 for body in bodies:
