@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Link, Message, SSLDomain, Terminus
+from proton import Condition, Link, Message, SSLDomain, Terminus
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, AtMostOnce, Container, DurableSubscription, EventInjector, Selector
 from proton.utils import BlockingConnection, LinkDetached
@@ -345,10 +345,9 @@ def test_our_request_to_a_service_of_proton(proton_server: ProtonServer) -> None
 def test_refusal_by_proton() -> None:
     class Refusing(ProtonServer):
         def on_link_opening(self, event: Any) -> None:
-            from proton import Condition
-
             event.link.target.type = Terminus.UNSPECIFIED
-            event.link.open()
+
+        def on_link_local_open(self, event: Any) -> None:
             event.link.condition = Condition("amqp:not-found", "not here")
             event.link.close()
 
