@@ -87,9 +87,15 @@ class Child:
         if self.pid is None or self._process is None or self._process.returncode is not None:
             return False
         try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return False
         except ChildProcessError:
             return False
+        # A killed process whose other threads are still ending cannot be waited for yet, but it is dead.
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+        except OSError:
+            return not Path("/proc/self").exists()
 
     def component(self) -> dict[str, Any]:
         """This process as an entry of `components` in the status JSON."""
