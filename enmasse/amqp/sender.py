@@ -18,6 +18,7 @@ from enmasse.amqp.performatives import Flow
 if TYPE_CHECKING:
     from enmasse.amqp.session import Session
 
+_U32 = Struct(">I").pack
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
@@ -142,7 +143,64 @@ class Sender(Link):
             if not connection._dirty:
                 connection.wake()
             return delivery_id
+        if tag is not None and not message_format and state is None and not self._queue and sent < self._gate:
+            return self._send_tagged(payload, token, settled, tag)
         return self._send_slowly(payload, token, settled, tag, message_format, state)
+
+    def pass_on(self, payload: bytes, token: Any) -> bool:
+        """Send an unsettled message where that takes neither waiting nor a second frame: True. Otherwise nothing was
+        done: ask `credit`, and `send`. What a router does for every message."""
+        sent = self._sent
+        session = self.session
+        connection = session.connection
+        delivery_id = session._next_id
+        size = len(payload) + self._overhead
+        if (
+            sent >= self._gate
+            or size > self._frame_max
+            or delivery_id == session._out_stop
+            or connection.blocked
+            or self.snd_settle_mode == 1
+        ):
+            return False
+        self._sent = sent + 1
+        session._next_id = (delivery_id + 1) & U32
+        session._outgoing[delivery_id] = (self, token)
+        out = connection.out
+        out.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
+        out.append(payload)
+        if size > 4096 or len(out) > 1024:
+            connection._spill(size)
+        if not connection._dirty:
+            connection.wake()
+        return True
+
+    def _send_tagged(self, payload: bytes, token: Any, settled: bool, tag: bytes) -> int:
+        """One frame with a tag of the caller's, as routed links need it."""
+        session = self.session
+        delivery_id = session._next_id
+        more = len(tag) - 4
+        size = len(payload) + self._overhead + more
+        if more > 28 or size > self._frame_max or delivery_id == session._out_stop:
+            return self._send_slowly(payload, token, settled, tag, 0, None)
+        self._sent += 1
+        session._next_id = (delivery_id + 1) & U32
+        if settled or self.snd_settle_mode == SETTLED:
+            self._done += 1
+            tail = b"\x43\x41"
+        else:
+            session._outgoing[delivery_id] = (self, token)
+            tail = b"\x43\x42"
+        head = self._head
+        connection = session.connection
+        connection.out.append(
+            b"%b%b%c%b%b\xa0%c%b%b%b"
+            % (_U32(size), head[:8], head[8] + more, head[9:], _U32(delivery_id), len(tag), tag, tail, payload)
+        )
+        connection._spill(size)
+        if not connection._dirty:
+            connection.wake()
+        return delivery_id
 
     def begin(
         self,
@@ -319,12 +377,13 @@ class Sender(Link):
                 session._ready.append(self)
             pump(session)
 
-    def _lost(self) -> None:
+    def _lost(self, tokens: list[Any] | None) -> None:
         session = self.session
         self._went_dead()
-        outgoing = session._outgoing
-        ids = [i for i, entry in outgoing.items() if entry[0] is self]
-        if ids:
+        if tokens is None and self._sent > self._done:
+            outgoing = session._outgoing
+            ids = [i for i, entry in outgoing.items() if entry[0] is self]
             tokens = [outgoing.pop(i)[1] for i in ids]
-            self._done += len(ids)
+        if tokens:
+            self._done += len(tokens)
             session.connection.handler.on_outcomes(self, tokens, None, True)

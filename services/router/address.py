@@ -109,17 +109,23 @@ class Address:
         self.at = 0
 
     def choose(self) -> OutLink | None:
-        """The consumer for the next delivery: can take it now, has the least outstanding, in turn."""
+        """The consumer for the next delivery, in turn; it may have run out of credit since the round was made."""
         at = self.at
         ring = self.ring
         if at < len(ring):
             self.at = at + 1
-            out = ring[at]
-            if out.sender.credit > 0:
-                return out
-        return self._new_round()
+            return ring[at]
+        return self.ready()
 
-    def _new_round(self) -> OutLink | None:
+    def pick(self) -> OutLink | None:
+        """The consumer for one delivery, away from the hot path: one that can take it now, if there is any."""
+        out = self.only or self.choose()
+        if out is None or (out.direct and out.sender.credit > 0):
+            return out
+        return self.ready()
+
+    def ready(self) -> OutLink | None:
+        """Make a new round; its first consumer can take a delivery now, unless none can."""
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None

@@ -145,7 +145,7 @@ class AnonymousInLink(InLink):
             for out in address.outs:
                 out.offer(payload, token, message_format)
         else:
-            chosen = address.only or address.choose()
+            chosen = address.pick()
             if chosen is None:
                 self.refuse(delivery_id, settled)
             elif settled:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import Source, Target
 from services.router.links import InLink, OutLink
 from services.router.management.schema import BAD_REQUEST, ManagementError
@@ -93,13 +94,17 @@ class LiveAutoLink:
         """Make the link; called at first and for every new try."""
         autolink = self.autolink
         connection = self.connection
-        if autolink.deleted or connection.closed:
+        if autolink.deleted or not connection.usable:
             return
         router = connection.router
         self.status = "attaching"
         name = "qdlink." + secrets.token_urlsafe(11)
         peer_address = autolink.external or autolink.address
-        session = connection.session_for_links()
+        try:
+            session = connection.session_for_links()
+        except AmqpError as error:
+            self.detached(error)
+            return
         address = router.address_of_autolink(autolink)
         if autolink.direction == "in":
             receiver = session.attach_receiver(name, Source(address=peer_address), Target(), streaming=True)

@@ -58,6 +58,11 @@ class RouterConnection:
         self._session: Session | None = None
 
     @property
+    def usable(self) -> bool:
+        """Links can be made on it."""
+        return not self.closed and self.amqp.state == "open"
+
+    @property
     def is_container(self) -> bool:
         return self.role == ROUTE_CONTAINER
 

@@ -202,7 +202,7 @@ class Router:
             address = self.address_for_message(to)
         except AmqpError:
             return False
-        out = None if address is None else address.only or address.choose()
+        out = None if address is None else address.pick()
         if out is None or address is None:
             return False
         address.from_router += 1

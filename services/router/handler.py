@@ -200,7 +200,7 @@ class RouterHandler(Handler):
         client = pair.client
         if not client.open:
             return
-        if container.closed:
+        if not container.usable:
             client.open = False
             client.link.refuse(AmqpError("qd:no-route-to-dest", "No route to the destination node"))
             client.connection.routed_gone(client)

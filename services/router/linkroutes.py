@@ -149,7 +149,7 @@ class LinkRoutes:
         pattern = self._trees[direction].match(address)
         if pattern is None:
             return None
-        choices = [(route, connection) for route in pattern.routes for connection in route.connections]
+        choices = [(route, peer) for route in pattern.routes for peer in route.connections if peer.usable]
         if not choices:
             raise AmqpError(NO_ROUTE, "No route to the destination node")
         pattern.turn += 1

@@ -116,9 +116,8 @@ class InLink:
         elif settled:
             self.presettled += 1
             out.offer(payload, None, message_format)
-        elif out.direct and not message_format and (sender := out.sender).credit > 0:
-            sender.send(payload, (self, delivery_id))
-        else:
+        elif message_format or not out.direct or not out.sender.pass_on(payload, (self, delivery_id)):
+            out = address.ready() or out  # type: ignore[union-attr]
             out.offer(payload, (self, delivery_id), message_format)
 
     def forward_multicast(

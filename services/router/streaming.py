@@ -158,7 +158,7 @@ def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> N
     if address.treatment == MULTICAST:
         outs = list(address.outs)
     else:
-        only = address.only or address.choose()
+        only = address.pick()
         outs = [only] if only is not None else []
     settled = partial.settled
     if not outs:

@@ -214,8 +214,8 @@ class SeenLink(NamedTuple):
 class Broker(MessagingHandler):
     """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
 
-    `stored[address]` are the bodies that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches with
-    that condition; `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
+    `stored[address]` are the bodies that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches
+    with that condition; `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
     """
 
     def __init__(self, container_id: str, dial: str | None = None) -> None:
