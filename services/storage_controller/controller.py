@@ -222,6 +222,8 @@ class Controller:
             if before is None or (before.host, before.port) != (now.host, now.port) or name not in self._tasks:
                 moved = True
                 self._talk(name, now)
+            elif now.ready and not before.ready and broker is not None and not broker.connected:
+                self._talk(name, now)  # at once, not after the back-off
         if moved:
             self.placements.changed()
 
@@ -281,7 +283,7 @@ class Controller:
             return
         del self._wishes[name]
         self._refit.discard(name)
-        self._endpoints.pop(name, None)
+        # Its endpoint is kept: wished for again before the supervisor has looked, it just goes on running.
         self._conversations.pop(name, None)
         task = self._tasks.pop(name, None)
         if task is not None:

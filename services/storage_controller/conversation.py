@@ -112,6 +112,14 @@ class Conversation:
     async def session(self, connection: Connection) -> None:
         """Talks with the broker until the connection is lost."""
         delay = RETRY_FIRST
+        if connection.remote_container != self._broker.name and connection.remote_container in self._core.brokers:
+            # An endpoint of an earlier run: what lies there must not be taken for this broker's.
+            self._changed(
+                self._core.set_connected(
+                    self._broker, False, f"{connection.peer} is {connection.remote_container} and not this broker"
+                )
+            )
+            return
         try:
             while True:
                 try:
@@ -276,16 +284,21 @@ class Conversation:
             return
         kinds = {name: want.type for name in names if (want := self._core.addresses.get(name)) is not None}
         asked = [
-            (name, self._node.invoke(f"address.{name}", "getQueueNames"))
+            self._node.invoke(f"address.{name}", "getRoutingTypes")
             if kind == "topic"
-            else (name, self._node.invoke(f"queue.{name}", "getMessageCount"))
+            else self._node.invoke(f"queue.{name}", "getRoutingType")
             for name, kind in kinds.items()
         ]
-        missing = await self._all(asked, ())
+        found = await asyncio.gather(*asked, return_exceptions=True)
         self._unverified.difference_update(names)
-        for name, kind in kinds.items():
-            if name in missing:
-                self._failed(name, missing[name])
+        for (name, kind), types in zip(kinds.items(), found, strict=True):
+            if isinstance(types, BaseException) and not isinstance(types, ManagementError):
+                raise types
+            wanted = "MULTICAST" if kind == "topic" else "ANYCAST"
+            if isinstance(types, ManagementError):
+                self._failed(name, types.description[:300])
+            elif wanted not in types:
+                self._failed(name, f"something else of this name is there already: {types}, not {wanted}")
             elif self._core.lies(self._broker, name) is None:
                 ours = True if kind == "queue" else None
                 self._core.note(self._broker, name, share(Held(kind, ours)))

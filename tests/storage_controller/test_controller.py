@@ -370,3 +370,19 @@ def test_a_flavor_that_vanishes_and_configserv_away_leave_everything_running(pla
         assert await world.take("disk-0", "q", 1) == ["m0"]
 
     play(scenario)
+
+
+def test_something_of_the_same_name_in_the_way_is_told_and_left_alone(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue(), "t": topic()})
+        await world.ready("q", "t")
+        await world.manage("topics-0", "createAddress", "mine", "ANYCAST")
+        await world.manage("topics-0", "createAddress", "other", "MULTICAST")
+        world.configserv.addresses({"q": queue(), "t": topic(), "mine": topic(), "other": topic()})
+        await world.says("mine", "something else of this name is there already")
+        assert world.configserv.readiness[REPORTER]["mine"]["failed"] is True
+        await world.ready("q", "t", "other")
+        await world.manage("topics-0", "deleteAddress", "mine")
+        await world.ready("q", "t", "other", "mine")
+
+    play(scenario)
