@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from services.broker.storage.files import Files
@@ -44,6 +45,10 @@ def _difference(expected: State, found: State) -> str:
 
 
 Op = Callable[[State], None]
+
+
+def _remove(message: int, queue: int, s: State) -> None:
+    s.queues.get(queue, {}).pop(message, None)
 
 
 class LoudLog:
@@ -124,6 +129,11 @@ class Pair:
     def remove(self, message: int, queue: int) -> None:
         self.store.remove(message, queue)
         self._do(lambda s: s.queues.get(queue, {}).pop(message, None) and None)
+
+    def remove_many(self, messages: list[int], queue: int) -> None:
+        self.store.remove_many(messages, queue)
+        for message in messages:  # in order, but not all or nothing
+            self._do(partial(_remove, message, queue))
 
     def move(self, message: int, source: int, target: int) -> None:
         self.store.move(message, source, target)
@@ -304,8 +314,12 @@ class Pair:
                 key = None
             size = rng.choice((0, 10, 100, 300, 3000 if rng.random() < 0.1 else 50))
             self.add(rng.randbytes(size), some, key, rng.choice((0, 0, 5)))
-        elif choice < 0.62:
+        elif choice < 0.57:
             self.remove(*rng.choice(held))
+        elif choice < 0.62:
+            queue = rng.choice(queues)
+            some = list(self.now.queues[queue])
+            self.remove_many([*rng.sample(some, rng.randrange(min(8, len(some)) + 1)), *some[:1], 10**9], queue)
         elif choice < 0.67:
             self.remove(*held[0])
         elif choice < 0.72:

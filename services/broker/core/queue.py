@@ -395,16 +395,15 @@ class Queue:
         take = consumer.unsettled.pop
         broker = self.broker
         release = broker.release
-        remove = broker.store.remove if broker.store is not None and self.durable else None
-        id = self.id
+        stored: list[int] | None = [] if broker.store is not None and self.durable else None
         done = size = 0
         for message in messages:
             if take(message.id, None) is None:
                 continue
             done += 1
             size += message.size
-            if remove is not None and message.flags & STORED:
-                remove(message.id, id)
+            if stored is not None and message.flags & STORED:
+                stored.append(message.id)
             if message.expires:
                 self._unexpect()
             if self.attempts:
@@ -412,6 +411,8 @@ class Queue:
             message.refs -= 1
             if not message.refs:
                 release(message)
+        if stored and broker.store is not None:
+            broker.store.remove_many(stored, self.id)
         self.acknowledged += done
         self.count -= done
         self.bytes -= size

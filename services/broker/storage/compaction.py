@@ -26,12 +26,15 @@ from services.broker.storage.records import (
     REF_S,
     REMOVE,
     REMOVE_S,
+    REMOVES,
     STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_removes,
     decode_roots,
     encode_copy,
+    encode_removes,
     parse_message,
 )
 from services.broker.storage.segment import HEAD_SIZE
@@ -252,6 +255,15 @@ class Compactor:
             roots = self._roots(job, payload, MOVE_S.size)
             if roots and (message, source) not in store.states:
                 new = store.tomb(REMOVE, REMOVE_S.pack(message, source), roots)
+        elif kind == REMOVES:
+            queue, root, messages = decode_removes(payload)
+            still = [m for m in messages if (m, queue) not in store.states]
+            if still and root != job.number and self.exists(root):
+                new = append(REMOVES, encode_removes(still, queue, root))
+                usage = store.usage(new >> 32)
+                usage.tombs += size
+                if root != new >> 32:
+                    usage.kills.add(root)
         elif kind in (REMOVE, UNDEFINE):
             if kind == REMOVE:
                 head = bytes(payload[: REMOVE_S.size])

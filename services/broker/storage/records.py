@@ -16,6 +16,7 @@ MOVE = 6  # a reference is gone from one queue and at the end of another
 DEFINE = 7  # id, value
 UNDEFINE = 8  # id
 DUPLICATE = 9  # a key that outlives its message, moved here from an older segment
+REMOVES = 10  # many references of one queue are gone
 
 META = struct.Struct("<QBBHQQ")  # message, priority, flags, number of queues, expiry, not before
 META1 = struct.Struct("<QBBHQQQ")  # the same with one queue
@@ -27,6 +28,7 @@ MOVE_S = struct.Struct("<QQQQ")  # message, from, to, place in its order; roots
 DEFINE_S = struct.Struct("<Q")  # id; value
 UNDEFINE_S = struct.Struct("<Q")  # id; roots
 REMOVE1 = struct.Struct("<QQI")  # REMOVE with one root
+REMOVES_S = struct.Struct("<QI")  # queue, the one root of the messages that follow
 DUPLICATE_S = struct.Struct("<QQ")  # cache, message (the order of keys)
 
 KEY_COST = 40  # bytes a remembered key counts as in its segment, beside itself
@@ -43,6 +45,17 @@ def encode_roots(roots: Sequence[int]) -> bytes:
 
 def decode_roots(record: bytes | memoryview, start: int) -> tuple[int, ...]:
     return struct.unpack_from(f"<{(len(record) - start) // 4}I", record, start)
+
+
+def encode_removes(messages: Sequence[int], queue: int, root: int) -> bytes:
+    return struct.pack(f"<QI{len(messages)}Q", queue, root, *messages)
+
+
+def decode_removes(record: bytes | memoryview) -> tuple[int, int, tuple[int, ...]]:
+    """Queue, root, messages."""
+    queue, root = REMOVES_S.unpack_from(record)
+    count = (len(record) - REMOVES_S.size) // 8
+    return queue, root, struct.unpack_from(f"<{count}Q", record, REMOVES_S.size)
 
 
 class State(NamedTuple):

@@ -25,10 +25,12 @@ from services.broker.storage.records import (
     REF_S,
     REMOVE,
     REMOVE_S,
+    REMOVES,
     STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_removes,
     decode_roots,
     parse_message,
 )
@@ -131,6 +133,14 @@ class Recovery:
             self._tomb(payload, REMOVE_S.size, location, usage)
             self._discard(message, queue)
             self.last_id = max(self.last_id, message)
+        elif kind == REMOVES:
+            queue, root, messages = decode_removes(payload)
+            usage.tombs += HEAD_SIZE + len(payload)
+            if root != location >> 32:
+                usage.kills.add(root)
+            for message in messages:
+                self._discard(message, queue)
+            self.last_id = max(self.last_id, *messages)
         elif kind == REF:
             self._ref(payload, location, usage)
         elif kind == MOVE:

@@ -14,7 +14,7 @@ import asyncio
 import json
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from enmasse import log as logs
@@ -39,11 +39,14 @@ from services.broker.storage.records import (
     REMOVE,
     REMOVE1,
     REMOVE_S,
+    REMOVES,
     STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
     State,
+    decode_removes,
     decode_roots,
+    encode_removes,
     encode_roots,
     parse_message,
     payload_start,
@@ -58,6 +61,7 @@ Payload = bytes | bytearray | memoryview
 
 FORMAT = 1
 DUPLICATES = 20_000
+_MOST_REMOVES = 1000  # in one record
 TICK_SECONDS = 0.5
 RESERVE = 4  # segments' worth of free space below which no more messages are taken
 
@@ -308,6 +312,42 @@ class Store:
         if root != location >> 32:
             usage.kills.add(root)
 
+    def remove_many(self, messages: Iterable[int], queue: int) -> None:
+        """`remove` of many references of one queue, in few records: in order, but not all or nothing."""
+        blocks = self.index.blocks
+        forget = self._forget
+        run: list[int] = []
+        run_root = -1
+        for message in messages:
+            block = blocks.get(message >> BLOCK_BITS)
+            if block is None:
+                continue
+            i = message & BLOCK_MASK
+            root = block.locations[i] >> 32
+            if root != run_root or len(run) == _MOST_REMOVES:
+                self._write_removes(run, queue, run_root)
+                run = []
+                run_root = root
+            if not forget(block, i, message, queue):
+                continue
+            if self.moving or self.usages[root].overrules:
+                self._write_removes(run, queue, run_root)
+                run = []
+                self.tomb(REMOVE, REMOVE_S.pack(message, queue), self._roots(message, root))
+            else:
+                run.append(message)
+        self._write_removes(run, queue, run_root)
+
+    def _write_removes(self, messages: Sequence[int], queue: int, root: int) -> None:
+        if not messages:
+            return
+        record = encode_removes(messages, queue, root)
+        location = self.journal.append(REMOVES, record)
+        usage = self.usage(location >> 32)
+        usage.tombs += HEAD_SIZE + len(record)
+        if root != location >> 32:
+            usage.kills.add(root)
+
     def discard(self, message: int, queue: int) -> None:
         """Forgets a reference whose queue was undefined: nothing is written."""
         block = self.index.blocks.get(message >> BLOCK_BITS)
@@ -455,6 +495,10 @@ class Store:
             roots = [n for n in decode_roots(payload, size) if self.compactor.exists(n)]
             if roots:
                 self.tomb(kind, bytes(payload[:size]), roots)
+        elif kind == REMOVES:
+            queue, root, messages = decode_removes(payload)
+            if self.compactor.exists(root):
+                self._write_removes(messages, queue, root)
         elif kind == MOVE:
             message, _, target, order = MOVE_S.unpack_from(payload)
             state = self.states.get((message, target))
