@@ -97,7 +97,7 @@ def run(messages: int, size: int, profile: bool) -> float:
             server.receive(client.take_output())
             client.receive(server.take_output())
     spent = 0
-    clock = time.perf_counter_ns
+    clock = time.thread_time_ns  # what others do on this machine does not count
     profiler = cProfile.Profile() if profile else None
     gc.collect()
     gc.freeze()

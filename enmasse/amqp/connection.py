@@ -189,15 +189,13 @@ class Connection:
             return
         if not self._open_sent:
             self._send_open()
-        for session in self._local.values():
-            session._flush()
+        for session in self.sessions():
+            session._close_links()
         self._send(0, Close(error=None if error is None else Error.of(error)))
         self._close_sent = True
         self._close_error = error
         self.state = "closing"
         self._close_deadline = -2  # tick sets it
-        for session in self._local.values():
-            session._in_next = session._in_stop = -1
         self.wake()
 
     def sessions(self) -> list[Session]:

@@ -160,8 +160,8 @@ class Link:
     def _on_flow(self, flow: Flow) -> None:
         raise NotImplementedError
 
-    def _lost(self) -> None:
-        """The link is over: tell what was left, before on_detach."""
+    def _lost(self, tokens: list[Any] | None) -> None:
+        """The link is over: tell what was left (`tokens`, or what is found), before on_detach."""
 
 
 def from_error(error: Error | None) -> AmqpError | None:

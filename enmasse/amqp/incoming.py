@@ -74,6 +74,9 @@ def _first_frame(session: Session, link: Receiver, transfer: Transfer) -> Partia
         link._partial = partial
         if not link.detached:
             raise LinkFault(link, errors.TRANSFER_LIMIT_EXCEEDED, "a transfer before the attach was answered")
+        link._discarded += 1
+        if link._discarded > session._window:
+            raise SessionFault(errors.ERRANT_LINK, f"link {link.name!r} has been detached and is used on")
         return partial
     link._partial = partial
     if link._received >= link._limit:

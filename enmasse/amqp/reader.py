@@ -52,131 +52,131 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
     run: list[Any] = []  # tokens of one sender, all with run_state
     run_sender: Sender | None = None
     run_state: Any = None
-    while True:
-        left = end - pos
-        if left >= _FAST_BYTES:
-            size, key, list_size, count, code, byte = _HEAD(data, pos)
-        elif left >= 8:
-            size = _SIZE(data, pos)[0]
-            key = -2
-        else:
-            break
-        frame_end = pos + size
-        if size > max_size:
-            if run_sender is not None:
-                run_sender.session._tell(run_sender, run, run_state, True)
-            raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {max_size} were agreed")
-        if frame_end > end:
-            break
-
-        if key == transfer_key:
-            if code == 0x43:
-                handle = 0
-                at = pos + 15
-            elif code == 0x52:
-                handle = byte
-                at = pos + 16
-            elif code == 0x70:
-                handle = _SIZE(data, pos + 15)[0]
-                at = pos + 19
+    try:
+        while True:
+            left = end - pos
+            if left >= _FAST_BYTES:
+                size, key, list_size, count, code, byte = _HEAD(data, pos)
+            elif left >= 8:
+                size = _SIZE(data, pos)[0]
+                key = -2
             else:
-                handle = -2
-                at = pos + 15
-            if handle != link_handle:
-                link = receivers.get(handle)
-                link_handle = handle
-            if link is not None:
-                id_code, delivery_id, tag_code, tag_size = _IDS(data, at)
-                tag_at = at + 7
-                tail_at = tag_at + tag_size
-                payload_at = pos + 13 + list_size
-                tail_count, settled, message_format = transfer_tails.get(data[tail_at:payload_at], _NO_TRANSFER)
-                received = link._received + 1
-                if (
-                    tail_count == count
-                    and id_code == 0x70
-                    and tag_code == 0xA0
-                    and tag_size <= 32
-                    and payload_at <= frame_end
-                    and delivery_id == session._in_next
-                    and delivery_id != session._in_stop
-                    and received <= link._limit
-                ):
-                    session._in_next = delivery_id + 1
-                    link._received = received
-                    if settled:
-                        link._settled += 1
-                        if link._settled >= link._topup_at:
-                            link._want_flow()
-                    else:
-                        incoming[delivery_id] = link
-                    link.on_delivery(
-                        link, delivery_id, settled, data[payload_at:frame_end], data[tag_at:tail_at], message_format
-                    )
-                    pos = frame_end
-                    continue
-        elif key == disposition_key:
-            if code == 0x41 and byte == 0x70:
-                first, last_code, last = _FIRST(data, pos + 16)
-                if last_code == 0x70:
-                    tail_at = pos + 25
-                elif last_code == 0x40:
-                    last = first
-                    tail_at = pos + 21
-                else:
-                    tail_at = end
-                tail_end = pos + 13 + list_size
-                tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
-                if tail_count == count and tail_end == frame_end and 0 <= last - first <= 4096:
-                    while first <= last:
-                        entry = outgoing.pop(first, None)
-                        first += 1
-                        if entry is not None:
-                            sender, token = entry
-                            if sender is not run_sender or state is not run_state:
-                                if run_sender is not None:
-                                    run_sender.session._tell(run_sender, run, run_state, True)
-                                    run = []
-                                run_sender = sender
-                                run_state = state
-                            run.append(token)
-                    pos = frame_end
-                    continue
-        elif (key >> 32) & 0xFFFF in connection._by_channel and connection.state == "open":
-            # a transfer or disposition of another session than the last one: turn to that session and look again
-            kind = key & _KIND
-            if kind == 0x0200000000000000 | _TRANSFER:
-                transfer_key = key
-                session = connection._by_channel[(key >> 32) & 0xFFFF]
-                receivers = session._receivers
-                incoming = session._incoming
-                link = None
-                link_handle = -1
-                continue
-            if kind == 0x0200000000000000 | _DISPOSITION:
-                disposition_key = key
-                outgoing = connection._by_channel[(key >> 32) & 0xFFFF]._outgoing
-                continue
+                break
+            frame_end = pos + size
+            if size > max_size:
+                raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {max_size} were agreed")
+            if frame_end > end:
+                break
 
-        # everything else, by the tables
-        if run_sender is not None:
-            sender, run_sender, tokens, run = run_sender, None, run, []
-            sender.session._tell(sender, tokens, run_state, True)
-        size, doff, frame_type, channel = _BASIC(data, pos)
-        body = pos + 4 * doff
-        if doff < 2 or body > frame_end:
-            raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes with data offset {doff}")
-        if body != frame_end or frame_type != 0:
-            plain = connection._on_frame(frame_type, channel, data, body, frame_end)
-            if not plain:  # sessions or links came or went
-                transfer_key = disposition_key = -1
-        link_handle = -1
-        link = None
-        pos = frame_end
-        if connection.finished:
-            return end
-    if run_sender is not None:
-        run_sender.session._tell(run_sender, run, run_state, True)
+            if key == transfer_key:
+                if code == 0x43:
+                    handle = 0
+                    at = pos + 15
+                elif code == 0x52:
+                    handle = byte
+                    at = pos + 16
+                elif code == 0x70:
+                    handle = _SIZE(data, pos + 15)[0]
+                    at = pos + 19
+                else:
+                    handle = -2
+                    at = pos + 15
+                if handle != link_handle:
+                    link = receivers.get(handle)
+                    link_handle = handle
+                if link is not None:
+                    id_code, delivery_id, tag_code, tag_size = _IDS(data, at)
+                    tag_at = at + 7
+                    tail_at = tag_at + tag_size
+                    payload_at = pos + 13 + list_size
+                    tail_count, settled, message_format = transfer_tails.get(data[tail_at:payload_at], _NO_TRANSFER)
+                    received = link._received + 1
+                    if (
+                        tail_count == count
+                        and id_code == 0x70
+                        and tag_code == 0xA0
+                        and tag_size <= 32
+                        and payload_at <= frame_end
+                        and delivery_id == session._in_next
+                        and delivery_id != session._in_stop
+                        and received <= link._limit
+                    ):
+                        session._in_next = delivery_id + 1
+                        link._received = received
+                        if settled:
+                            link._settled += 1
+                            if link._settled >= link._topup_at:
+                                link._want_flow()
+                        else:
+                            incoming[delivery_id] = link
+                        link.on_delivery(
+                            link, delivery_id, settled, data[payload_at:frame_end], data[tag_at:tail_at], message_format
+                        )
+                        pos = frame_end
+                        continue
+            elif key == disposition_key:
+                if code == 0x41 and byte == 0x70:
+                    first, last_code, last = _FIRST(data, pos + 16)
+                    if last_code == 0x70:
+                        tail_at = pos + 25
+                    elif last_code == 0x40:
+                        last = first
+                        tail_at = pos + 21
+                    else:
+                        tail_at = end
+                    tail_end = pos + 13 + list_size
+                    tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
+                    if tail_count == count and tail_end == frame_end and 0 <= last - first <= 4096:
+                        while first <= last:
+                            entry = outgoing.pop(first, None)
+                            first += 1
+                            if entry is not None:
+                                sender, token = entry
+                                if sender is not run_sender or state is not run_state:
+                                    if run_sender is not None:
+                                        run_sender.session._tell(run_sender, run, run_state, True)
+                                        run = []
+                                    run_sender = sender
+                                    run_state = state
+                                run.append(token)
+                        pos = frame_end
+                        continue
+            elif (key >> 32) & 0xFFFF in connection._by_channel and connection.state == "open":
+                # a transfer or disposition of another session than the last one: turn to that session and look again
+                kind = key & _KIND
+                if kind == 0x0200000000000000 | _TRANSFER:
+                    transfer_key = key
+                    session = connection._by_channel[(key >> 32) & 0xFFFF]
+                    receivers = session._receivers
+                    incoming = session._incoming
+                    link = None
+                    link_handle = -1
+                    continue
+                if kind == 0x0200000000000000 | _DISPOSITION:
+                    disposition_key = key
+                    outgoing = connection._by_channel[(key >> 32) & 0xFFFF]._outgoing
+                    continue
+
+            # everything else, by the tables
+            if run_sender is not None:
+                sender, run_sender, tokens, run = run_sender, None, run, []
+                sender.session._tell(sender, tokens, run_state, True)
+            size, doff, frame_type, channel = _BASIC(data, pos)
+            body = pos + 4 * doff
+            if doff < 2 or body > frame_end:
+                raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes with data offset {doff}")
+            if body != frame_end or frame_type != 0:
+                plain = connection._on_frame(frame_type, channel, data, body, frame_end)
+                if not plain:  # sessions or links came or went
+                    transfer_key = disposition_key = -1
+            link_handle = -1
+            link = None
+            pos = frame_end
+            if connection.finished:
+                return end
+    finally:
+        if run_sender is not None:  # also where a callback or a broken frame has raised
+            run_sender.session._tell(run_sender, run, run_state, True)
     return pos
 
 

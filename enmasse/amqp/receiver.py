@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.delivery import Partial
 from enmasse.amqp.endpoint import SECOND, U32, Link, serial_difference
@@ -21,6 +21,7 @@ class Receiver(Link):
     """Our end receives. Counters are unwrapped, as a Sender's."""
 
     __slots__ = (
+        "_discarded",
         "_due",
         "_given",
         "_limit",
@@ -57,6 +58,7 @@ class Receiver(Link):
         self._pieces: list[bytes] = []
         self._size = 0
         self._remote_initial = 0
+        self._discarded = 0  # deliveries that came after we had detached
 
     @property
     def credit(self) -> int:
@@ -175,7 +177,7 @@ class Receiver(Link):
             partial._discard = True
             self._drop(partial)
 
-    def _lost(self) -> None:
+    def _lost(self, tokens: list[Any] | None) -> None:
         session = self.session
         self._went_dead()
         self._partial = None

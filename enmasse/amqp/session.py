@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from struct import Struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.delivery import performative, uint
+from enmasse.amqp.disposition import by_state, send_dispositions
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import U32, Link, SessionFault, from_error, serial_difference
 from enmasse.amqp.errors import AmqpError
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
 
 MAX_WINDOW = 0x7FFFFFFF
-_HEADER = Struct(">IBBH").pack
-_DISPOSITION = Struct(">IHHIBBBBIBIB").pack
-_U32 = Struct(">I").pack
 _ACCEPTED = encode(ACCEPTED)
 
 
@@ -150,11 +146,16 @@ class Session:
         """End the session; `on_end` follows when the peer has answered."""
         if self._end_sent or self._over:
             return
-        self._flush()
-        self._in_next = -1
-        self._in_stop = -1
+        self._close_links()
         self.connection._send(self.channel, End(error=None if error is None else Error.of(error)))
         self._end_sent = True
+
+    def _close_links(self) -> None:
+        """Nothing leaves on any link after this, and nothing is delivered."""
+        for link in self.links:
+            link._went_dead()
+        self._flush()
+        self._in_next = self._in_stop = -1
 
     def resume_senders(self) -> None:
         """`on_flow` for every sender with credit or a drain: after room has been made."""
@@ -200,12 +201,15 @@ class Session:
             return
         self._over = True
         handler = self.connection.handler
-        for link in [*self._by_handle.values()]:
-            self._link_over(link, error, False)
         self._in_next = self._in_stop = -1
+        lost: dict[Link, list[Any]] = {}
+        for sender, token in self._outgoing.values():
+            lost.setdefault(sender, []).append(token)
         self._outgoing.clear()
         self._incoming.clear()
         self._ready.clear()
+        for link in self.links:
+            self._link_over(link, error, False, lost.get(link))
         self.connection._forget_session(self)
         handler.on_end(self, error)
 
@@ -317,11 +321,12 @@ class Session:
             self._send(Detach(handle=link.handle, closed=bool(detach.closed)))
         self._link_over(link, from_error(detach.error), bool(detach.closed))
 
-    def _link_over(self, link: Link, error: AmqpError | None, closed: bool) -> None:
+    def _link_over(self, link: Link, error: AmqpError | None, closed: bool, lost: list[Any] | None = None) -> None:
+        """`lost`: tokens of the link that are known to be without an outcome already."""
         if link._over:
             return
         link._over = True
-        link._lost()
+        link._lost(lost)
         connection = self.connection
         del self._by_handle[link.handle]
         self._by_remote.pop(link.remote_handle, None)
@@ -516,75 +521,21 @@ class Session:
             return
         if self._accepted:
             ids, self._accepted = self._accepted, []
-            self._send_dispositions(ids, True, True, _ACCEPTED)
+            send_dispositions(self, ids, True, True, _ACCEPTED)
         if self._others:
             others, self._others = self._others, []
-            for state, ids in _by_state(others):
-                self._send_dispositions(ids, True, True, state)
+            for state, ids in by_state(others):
+                send_dispositions(self, ids, True, True, state)
         if self._updates:
             updates, self._updates = self._updates, []
-            for state, ids in _by_state(updates):
-                self._send_dispositions(ids, True, False, state)
+            for state, ids in by_state(updates):
+                send_dispositions(self, ids, True, False, state)
         if self._sender_settled:
             ids, self._sender_settled = self._sender_settled, []
-            self._send_dispositions(ids, False, True, b"\x40")
+            send_dispositions(self, ids, False, True, b"\x40")
         if self._due:
             due, self._due = self._due, []
             for link in due:
                 link._top_up()
         if self._window_due:
             self._send(self._flow())
-
-    def _send_dispositions(self, ids: list[int], receiving: bool, settled: bool, state: bytes) -> None:
-        out = self.connection.out
-        size = 13 + len(state)
-        role = 0x41 if receiving else 0x42
-        for first, last in ranges(ids):
-            if size < 255:
-                frame = _DISPOSITION(
-                    size + 13,
-                    0x200,
-                    self.channel,
-                    0x005315C0,
-                    size,
-                    5,
-                    role,
-                    0x70,
-                    first,
-                    0x70,
-                    last,
-                    0x41 if settled else 0x42,
-                )
-                out.append(frame + state)
-            else:
-                flag = b"\x41" if settled else b"\x42"
-                body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, state])
-                if len(body) + 8 > self.connection.remote_max_frame:
-                    raise AmqpError(errors.FRAME_SIZE_TOO_SMALL, "a delivery state does not fit into the peer's frames")
-                out.append(_HEADER(len(body) + 8, 2, 0, self.channel) + body)
-
-
-def _by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
-    """Ids grouped by their encoded state."""
-    groups: dict[bytes, list[int]] = {}
-    for delivery_id, state in entries:
-        groups.setdefault(b"\x40" if state is None else encode(state), []).append(delivery_id)
-    return iter(groups.items())
-
-
-def ranges(ids: list[int]) -> list[tuple[int, int]]:
-    """Distinct ids as ranges of consecutive ones, in RFC 1982 order."""
-    first, last = min(ids), max(ids)
-    if last - first == len(ids) - 1:
-        return [(first, last)]
-    base = (ids[0] - 0x80000000) & U32
-    found: list[tuple[int, int]] = []
-    ordered = sorted(ids, key=lambda i: (i - base) & U32)
-    start = previous = ordered[0]
-    for i in ordered[1:]:
-        if i != (previous + 1) & U32:
-            found.append((start, previous))
-            start = i
-        previous = i
-    found.append((start, previous))
-    return found

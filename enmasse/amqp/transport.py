@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import socket
 import ssl as ssl_module
 from collections.abc import Callable
@@ -20,8 +21,7 @@ from enmasse.amqp.errors import AmqpError
 
 log = logs.get(part="amqp")
 
-_COARSE = 1.0  # seconds between ticks while no deadline is nearer
-_FINE = 0.02  # seconds that a tick is never sooner than
+_FINE = 0.02  # seconds between two ticks of a hub at least
 _HIGH_WATER = 512 * 1024  # bytes in the socket's write buffer at which a connection is blocked
 _LOW_WATER = 64 * 1024
 
@@ -39,6 +39,8 @@ class Hub:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._deadlines: list[tuple[int, int, Wire]] = []
+        self._deadlines_made = 0
 
     @property
     def connections(self) -> list[Connection]:
@@ -58,8 +60,16 @@ class Hub:
             self._scheduled = True
             self.loop.call_soon(self.flush)
 
-    def _plan(self, at: float) -> None:
-        """The timer is to run at loop time `at` at the latest."""
+    def _plan(self, wire: Wire) -> None:
+        """Tick this wire when its deadline has come. One entry per deadline; stale ones are dropped when due."""
+        self._deadlines_made += 1
+        heapq.heappush(self._deadlines, (wire.deadline_ms, self._deadlines_made, wire))
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._deadlines:
+            return
+        at = max(self._deadlines[0][0] / 1000, self.loop.time() + _FINE)
         if self._timer is not None:
             if self._timer_at <= at:
                 return
@@ -69,15 +79,16 @@ class Hub:
 
     def _tick(self) -> None:
         self._timer = None
-        now = self.loop.time()
-        now_ms = int(now * 1000)
-        nearest = now + _COARSE
-        for wire in [w for w in self.wires if w.deadline_ms <= now_ms]:
+        now_ms = int(self.loop.time() * 1000)
+        deadlines = self._deadlines
+        due: list[Wire] = []
+        while deadlines and deadlines[0][0] <= now_ms:
+            deadline, _, wire = heapq.heappop(deadlines)
+            if wire.deadline_ms == deadline and wire in self.wires:
+                due.append(wire)
+        for wire in due:
             wire.tick(now_ms)
-        for wire in self.wires:
-            nearest = min(nearest, wire.deadline_ms / 1000)
-        if self.wires:
-            self._plan(max(nearest, now + _FINE))
+        self._arm()
 
 
 class Wire(asyncio.Protocol):
@@ -205,13 +216,12 @@ class Wire(asyncio.Protocol):
         except Exception as error:
             self._broken(error)
             due = None
-        self.deadline_ms = now_ms + 3_600_000 if due is None else due
+        self.deadline_ms = now_ms + 3_600_000 if due is None else max(due, now_ms + 1)
+        self.hub._plan(self)
 
     def _plan_tick(self) -> None:
         self._state = self.connection.state
-        now = self.hub.loop.time()
-        self.tick(int(now * 1000))
-        self.hub._plan(max(self.deadline_ms / 1000, now + _FINE))
+        self.tick(int(self.hub.loop.time() * 1000))
 
     def _drop(self, error: AmqpError) -> None:
         self._abort()

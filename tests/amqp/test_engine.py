@@ -128,6 +128,39 @@ def test_begin_wants_an_open_connection() -> None:
         pair.c.begin()
 
 
+@pytest.mark.parametrize("ending", ["session", "connection"])
+def test_nothing_is_sent_after_our_end(ending: str) -> None:
+    pair = Pair(server=Recorder(outcome=None))
+    link, receiver = pair.sender(), pair.receiver()
+    link.send(b"before", 1)
+    pair.run()
+    assert link.credit and pair.remote("r").credit
+    link.session.end() if ending == "session" else pair.c.close()
+    assert link.credit == 0
+    with pytest.raises(AmqpError, match="no credit"):
+        link.send(b"after", 2)
+    pair.remote("r").send(b"crosses the end", 3)
+    receiver.grant(5)
+    pair.run()
+    assert pair.client.received == []
+    assert pair.client.outcomes == [(1, None, True)]
+    assert pair.server.outcomes == [(3, None, True)]
+    assert pair.c.sessions() == [] == pair.s.sessions()
+
+
+def test_end_of_a_session_with_many_links_and_deliveries() -> None:
+    """Each token is told once, to its own link, and before the link's end."""
+    pair = Pair(server=Recorder(window=40, outcome=None))
+    links = [pair.sender(f"l{i}") for i in range(50)]
+    for i in range(2000):
+        links[i % 50].send(b"x", i)
+    pair.run()
+    pair.c.sessions()[0].end()
+    pair.run()
+    assert sorted(token for token, _, _ in pair.client.outcomes) == list(range(2000))
+    assert all(link.unsettled == 0 for link in links)
+
+
 # --- links ------------------------------------------------------------------------------------------------------------
 
 

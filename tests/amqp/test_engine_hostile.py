@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -286,3 +287,14 @@ def test_frame_larger_than_the_peer_takes() -> None:
     answers = [p for _, p, _ in frames(connection.take_output())]
     assert [told(p) for p in answers if type(p) is Detach] == ["amqp:frame-size-too-small"]
     assert connection.state == "open"
+
+
+def test_peer_that_ignores_our_detach_has_its_session_ended() -> None:
+    raw = Raw("attached", limits=Limits(incoming_window=5))
+    raw.handler.links["in"].detach(AmqpError("amqp:resource-deleted", "gone"))
+    answers: list[Any] = []
+    for i in range(6):
+        answers += raw.feed(frame(0, transfer(delivery_id=i), b"x"))
+    (end,) = [a for a in answers if type(a) is End]
+    assert told(end) == "amqp:session:errant-link"
+    assert raw.handler.received == []

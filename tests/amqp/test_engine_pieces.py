@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.disposition import ranges
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.link import Link, Receiver
@@ -14,7 +15,6 @@ from enmasse.amqp.performatives import (
     Rejected,
     Transfer,
 )
-from enmasse.amqp.session import ranges
 from tests.amqp.engine_kit import Pair, Recorder, frames
 
 

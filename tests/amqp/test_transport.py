@@ -11,6 +11,7 @@ import pytest
 
 from enmasse.amqp.client import connect
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.delivery import Outgoing, Partial
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler, Limits
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -306,6 +307,70 @@ def test_factory_that_raises(loop: str) -> None:
         server = await serve(Hub(), "127.0.0.1", 0, make)
         with pytest.raises((AmqpError, OSError)):
             await connect("127.0.0.1", server.port).open(20)
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_stream_that_is_not_taken_stops_the_socket(loop: str) -> None:
+    """A body of 100 MB: the producer stands still while nobody takes it, and goes on when somebody does."""
+
+    class Lazy(Recorder):
+        part: Partial | None = None
+        size = 0
+
+        def on_partial(self, link: Receiver, delivery: Partial) -> None:
+            self.part = delivery
+
+    def stream(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        link.streaming = True
+        link.accept()
+
+    class Producer(Handler):
+        written = 0
+        out: Outgoing | None = None
+
+        def on_flow(self, link: Sender) -> None:
+            if self.out is None:
+                self.out = link.begin("body")
+            while self.written < 100_000_000 and not self.out.blocked:
+                self.out.write(bytes(100_000))
+                self.written += 100_000
+            if self.written == 100_000_000:
+                self.out.finish()
+
+    async def main() -> None:
+        lazy = Lazy(outcome=None)
+        lazy.attach = stream
+        limits = Limits(max_streamed=1_000_000, incoming_window=100)
+        server = await serve(
+            Hub(), "127.0.0.1", 0, lambda _: Connection(lazy, container_id="s", is_client=False, limits=limits)
+        )
+        producer = Producer()
+        client = Connection(producer, container_id="c", is_client=True)
+        await dial(Hub(), "127.0.0.1", server.port, client)
+        await until(lambda: client.state == "open")
+        client.begin().attach_sender("s", Source(), Target(address="a"))
+        connection = next(iter(server.hub.wires)).connection
+        await until(lambda: connection.reading_paused, "the reading to stop")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert producer.written < 50_000_000 and connection._streamed_bytes < 9_000_000
+        highest = 0
+
+        def take() -> bool:
+            nonlocal highest
+            assert lazy.part is not None
+            highest = max(highest, connection._streamed_bytes)
+            lazy.size += len(lazy.part.take())
+            return lazy.part.done and not lazy.part.waiting
+
+        await until(take, "the body")
+        assert lazy.size == 100_000_000 and highest < 9_000_000
+        client.close()
+        await until(lambda: not server.hub.wires)
         server.close()
 
     run(loop, main)

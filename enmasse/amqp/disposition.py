@@ -1,0 +1,74 @@
+"""Dispositions that leave: ids as ranges, states encoded once (OASIS AMQP 1.0, 2.7.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp import errors
+from enmasse.amqp.delivery import performative, uint
+from enmasse.amqp.encoder import encode
+from enmasse.amqp.endpoint import U32
+from enmasse.amqp.errors import AmqpError
+
+if TYPE_CHECKING:
+    from enmasse.amqp.session import Session
+
+_HEADER = Struct(">IBBH").pack
+_FRAME = Struct(">IHHIBBBBIBIB").pack
+
+
+def send_dispositions(session: Session, ids: list[int], receiving: bool, settled: bool, state: bytes) -> None:
+    out = session.connection.out
+    size = 13 + len(state)
+    role = 0x41 if receiving else 0x42
+    for first, last in ranges(ids):
+        if size < 255:
+            frame = _FRAME(
+                size + 13,
+                0x200,
+                session.channel,
+                0x005315C0,
+                size,
+                5,
+                role,
+                0x70,
+                first,
+                0x70,
+                last,
+                0x41 if settled else 0x42,
+            )
+            out.append(frame + state)
+        else:
+            flag = b"\x41" if settled else b"\x42"
+            body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, state])
+            if len(body) + 8 > session.connection.remote_max_frame:
+                raise AmqpError(errors.FRAME_SIZE_TOO_SMALL, "a delivery state does not fit into the peer's frames")
+            out.append(_HEADER(len(body) + 8, 2, 0, session.channel) + body)
+
+
+def by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
+    """Ids grouped by their encoded state."""
+    groups: dict[bytes, list[int]] = {}
+    for delivery_id, state in entries:
+        groups.setdefault(b"\x40" if state is None else encode(state), []).append(delivery_id)
+    return iter(groups.items())
+
+
+def ranges(ids: list[int]) -> list[tuple[int, int]]:
+    """Distinct ids as ranges of consecutive ones, in RFC 1982 order."""
+    first, last = min(ids), max(ids)
+    if last - first == len(ids) - 1:
+        return [(first, last)]
+    base = (ids[0] - 0x80000000) & U32
+    found: list[tuple[int, int]] = []
+    ordered = sorted(ids, key=lambda i: (i - base) & U32)
+    start = previous = ordered[0]
+    for i in ordered[1:]:
+        if i != (previous + 1) & U32:
+            found.append((start, previous))
+            start = i
+        previous = i
+    found.append((start, previous))
+    return found
