@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+from proton.utils import BlockingConnection, LinkDetached
+
+from services.router.policy import Names, Rights
+from tests.router.harness import PREFIX, RouterProcess, post, wait_for
+
+GROUP: dict[str, Any] = {
+    "users": "*",
+    "remoteHosts": "127.0.0.0-127.0.0.255",
+    "maxSenders": 2,
+    "maxReceivers": 2,
+    "allowDynamicSource": False,
+    "allowAnonymousSender": True,
+    "targets": "mine*, exact",
+    "sources": "mine*",
+    "maxConnectionsPerHost": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RouterProcess]:
+    """A router with a policy for those who come in by the listener for clients; another listener is free of it."""
+    process = RouterProcess(
+        [
+            ["policy", {"enableVhostPolicy": True, "maxConnections": 8, "defaultVhost": "$default"}],
+            ["vhost", {"hostname": "public", "groups": {"everybody": GROUP}}],
+            [
+                "vhost",
+                {
+                    "hostname": "$default",
+                    "groups": {
+                        "all": {
+                            "users": "*",
+                            "remoteHosts": "*",
+                            "sources": "*",
+                            "targets": "*",
+                            "allowDynamicSource": True,
+                            "allowAnonymousSender": True,
+                        }
+                    },
+                },
+            ],
+            ["listener", {"name": "inside", "host": "127.0.0.1", "port": "0"}],
+        ],
+        default="balanced",
+        policyVhost="public",
+    )
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def refusal(call: Any) -> str:
+    with pytest.raises(LinkDetached) as refused:
+        call()
+    return str(refused.value.condition)
+
+
+def test_addresses_that_are_not_allowed(guarded: RouterProcess) -> None:
+    connection = guarded.connect()
+    assert refusal(lambda: connection.create_sender("other")) == "amqp:unauthorized-access"
+    assert refusal(lambda: connection.create_receiver("exact")) == "amqp:unauthorized-access"
+    assert refusal(lambda: connection.create_receiver(None, dynamic=True)) == "amqp:unauthorized-access"
+    assert connection.create_sender("exact").link.remote_target.address == "exact"
+    assert connection.create_receiver("mine/1").link.remote_source.address == "mine/1"
+    connection.close()
+
+
+def test_so_many_links_and_no_more(guarded: RouterProcess) -> None:
+    connection = guarded.connect()
+    senders = [connection.create_sender("mine", name=f"s{i}") for i in range(2)]
+    assert refusal(lambda: connection.create_sender("mine", name="s2")) == "amqp:resource-limit-exceeded"
+    senders[0].close()
+    connection.create_sender("mine", name="s3")
+    connection.close()
+
+
+def test_anonymous_messages_are_checked_one_by_one(guarded: RouterProcess) -> None:
+    connection = guarded.connect()
+    sender = connection.create_sender(None)
+    receiver = connection.create_receiver("mine/x", credit=1)
+    allowed = post(sender, Message(address="mine/x"))
+    receiver.receive()
+    receiver.accept()
+    connection.wait(lambda: allowed.settled)
+    assert allowed.remote_state == Delivery.ACCEPTED
+    refused = post(sender, Message(address="$management", reply_to="mine/x"))
+    connection.wait(lambda: refused.settled)
+    assert refused.remote_state == Delivery.REJECTED
+    assert refused.remote.condition.name == "amqp:unauthorized-access"
+    connection.close()
+
+
+def test_so_many_connections_of_a_host(guarded: RouterProcess) -> None:
+    connections: list[BlockingConnection] = []
+    for _ in range(3):
+        connections.append(guarded.connect())
+    with pytest.raises(Exception, match=r"resource-limit-exceeded.*connection disallowed by local policy"):
+        guarded.connect()
+    connections.pop().close()
+
+    def one_more() -> bool:
+        try:
+            connections.append(guarded.connect())
+        except Exception:
+            return False
+        return True
+
+    wait_for(one_more)
+    for connection in connections:
+        connection.close()
+
+
+def test_the_counters_of_the_policy(guarded: RouterProcess) -> None:
+    import json
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{guarded.health_port}/healthz") as response:
+        inside = json.load(response)["endpoints"]["inside"]
+    from tests.router.harness import Management
+
+    management = Management(inside)
+    row = management.query(PREFIX + "policy")[0]
+    assert row["maxConnections"] == 8 and row["enableVhostPolicy"] is True
+    assert row["connectionsCurrent"] >= 1 and row["linksDenied"] >= 3 and row["connectionsDenied"] >= 1
+    many: list[BlockingConnection] = []
+    with pytest.raises(Exception, match="resource-limit-exceeded"):
+        for _ in range(9):
+            many.append(BlockingConnection(inside, timeout=5))
+    for connection in many:
+        connection.close()
+    management.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns", "address", "allowed"),
+    [
+        ("*", None, "anything", True),
+        ("", None, "a", False),
+        ("a, b*", None, "bcd", True),
+        ("a, b*", None, "ab", False),
+        ("${user}/*", None, "bob/x", True),
+        ("${user}/*", None, "eve/x", False),
+        (None, "a/#", "a.b", True),
+        (None, "${user}.*", "bob/x", True),
+        (None, "a/*", "a/b/c", False),
+    ],
+)
+def test_names(names: str | None, patterns: str | None, address: str, allowed: bool) -> None:
+    assert Names(names, patterns, "bob").allow(address) is allowed
+
+
+def test_decoration_of_an_address_is_no_way_around() -> None:
+    rights = Rights({"targets": "mine"}, "")
+    assert rights.may_send("amqp:/mine")
+    assert not rights.may_send("amqp:/other")

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import datetime
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from proton import Message, SSLDomain
+from proton.utils import BlockingConnection
+
+from tests.router.harness import (
+    ADDRESS,
+    CONNECTOR,
+    LISTENER,
+    PREFIX,
+    ROOT,
+    Broker,
+    Management,
+    RouterProcess,
+    free_port,
+    post,
+    wait_for,
+)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost that signs itself, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert_file, key_file
+
+
+@pytest.fixture
+def profile(management: Management, certificate: tuple[Path, Path]) -> Iterator[str]:
+    cert, key = certificate
+    management.create(
+        PREFIX + "sslProfile", "tls", certFile=str(cert), keyFile=str(key), caCertFile=str(cert), protocols="TLSv1.2"
+    )
+    yield "tls"
+    management.delete(PREFIX + "sslProfile", "tls")
+
+
+def test_tls(management: Management, certificate: tuple[Path, Path], profile: str) -> None:
+    port = free_port()
+    management.create(LISTENER, "amqps", host="127.0.0.1", port=str(port), sslProfile=profile, requireSsl=True)
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(str(certificate[0]))
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    connection = BlockingConnection(f"amqps://localhost:{port}", timeout=10, ssl_domain=domain)
+    receiver = connection.create_receiver("any", credit=1)
+    post(connection.create_sender("any"), Message(body="secret"))
+    assert receiver.receive().body == "secret"
+    row = next(
+        r for r in management.query(PREFIX + "connection") if r["container"] == connection.container.container_id
+    )
+    assert row["isEncrypted"] is True and row["ssl"] is True
+    connection.close()
+    management.delete(LISTENER, "amqps")
+
+
+def test_a_router_dials_with_tls(management: Management, profile: str) -> None:
+    port = free_port()
+    management.create(LISTENER, "amqps", host="127.0.0.1", port=str(port), sslProfile=profile, requireSsl=True)
+    management.create(CONNECTOR, "to-itself", host="localhost", port=str(port), sslProfile=profile)
+    wait_for(lambda: management.one(CONNECTOR, "to-itself")["connectionStatus"] == "SUCCESS")
+    management.delete(CONNECTOR, "to-itself")
+    management.create(CONNECTOR, "wrong-name", host="127.0.0.1", port=str(port), sslProfile=profile)
+    row = wait_for(lambda: failed(management, "wrong-name"))
+    assert "certificate" in row["connectionMsg"].lower(), row
+    management.delete(CONNECTOR, "wrong-name")
+    management.create(CONNECTOR, "any-name", host="127.0.0.1", port=str(port), sslProfile=profile, verifyHostName="no")
+    wait_for(lambda: management.one(CONNECTOR, "any-name")["connectionStatus"] == "SUCCESS")
+    management.delete(CONNECTOR, "any-name")
+    management.delete(LISTENER, "amqps")
+
+
+def failed(management: Management, name: str) -> dict[str, Any] | None:
+    row = management.one(CONNECTOR, name)
+    return row if row["connectionStatus"] == "FAILED" else None
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"sslProfile": "nobody", "requireSsl": True}, "there is no sslProfile 'nobody'"),
+        ({"sslProfile": "broken", "requireSsl": True}, "sslProfile 'broken': certFile '/nowhere.pem' cannot be used"),
+        ({"port": "no-such-service"}, "port 'no-such-service' is neither a number nor a known service"),
+        ({"host": "192.0.2.1"}, "listener 'bad' on 192.0.2.1"),
+    ],
+)
+def test_listeners_that_cannot_be(management: Management, body: dict[str, Any], text: str) -> None:
+    management.create(PREFIX + "sslProfile", "broken", certFile="/nowhere.pem")
+    status, description, _ = management.call(
+        "CREATE", {"host": "127.0.0.1", "port": str(free_port()), **body}, type=LISTENER, name="bad"
+    )
+    assert status == 500 and text in description, description
+    assert "bad" not in [row["name"] for row in management.query(LISTENER)]
+    management.delete(PREFIX + "sslProfile", "broken")
+
+
+def test_http_listener(management: Management) -> None:
+    port = free_port()
+    management.create(
+        LISTENER,
+        "ragent-0.0.0.0-8080",
+        host="127.0.0.1",
+        port=str(port),
+        authenticatePeer=False,
+        http=True,
+        metrics=True,
+        healthz=True,
+        websockets=False,
+        httpRootDir="invalid",
+    )
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as response:
+        assert response.read() == b"OK\n"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        text = response.read().decode()
+    assert "# TYPE qdr_connections_total gauge\nqdr_connections_total 1\n" in text
+    assert "# TYPE qdr_accepted_deliveries_total counter\n" in text
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/")
+    row = management.one(LISTENER, "ragent-0.0.0.0-8080")
+    assert (row["http"], row["metrics"], row["healthz"], row["websockets"]) == (True, True, True, False)
+    assert (row["httpRootDir"], row["port"]) == ("invalid", str(port))
+    management.delete(LISTENER, "ragent-0.0.0.0-8080")
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
+
+
+def test_a_connector_tries_again_until_somebody_is_there(management: Management) -> None:
+    port = free_port()
+    management.create(CONNECTOR, "patient", host="127.0.0.1", port=str(port), role="normal")
+    row = wait_for(lambda: failed(management, "patient"))
+    assert f"127.0.0.1:{port}" in row["connectionMsg"] and "refused" in row["connectionMsg"].lower()
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.settimeout(10)
+        server.accept()[0].close()
+    management.delete(CONNECTOR, "patient")
+    assert "patient" not in [row["name"] for row in management.query(CONNECTOR)]
+
+
+def test_peers_that_were_dialled_may_use_management(management: Management, broker: Broker) -> None:
+    """The router agent is dialled, and then opens an anonymous sender and a dynamic receiver."""
+    management.create(CONNECTOR, "agent", host="127.0.0.1", port=str(broker.port), role="normal")
+    wait_for(lambda: broker.connections)
+    got: list[Any] = []
+
+    def ask() -> None:
+        session = broker.connections[0].session()
+        session.open()
+        inbox = session.receiver("inbox")
+        inbox.source.dynamic = True
+        inbox.open()
+        inbox.flow(10)
+        sender = session.sender("requests")
+        sender.open()
+        got.extend([inbox, sender])
+
+    broker.do(ask)
+    wait_for(lambda: broker.do(lambda: got[1].credit == 250 and got[0].remote_source.address))
+
+    def request() -> None:
+        got[1].send(
+            Message(
+                address="$management",
+                reply_to=got[0].remote_source.address,
+                correlation_id="$management0",
+                properties={"operation": "QUERY", "entityType": ADDRESS},
+                body={"attributeNames": []},
+            )
+        )
+
+    broker.do(request)
+    wait_for(lambda: None in broker.stored)
+    body = broker.stored[None][0]  # type: ignore[index]
+    assert len(body["attributeNames"]) == 11 and len(body["results"]) >= 5
+    management.delete(CONNECTOR, "agent")
+    wait_for(lambda: not broker.connections)
+
+
+def test_a_silent_peer_is_dropped(management: Management) -> None:
+    port = free_port()
+    management.create(LISTENER, "short", host="127.0.0.1", port=str(port), idleTimeoutSeconds=1)
+    with socket.create_connection(("127.0.0.1", port), timeout=15) as peer:
+        peer.sendall(
+            b"AMQP\x00\x01\x00\x00\x00\x00\x00\x1a\x02\x00\x00\x00\x00\x53\x10\xc0\x0d\x02\xa1\x07silence\xa1\x01h"
+        )
+        said = b""
+        while chunk := peer.recv(65536):
+            said += chunk
+    assert b"amqp:resource-limit-exceeded" in said
+    management.delete(LISTENER, "short")
+
+
+def test_a_peer_that_never_opens_is_dropped(management: Management) -> None:
+    port = free_port()
+    management.create(LISTENER, "short", host="127.0.0.1", port=str(port), initialHandshakeTimeoutSeconds=1)
+    with socket.create_connection(("127.0.0.1", port), timeout=15) as peer:
+        peer.sendall(b"AMQP")
+        while peer.recv(65536):
+            pass
+    management.delete(LISTENER, "short")
+
+
+@pytest.mark.parametrize(
+    ("entities", "text"),
+    [
+        ([["router", {"id": "a b"}]], "entities[0] (router): id 'a b' must not have white space"),
+        ([["router", {"nonsense": 1}]], "entities[0] (router): unknown attribute 'nonsense'"),
+        ([["router", {"mode": "sleepy"}]], "entities[0] (router): Invalid value for attribute 'mode'"),
+        ([["router", {}], ["router", {}]], "entities[1]: there is more than one router entity"),
+        ([["nonsense", {}]], "entities[0]: unknown type 'nonsense'"),
+        ([["listener", {"nonsense": 1}]], "entities[0] (listener): Unknown attribute 'nonsense'"),
+        ([["address", {"name": "x"}]], "entities[0] (router.config.address): Either a 'prefix' or 'pattern'"),
+        ([["listener", {"host": "192.0.2.1", "port": "1"}]], "entities[0] (listener): listener 'listener/192.0.2.1:1'"),
+        ("nonsense", "field entities: expected `array`, got `str`"),
+    ],
+)
+def test_a_bad_configuration_ends_the_router_with_one_line(tmp_path: Path, entities: Any, text: str) -> None:
+    config = tmp_path / "router.json"
+    config.write_text(json.dumps({"name": "r", "health": f"127.0.0.1:{free_port()}", "entities": entities}))
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.router", "--config", str(config)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode in (1, 2)
+    assert text in ended.stderr, ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_what_the_file_names_is_there(tmp_path: Path) -> None:
+    router = RouterProcess(
+        [
+            ["linkRoute", {"prefix": "t", "direction": "in", "connection": "x"}],
+            ["autoLink", {"addr": "q", "dir": "out", "connection": "x"}],
+            ["log", {"module": "DEFAULT", "enable": "info+"}],
+            ["authServicePlugin", {"name": "auth", "host": "127.0.0.1", "port": "1"}],
+            ["connector", {"name": "x", "host": "127.0.0.1", "port": "1", "role": "route-container"}],
+        ],
+        router_id="from-file",
+    )
+    management = router.management()
+    assert management.query("linkRoute")[0]["prefix"] == "t"
+    assert management.query("autoLink")[0]["address"] == "q"
+    assert management.call("READ", type="authServicePlugin", name="auth")[0] == 200
+    assert management.query("log")[0]["enable"] == "info+"
+    assert management.query("router", "id", "mode")[0] == {"id": "from-file", "mode": "interior"}
+    management.close()
+    router.stop()
+
+
+def test_ssl_context_is_strict() -> None:
+    from services.router.tls import ProfileError, client_context, server_context
+
+    with pytest.raises(ProfileError, match="needs certFile"):
+        server_context("p", {}, authenticate=False)
+    context = client_context("p", {}, verify_hostname=True)
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
