@@ -98,8 +98,15 @@ class Conversation:
         """Calls `then` once when the broker holds no message and no producer can reach it; None: no more wanted."""
         if then is not None and self._when_quiet is None:
             self._quiet_at = 0.0
+            self._wake.set()
+        if then is None and self._when_quiet is not None:
+            self._let_producers_in()
         self._when_quiet = then
-        self._wake.set()
+
+    def _let_producers_in(self) -> None:
+        if self._broker.cut:
+            self._broker.cut = False
+            self._changed([name for name, home in self._core.homes.items() if home == self._broker.name])
 
     def _is_settled(self, name: str) -> bool:
         settled, want = self._broker.settled.get(name), self._core.addresses.get(name)
@@ -187,6 +194,8 @@ class Conversation:
         changed = self._core.set_view(self._broker, view(found, others))
         self._unverified.clear()
         now = self._loop.time()
+        if self._when_quiet is None and now > self._cut_until:
+            self._let_producers_in()  # it was cut off to be restarted, and then was not
         self._look_at = now + max(LOOK_EVERY, COST * (now - began))
         if changed:
             lost = [name for name in changed if before is not None and name in before.held and self._is_lost(name)]
@@ -412,9 +421,8 @@ class Conversation:
         if view_.stored or (broker.cut and now > self._cut_until):
             if broker.cut:
                 # Somebody was quicker, or cannot be kept off: let them work, and try again later.
-                broker.cut = False
                 self._quiet_at = now + QUIET_AGAIN
-                self._changed(names)
+                self._let_producers_in()
         elif not broker.cut:
             broker.cut = True
             self._cut_until = now + QUIET_PATIENCE
