@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -16,20 +19,30 @@ from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
 
 
+_candidates = itertools.count(20000 + os.getpid() * 53 % 10000)
+
+
+def free_port() -> int:
+    """A port nobody has now; never the same one twice."""
+    for port in itertools.islice(_candidates, 2000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
+
+
 class World:
     """Everything around one agent."""
 
     def __init__(self) -> None:
         self.configserv = FakeConfigserv()
         self.router = FakeRouter()
-        self.port = 0
+        self.port = free_port()
+        self.client_port = free_port()
         self._stop = asyncio.Event()
         self._agent: asyncio.Task[None] | None = None
 
     async def start_agent(self, configserv: int | None = None) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", self.port))
-            self.port = free.getsockname()[1]
         if configserv is not None:
             self._configserv_port = configserv
         config = Settings(
@@ -37,7 +50,7 @@ class World:
             health="127.0.0.1:0",
             listen=f"127.0.0.1:{self.port}",
             configserv=f"127.0.0.1:{self._configserv_port}",
-            listeners=(ClientListener("amqp", "127.0.0.1", 5672),),
+            listeners=(ClientListener("amqp", "127.0.0.1", self.client_port),),
         )
         self._stop = asyncio.Event()
         self._agent = asyncio.create_task(serve(config, self._stop))

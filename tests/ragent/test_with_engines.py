@@ -1,0 +1,178 @@
+"""The agent with the embedded router and broker: configured, used by clients, damaged by hand, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import proton
+
+from enmasse.control import AmqpError, Artemis, Connection, Dispatch, connect
+from services.ragent.entities import AUTO_LINK, LINK_ROUTE
+from tests.ragent.conftest import Scenario, World, free_port
+from tests.ragent.doubles import until
+from tests.ragent.test_agent import ALL
+
+Play = Callable[[Scenario], None]
+
+
+class Engines:
+    """A router that dials the agent and a broker with a queue `q` and a topic `t`."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
+        self.folder = folder
+        self.broker_port, self.client_port = free_port(), world.client_port
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self) -> None:
+        await self.start_broker()
+        await self.start_router()
+
+    async def start_router(self) -> None:
+        entities = [
+            ["router", {"id": "real", "mode": "standalone", "defaultDistribution": "unavailable"}],
+            ["connector", {"name": "ragent", "host": "127.0.0.1", "port": str(self.world.port), "role": "normal"}],
+        ]
+        await self._run("router", {"entities": entities})
+
+    async def start_broker(self) -> None:
+        settings: dict[str, Any] = {
+            "listen": f"127.0.0.1:{self.broker_port}",
+            "data_dir": None,
+            "global_max_size": 10_000_000,
+            "page_dir": str(self.folder / "pages"),
+            "settings": {},
+        }
+        await self._run("broker", settings)
+        async with self.at(self.broker_port) as connection:
+            node = Artemis(connection)
+            await node.opened()
+            await node.invoke("broker", "createQueue", "q", "ANYCAST", "q", None, True, -1, False, True)
+            await node.invoke("broker", "createAddress", "t", "MULTICAST")
+
+    async def _run(self, service: str, settings: dict[str, Any]) -> None:
+        file = self.folder / f"{service}.json"
+        file.write_text(json.dumps({"name": service, "health": f"127.0.0.1:{free_port()}", **settings}))
+        self._processes[service] = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", f"services.{service}", "--config", str(file),
+            env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
+        )  # fmt: skip
+
+    async def kill(self, service: str) -> None:
+        process = self._processes.pop(service)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def stop(self) -> None:
+        for service in list(self._processes):
+            await self.kill(service)
+
+    @contextlib.asynccontextmanager
+    async def at(self, port: int) -> Any:
+        connection: Connection | None = None
+        while connection is None:
+            try:
+                connection = await connect("127.0.0.1", port, container="client")
+            except AmqpError:
+                await asyncio.sleep(0.02)
+        try:
+            yield connection
+        finally:
+            connection.close()
+            await connection.wait_closed()
+
+    async def round_trip(self, address: str, receivers: int = 1) -> None:
+        """Every receiver gets what is sent."""
+        async with self.at(self.client_port) as connection:
+            taking = [connection.receiver(address) for _ in range(receivers)]
+            for receiver in taking:
+                await receiver.opened()
+            sender = connection.sender(address)
+            sent = asyncio.ensure_future(sender.deliver(proton.Message(body=address)))
+            for receiver in taking:
+                delivery = await asyncio.wait_for(anext(receiver), 20)
+                assert delivery.message.body == address
+                delivery.accept()
+            assert (await sent).accepted
+
+
+def scene(folder: Path, play: Play, story: Callable[[World, Engines], Any]) -> None:
+    async def scenario(world: World) -> None:
+        engines = Engines(world, folder)
+        try:
+            world.router.kill()
+            await engines.start()
+            world.configserv.place(
+                {name: [{"broker": "broker", "state": "active"}] for name in ("q", "t")},
+                {"broker": {"host": "127.0.0.1", "port": engines.broker_port}},
+            )
+            world.configserv.addresses(ALL)
+            await world.ready(*ALL)
+            await story(world, engines)
+        finally:
+            await engines.stop()
+
+    play(scenario)
+
+
+async def everything_works(engines: Engines) -> None:
+    await engines.round_trip("any")
+    await engines.round_trip("multi", receivers=3)
+    await engines.round_trip("q")
+    await engines.round_trip("t", receivers=2)
+    await engines.round_trip("t/below/it")
+
+
+def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
+    async def story(world: World, engines: Engines) -> None:
+        await everything_works(engines)
+        async with engines.at(engines.client_port) as connection:
+            for name in ("undefined", "any/below", "anyone"):
+                try:
+                    await connection.sender(name).opened()
+                except AmqpError as error:
+                    assert error.condition == "amqp:not-found"
+                else:
+                    raise AssertionError(f"{name} is not defined")
+
+    scene(tmp_path, play, story)
+
+
+def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: Play) -> None:
+    async def story(world: World, engines: Engines) -> None:
+        async with engines.at(engines.client_port) as connection:
+            node = Dispatch(connection)
+            await node.opened()
+            world.configserv.history.clear()
+            await node.delete(AUTO_LINK, "ragent-out/broker/q")
+            await node.delete(LINK_ROUTE, "ragent-route-in/broker/t")
+            await until(lambda: [h[2] for h in world.configserv.history if h[1] == "q"] == [False, True])
+            await until(lambda: [h[2] for h in world.configserv.history if h[1] == "t"] == [False, True])
+        await everything_works(engines)
+
+    scene(tmp_path, play, story)
+
+
+def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play) -> None:
+    async def story(world: World, engines: Engines) -> None:
+        await engines.kill("router")
+        await world.says("any", "no router is connected")
+        await engines.start_router()
+        await world.ready(*ALL)
+        await everything_works(engines)
+        await engines.kill("broker")
+        await until(lambda: world.configserv.ready("ragent") == {"any", "multi"})
+        await engines.round_trip("any")
+        await engines.start_broker()
+        await world.ready(*ALL)
+        await everything_works(engines)
+
+    scene(tmp_path, play, story)
