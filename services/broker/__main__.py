@@ -61,7 +61,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     # Queues hold many long-lived objects: the collector need not walk through them again and again.
     gc.freeze()
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(25_000, 20, 50)
     health.endpoints = {"amqp": f"{host}:{port}"}
     health.set(True)
     try:

@@ -91,6 +91,7 @@ class Server:
     def gone(self, peer: Peer) -> None:
         self.peers.discard(peer)
         self.clients.remove(peer.client)
+        peer.connection = None  # they refer to each other, and nobody waits for the collector
 
     async def close(self) -> None:
         """Tells the clients, writes what is to be written, ends."""

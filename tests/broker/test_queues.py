@@ -139,6 +139,19 @@ def test_what_a_lost_consumer_had_comes_back_counted(broker: BrokerProcess, c: B
     assert [(message.body, message.delivery_count) for message in found] == [("a", 1), ("b", 1), ("c", 1)]
 
 
+def test_what_comes_back_from_one_link_of_a_lost_connection_does_not_go_to_the_next(
+    broker: BrokerProcess, c: BlockingConnection, q: str
+) -> None:
+    with broker.connect() as other:
+        first = attach(other, q, 5, name="1")
+        attach(other, q, 5, name="2")
+        send(c.create_sender(q), *"abcd")
+        take(first)
+    receiver = attach(c, q, 4)
+    found = [take(receiver) for _ in range(4)]
+    assert sorted((message.body, message.delivery_count) for message in found) == [(body, 1) for body in "abcd"]
+
+
 def test_rejected_goes_to_the_dead_letter_address_at_once(c: BlockingConnection, m: Management, q: str) -> None:
     m.queue(f"{q}.dead")
     m.settings(q, DLA=f"{q}.dead")

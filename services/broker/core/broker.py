@@ -333,7 +333,11 @@ class Broker(Topology):
             store.commit(lambda error: self._committed(batch, error))
         else:
             store.commit(None)
-        full = store.full
+        self.check_disk()
+
+    def check_disk(self) -> None:
+        """Whether the disk has room for more messages, which may change from outside."""
+        full = self.store is not None and self.store.full
         if full != self.disk_full:
             self.disk_full = full
             _log.warning("disk.full" if full else "disk.space", broker=self.name)

@@ -152,8 +152,10 @@ def _blocks(broker: Broker, owner: Address, front: Front) -> bool:
 
 def _has_room(broker: Broker, owner: Address, front: Front, size: int) -> bool:
     """What the address's policy says now that it (or the broker, or the disk) is full. False: drop the message."""
-    if broker.disk_full and front.durable and broker.store is not None:
-        raise errors.no_space()
+    if broker.disk_full:
+        broker.check_disk()
+        if broker.disk_full and front.durable:
+            raise errors.no_space()
     if not broker.is_full(owner):
         return True
     settings = owner.settings
