@@ -95,9 +95,9 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"addresses": rows}))
         return
-    from enmasse.cli.tables import address_table, make_console
+    from enmasse.cli.tables import print_addresses
 
-    make_console().print(address_table(rows))
+    print_addresses(rows)
 
 
 @command.command("show")

@@ -142,16 +142,10 @@ def percentiles(nanoseconds: list[int]) -> dict[str, float]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from enmasse.cli.tables import make_console
-
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     kind = "durable" if result["durable"] else "non-durable"
-    table.add_row("rate", f"{result['rate']:,.0f} messages a second ({result['size']} bytes, {kind}, acknowledged)")
     shares = ", ".join(f"{name} {value:.3g} ms" for name, value in result["latency_ms"].items())
-    table.add_row("latency", f"{shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
-    table.add_row(
-        "counts", f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
-    )
-    make_console().print(table)
+    counts = f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
+    rate = f"{result['rate']:,.0f} messages a second ({result['size']} bytes, {kind}, acknowledged)"
+    click.echo(f"rate     {rate}")
+    click.echo(f"latency  {shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
+    click.echo(f"counts   {counts}")

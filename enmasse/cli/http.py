@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+import socket
 from typing import Any
 
 from enmasse.cli.common import HTTP_PORT, NOT_RUNNING, end
+
+MAX_ANSWER = 256 << 20
 
 
 class NotRunning(Exception):
@@ -14,20 +16,29 @@ class NotRunning(Exception):
 
 
 def request(offset: int, method: str, path: str, body: Any = None, timeout: float = 10.0) -> tuple[int, Any]:
-    """(HTTP status, decoded JSON). Raises NotRunning."""
+    """(HTTP status, decoded JSON). Raises NotRunning.
+
+    HTTP/1.0 by hand: http.client takes longer to import than the whole command to run.
+    """
     port = HTTP_PORT + offset
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    content = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
     try:
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+            connection.sendall(head.encode() + b"\r\n" + content)
+            with connection.makefile("rb") as stream:
+                answer = stream.read(MAX_ANSWER)
+        front, _, rest = answer.partition(b"\r\n\r\n")
+        protocol, status, *_ = front.split(b" ", 2)
+        if not protocol.startswith(b"HTTP/"):
+            raise ValueError("that is not HTTP")
+        return int(status), json.loads(rest)
     except ConnectionRefusedError:
         raise NotRunning(f"EnMasse is not running: nothing listens on 127.0.0.1:{port}") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no sensible answer ({error})") from None
-    finally:
-        connection.close()
 
 
 def get_status(offset: int, timeout: float = 10.0, *, brief: bool = False) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from enmasse.cli.common import FAILED, NOT_RUNNING, OK, port_offset
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 FILES = ("addresses.json", "flavors.json", "brokers.json")
 EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
 

@@ -1,28 +1,25 @@
-"""Tables for people (rich)."""
+"""Tables for people: with colours (rich) on a terminal, as plain lines anywhere else (scripts wait for no library)."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import click
 
 from enmasse.supervisor.lines import error_lines
 
 MAX_ADDRESSES = 200
+COLORS = {"yes": "green", "no": "red", "ready": "green", "not ready": "red"}
 
-
-def make_console() -> Console:
-    """Stdout. Where it is no terminal, lines are as long as their content."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=1000)
+Titles = Sequence[str]
+Rows = Sequence[Sequence[Any]]
 
 
 def print_status(status: dict[str, Any]) -> None:
     """The status JSON as tables on stdout."""
-    console = make_console()
     rows = [
         (
             c["name"],
@@ -35,40 +32,58 @@ def print_status(status: dict[str, Any]) -> None:
         )
         for c in status["components"]
     ]
-    console.print(_table(("component", "pid", "ready", "restarts", "for", "ports", "detail"), rows))
+    print_table(("component", "pid", "ready", "restarts", "for", "ports", "detail"), rows)
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
-        console.print()
-        console.print(address_table(addresses[:MAX_ADDRESSES]))
+        click.echo()
+        print_addresses(addresses[:MAX_ADDRESSES])
     if len(addresses) > MAX_ADDRESSES:
-        console.print(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")
+        click.echo(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")
     for line in error_lines(status["errors"]):
-        console.print(f"[red]{escape(line)}[/red]")
-    console.print("\n[green]ready[/green]" if status["ready"] else "\n[red]not ready[/red]")
+        click.secho(line, fg="red")
+    verdict = "ready" if status["ready"] else "not ready"
+    click.secho(f"\n{verdict}", fg=COLORS[verdict])
 
 
-def address_table(addresses: list[dict[str, Any]]) -> Table:
+def print_addresses(addresses: list[dict[str, Any]]) -> None:
     """Addresses of the status JSON."""
     fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers", "message")
-    return _table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
+    print_table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
 
 
-def _table(titles: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Table:
+def print_table(titles: Titles, rows: Rows) -> None:
     """A table without the columns that would be empty."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
-    for i in shown:
-        table.add_column(titles[i], overflow="fold", no_wrap=i == 0)
-    for row in rows:
-        table.add_row(*(_cell(row[i]) for i in shown))
-    return table
+    heads = [titles[i] for i in shown]
+    cells = [[_cell(row[i]) for i in shown] for row in rows]
+    if not heads:
+        return
+    if sys.stdout.isatty():
+        _print_colored(heads, cells)
+        return
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    for line in (heads, *cells):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_colored(heads: list[str], cells: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, head in enumerate(heads):
+        table.add_column(head, overflow="fold", no_wrap=i == 0)
+    for row in cells:
+        table.add_row(*(Text(cell, style=COLORS.get(cell, "")) for cell in row))
+    Console(highlight=False).print(table)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
-        return "[green]yes[/green]" if value else "[red]no[/red]"
-    return "" if value is None else escape(str(value))
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def _ports(endpoints: dict[str, str]) -> str:
