@@ -195,6 +195,13 @@ class Session:
             self._end_sent = True
         self._finish(from_error(end.error))
 
+    def _stop_sending(self) -> None:
+        """No sender has credit any more: what comes back from one link must not go out on one that dies with it."""
+        for link in self.links:
+            if link.is_sender:
+                assert isinstance(link, Sender)
+                link._gate = -1
+
     def _finish(self, error: AmqpError | None) -> None:
         """The session is over: its links are, then itself."""
         if self._over:
@@ -202,6 +209,7 @@ class Session:
         self._over = True
         handler = self.connection.handler
         self._in_next = self._in_stop = -1
+        self._stop_sending()
         lost: dict[Link, list[Any]] = {}
         for sender, token in self._outgoing.values():
             lost.setdefault(sender, []).append(token)
