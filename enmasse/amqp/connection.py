@@ -33,7 +33,7 @@ from enmasse.amqp.performatives import (
 from enmasse.amqp.reader import learn, read_frames
 from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.sender import Sender
+from enmasse.amqp.sender import MANY, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 
@@ -142,17 +142,6 @@ class Connection:
         self._last_tick = -1
         self._close_deadline = -1
         self._handshake_deadline = -1
-        self._dispatch: dict[type, Callable[[int, Any, bytes, int], bool]] = {
-            Transfer: self._on_transfer,
-            Disposition: self._on_disposition,
-            Flow: self._on_flow,
-            Open: self._on_open,
-            Begin: self._on_begin,
-            Attach: self._on_attach,
-            Detach: self._on_detach,
-            End: self._on_end,
-            Close: self._on_close,
-        }
 
     def __repr__(self) -> str:
         peer = self.remote_open.container_id if self.remote_open else "?"
@@ -245,6 +234,11 @@ class Connection:
                 error = error or AmqpError(errors.CONNECTION_FORCED, "the peer closed the socket without a word")
                 self.transport_error = error
             self._end_of_connection(error)
+
+    def let_go(self) -> None:
+        """The skin, last of all: it is not called any more."""
+        self.on_dirty = self.on_reading = _ignore
+        self.on_spill = None
 
     def tick(self, now_ms: int) -> int | None:
         """Time has come to `now_ms` (monotonic, milliseconds). Returns when to call again at the latest; None: no need.
@@ -375,15 +369,15 @@ class Connection:
         if frame_type != 0:
             raise AmqpError(errors.FRAMING_ERROR, f"a frame of type {frame_type}")
         performative, body = decode_performative(data, start, end)
-        action = self._dispatch.get(type(performative))
+        action = _DISPATCH.get(type(performative))
         if action is None:
             raise AmqpError(errors.NOT_ALLOWED, f"{type(performative).__name__} is not a frame of this layer")
-        if self.remote_open is None and action != self._on_open:
+        if self.remote_open is None and action is not Connection._on_open:
             raise AmqpError(errors.ILLEGAL_STATE, f"{type(performative).__name__} before open")
         if body != end and type(performative) is not Transfer:
             raise AmqpError(errors.DECODE_ERROR, f"{end - body} bytes behind {type(performative).__name__}")
         try:
-            plain = action(channel, performative, data[body:end], end - start)
+            plain = action(self, channel, performative, data[body:end], end - start)
         except LinkFault as fault:
             fault.link.detach(AmqpError(fault.condition, fault.description))
             return False
@@ -536,7 +530,7 @@ class Connection:
     def _spill(self, size: int) -> None:
         """A lot of output: hand it over before the turn ends, so that the socket can say when it is too much."""
         self._spilled += size
-        if self._spilled < _SPILL and len(self.out) <= 1024:
+        if self._spilled < _SPILL and len(self.out) <= MANY:
             return
         self._spilled = 0
         if self.on_spill is not None:
@@ -582,6 +576,21 @@ class Connection:
         self.state = "closed"
         self.finished = True
         for session in self.sessions():
+            session._stop_sending()
+        for session in self.sessions():
             session._finish(error)
         self.handler.on_close(self, error)
         self.wake()
+
+
+_DISPATCH: dict[type, Callable[[Connection, int, Any, bytes, int], bool]] = {
+    Transfer: Connection._on_transfer,
+    Disposition: Connection._on_disposition,
+    Flow: Connection._on_flow,
+    Open: Connection._on_open,
+    Begin: Connection._on_begin,
+    Attach: Connection._on_attach,
+    Detach: Connection._on_detach,
+    End: Connection._on_end,
+    Close: Connection._on_close,
+}

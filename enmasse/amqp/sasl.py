@@ -41,6 +41,10 @@ _MAX_ROUNDS = 16
 _TEXT = {1: "wrong credentials", 2: "a system error", 3: "a permanent system error", 4: "a transient system error"}
 
 
+def _nothing(*_: Any) -> None:
+    """Nobody listens."""
+
+
 class ServerMechanism(Protocol):
     """One conversation. Call `exchange.challenge`, `succeed` or `fail` once per call of start or respond."""
 
@@ -103,8 +107,8 @@ class SaslServer:
         self._current: ServerMechanism | None = None
         self._exchange: Exchange | None = None
         self._rounds = 0
-        self._send: Callable[[Any], None] = lambda _: None
-        self._on_done: Callable[[str | None, bool], None] = lambda _user, _ok: None
+        self._send: Callable[[Any], None] = _nothing
+        self._on_done: Callable[[str | None, bool], None] = _nothing
 
     @property
     def waits(self) -> bool:
@@ -145,7 +149,9 @@ class SaslServer:
             return
         self._send(SaslOutcome(code=code))
         self.done = code == SASL_OK
-        self._on_done(user, code == SASL_OK)
+        on_done = self._on_done
+        self._send = self._on_done = _nothing  # they hold the connection
+        on_done(user, code == SASL_OK)
 
 
 class SaslClient:

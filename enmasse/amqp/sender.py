@@ -18,10 +18,13 @@ from enmasse.amqp.performatives import Flow
 if TYPE_CHECKING:
     from enmasse.amqp.session import Session
 
+MANY = 2048  # buffers of output in one turn
 _U32 = Struct(">I").pack
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
+
+_EMPTY: deque[Outgoing] = deque()  # of senders on which nothing ever waited: thousands of them
 
 
 class Sender(Link):
@@ -54,7 +57,7 @@ class Sender(Link):
         self._given = 0  # credit given back
         self._limit = 0  # what the peer's credit lets _sent become
         self._gate = 0  # _limit while the fast path may be taken, else -1
-        self._queue: deque[Outgoing] = deque()
+        self._queue: deque[Outgoing] = _EMPTY
         self._queued_ready = False  # in session._ready
         self._starved = False  # credit was denied for want of window, reading or settlements
         self._undecided: dict[int, list[int]] = {}  # id(token) -> ids of deliveries with a state that are not settled
@@ -138,7 +141,7 @@ class Sender(Link):
             out = connection.out
             out.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail))
             out.append(payload)
-            if size > 4096 or len(out) > 1024:
+            if size > 4096 or len(out) > MANY:
                 connection._spill(size)
             if not connection._dirty:
                 connection.wake()
@@ -169,7 +172,7 @@ class Sender(Link):
         out = connection.out
         out.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
         out.append(payload)
-        if size > 4096 or len(out) > 1024:
+        if size > 4096 or len(out) > MANY:
             connection._spill(size)
         if not connection._dirty:
             connection.wake()
@@ -213,7 +216,7 @@ class Sender(Link):
     ) -> Outgoing:
         """Start one delivery that is written in pieces. It uses one credit; deliveries of this link sent before it is
         finished wait behind it. Raises AmqpError where there is no credit."""
-        if self._sent >= self._limit or self.detached or self.remote_attach is None:
+        if self._sent >= self._limit or self.detached or self.remote_attach is None or self.session.ended:
             raise AmqpError(errors.TRANSFER_LIMIT_EXCEEDED, f"no credit on link {self.name!r}")
         if tag is not None and len(tag) > 32:
             raise AmqpError(errors.INVALID_FIELD, "a delivery-tag has at most 32 bytes")
@@ -224,6 +227,8 @@ class Sender(Link):
         self._sent += 1
         if settled:
             self._done += 1
+        if self._queue is _EMPTY:
+            self._queue = deque()
         self._queue.append(outgoing)
         self._gate = -1
         return outgoing

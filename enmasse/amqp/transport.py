@@ -150,6 +150,7 @@ class Wire(asyncio.Protocol):
             self.connection.transport_closed(error)
         except Exception as failure:
             log.error("amqp.handler-failed", peer=self.peer, exc_info=failure)
+        self.connection.let_go()
 
     def pause_writing(self) -> None:
         self.connection.set_blocked(True)

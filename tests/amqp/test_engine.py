@@ -14,7 +14,6 @@ from enmasse.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Attach,
-    Close,
     Detach,
     Disposition,
     Flow,
@@ -24,7 +23,7 @@ from enmasse.amqp.performatives import (
     Target,
     Transfer,
 )
-from tests.amqp.engine_kit import Pair, Recorder, frames, told
+from tests.amqp.engine_kit import Pair, Recorder, frames
 
 
 def sent_by_server(pair: Pair, kind: type) -> list[Any]:
@@ -159,6 +158,32 @@ def test_end_of_a_session_with_many_links_and_deliveries() -> None:
     pair.run()
     assert sorted(token for token, _, _ in pair.client.outcomes) == list(range(2000))
     assert all(link.unsettled == 0 for link in links)
+
+
+@pytest.mark.parametrize("ending", ["end", "close", "lost"])
+def test_what_comes_back_from_a_dying_link_has_nowhere_to_go(ending: str) -> None:
+    """A broker gives what one consumer leaves to the next: not to one that dies in the same moment."""
+    credits: list[int] = []
+
+    class Broker(Recorder):
+        def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+            super().on_outcomes(link, tokens, state, settled)
+            credits.extend(other.credit for other in self.links.values() if isinstance(other, Sender))
+
+    pair = Pair(client=Recorder(outcome=None), server=Broker())
+    for name in ("a", "b", "c"):
+        pair.receiver(name)
+        pair.remote(name).send(b"x", name)
+    pair.run()
+    if ending == "end":
+        pair.c.sessions()[0].end()
+    elif ending == "close":
+        pair.c.close()
+    else:
+        pair.s.transport_closed()
+    pair.run()
+    assert sorted(token for token, _, _ in pair.server.outcomes) == ["a", "b", "c"]
+    assert credits == [0] * 9
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -540,56 +565,3 @@ def test_too_many_unsettled_stop_the_credit_until_half_are_gone() -> None:
     pair.run()
     assert ("flow", "s", 992) in pair.client.events
     assert link.credit
-
-
-# --- time -------------------------------------------------------------------------------------------------------------
-
-
-def test_silent_peer_is_closed() -> None:
-    pair = Pair(server_fields={"idle_timeout_ms": 1000})
-    assert pair.c.remote_open is not None and pair.c.remote_open.idle_time_out == 500
-    assert pair.s.tick(10_000) == 11_000
-    assert pair.s.tick(10_900) == 11_000
-    pair.s.tick(11_000)
-    (close,) = [p for _, p, _ in frames(pair.s.take_output()) if type(p) is Close]
-    assert told(close) == "amqp:resource-limit-exceeded"
-    assert close.error is not None and close.error.description == "local-idle-timeout expired"
-    assert not pair.s.finished
-    assert pair.s.tick(12_000) is None
-    assert pair.s.finished
-    assert pair.server.events[-1] == ("close", "amqp:resource-limit-exceeded")
-
-
-def test_heartbeats_keep_a_connection() -> None:
-    pair = Pair(server_fields={"idle_timeout_ms": 1000}, client_fields={"idle_timeout_ms": 0})
-    for now in range(0, 10_000, 125):
-        assert pair.s.tick(now) is not None
-        due = pair.c.tick(now)
-        assert due is not None and due <= now + 250
-        pair.run()
-    assert pair.c.state == pair.s.state == "open"
-    beats = [p for _, p, _ in frames(pair.to_server) if p is None]
-    assert 30 <= len(beats) <= 45
-
-
-def test_no_ticks_where_none_are_needed() -> None:
-    pair = Pair(client_fields={"idle_timeout_ms": 0}, server_fields={"idle_timeout_ms": 0})
-    assert pair.c.tick(0) is None
-
-
-def test_handshake_has_a_limit() -> None:
-    handler = Recorder()
-    connection = Connection(handler, container_id="s", is_client=False, limits=Limits(handshake_timeout_ms=100))
-    assert connection.tick(1000) == 1100
-    connection.receive(b"AMQP")
-    assert connection.tick(1099) == 1100
-    assert connection.tick(1100) is None
-    assert connection.finished and handler.events == [("close", "amqp:resource-limit-exceeded")]
-
-
-def test_close_that_is_never_answered() -> None:
-    pair = Pair()
-    pair.c.close()
-    assert pair.c.tick(0) == pair.c.limits.close_timeout_ms
-    assert pair.c.tick(pair.c.limits.close_timeout_ms) is None
-    assert pair.c.finished and pair.client.events[-1] == ("close", None)

@@ -111,6 +111,8 @@ def test_fast_path_and_tables_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 OUTCOMES = [ACCEPTED, RELEASED, Rejected(), Modified(delivery_failed=True)]
 OPERATION = st.one_of(
     st.tuples(st.just("send"), st.integers(0, 2), st.integers(0, 3000)),
+    st.tuples(st.just("send tagged"), st.integers(0, 2), st.integers(0, 600)),
+    st.tuples(st.just("pass on"), st.integers(0, 2), st.integers(0, 600)),
     st.tuples(st.just("send settled"), st.integers(0, 2), st.integers(0, 300)),
     st.tuples(st.just("begin"), st.integers(0, 2), st.integers(0, 900)),
     st.tuples(st.just("write"), st.integers(0, 2), st.integers(0, 2000)),
@@ -169,6 +171,18 @@ class Model:
             link.send(body, self.counter, settled=settled)
             self.expected.setdefault(link.name, []).append(body)
             if not settled:
+                self.tokens.add(self.counter)
+        elif operation == "send tagged" and link.granted and not self.open[n]:
+            body = self.body(size)
+            link.send(body, self.counter, tag=b"%d" % self.counter * (1 + size % 3))
+            self.expected.setdefault(link.name, []).append(body)
+            self.tokens.add(self.counter)
+        elif operation == "pass on":
+            body = self.body(size)
+            credit = link.credit
+            if link.pass_on(body, self.counter):
+                assert credit > 0
+                self.expected.setdefault(link.name, []).append(body)
                 self.tokens.add(self.counter)
         elif operation == "begin" and link.granted and not self.open[n]:
             body = self.body(size)

@@ -1,0 +1,70 @@
+"""Silence, heartbeats and deadlines, with a clock that is a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.performatives import (
+    Close,
+)
+from tests.amqp.engine_kit import Pair, Recorder, frames, told
+
+
+def sent_by_server(pair: Pair, kind: type) -> list[Any]:
+    return [p for _, p, _ in frames(pair.to_client) if type(p) is kind]
+
+
+def sent_by_client(pair: Pair, kind: type) -> list[Any]:
+    return [p for _, p, _ in frames(pair.to_server) if type(p) is kind]
+
+
+def test_silent_peer_is_closed() -> None:
+    pair = Pair(server_fields={"idle_timeout_ms": 1000})
+    assert pair.c.remote_open is not None and pair.c.remote_open.idle_time_out == 500
+    assert pair.s.tick(10_000) == 11_000
+    assert pair.s.tick(10_900) == 11_000
+    pair.s.tick(11_000)
+    (close,) = [p for _, p, _ in frames(pair.s.take_output()) if type(p) is Close]
+    assert told(close) == "amqp:resource-limit-exceeded"
+    assert close.error is not None and close.error.description == "local-idle-timeout expired"
+    assert not pair.s.finished
+    assert pair.s.tick(12_000) is None
+    assert pair.s.finished
+    assert pair.server.events[-1] == ("close", "amqp:resource-limit-exceeded")
+
+
+def test_heartbeats_keep_a_connection() -> None:
+    pair = Pair(server_fields={"idle_timeout_ms": 1000}, client_fields={"idle_timeout_ms": 0})
+    for now in range(0, 10_000, 125):
+        assert pair.s.tick(now) is not None
+        due = pair.c.tick(now)
+        assert due is not None and due <= now + 250
+        pair.run()
+    assert pair.c.state == pair.s.state == "open"
+    beats = [p for _, p, _ in frames(pair.to_server) if p is None]
+    assert 30 <= len(beats) <= 45
+
+
+def test_no_ticks_where_none_are_needed() -> None:
+    pair = Pair(client_fields={"idle_timeout_ms": 0}, server_fields={"idle_timeout_ms": 0})
+    assert pair.c.tick(0) is None
+
+
+def test_handshake_has_a_limit() -> None:
+    handler = Recorder()
+    connection = Connection(handler, container_id="s", is_client=False, limits=Limits(handshake_timeout_ms=100))
+    assert connection.tick(1000) == 1100
+    connection.receive(b"AMQP")
+    assert connection.tick(1099) == 1100
+    assert connection.tick(1100) is None
+    assert connection.finished and handler.events == [("close", "amqp:resource-limit-exceeded")]
+
+
+def test_close_that_is_never_answered() -> None:
+    pair = Pair()
+    pair.c.close()
+    assert pair.c.tick(0) == pair.c.limits.close_timeout_ms
+    assert pair.c.tick(pair.c.limits.close_timeout_ms) is None
+    assert pair.c.finished and pair.client.events[-1] == ("close", None)
