@@ -68,12 +68,23 @@ class Address:
     def unused(self) -> bool:
         return not (self.outs or self.ins or self.pins or self.subscriber)
 
-    def add_in(self, link: InLink) -> None:
-        self.ins[link] = None
+    def treat_as(self, treatment: str) -> None:
+        """Another treatment, for links that are there too."""
+        if treatment != self.treatment:
+            self.treatment = treatment
+            self._changed()
+            for link in self.ins:
+                self._bind(link)
+
+    def _bind(self, link: InLink) -> None:
         if self.subscriber is not None:
             link.link.on_delivery = link.forward_internal
         else:
             link.link.on_delivery = link.forward_multicast if self.treatment == MULTICAST else link.forward
+
+    def add_in(self, link: InLink) -> None:
+        self.ins[link] = None
+        self._bind(link)
         if self.reachable:
             link.open_gate()
 

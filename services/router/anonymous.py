@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CACHED = 1024
 """Different `to` remembered per link."""
+MAX_CACHED = 256
+"""Bytes of a `to` that is remembered."""
 
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
@@ -180,5 +182,6 @@ class AnonymousInLink(InLink):
             return NOT_A_MESSAGE
         if address is None or not address.reachable:
             return RELEASED
-        self._cache[to] = address.key
+        if len(to) <= MAX_CACHED:
+            self._cache[to] = address.key
         return address

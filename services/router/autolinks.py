@@ -195,9 +195,7 @@ class AutoLinks:
             live.connection.autolinks.pop(autolink, None)
             if live.record is not None:
                 record, live.record = live.record, None
-                record.link.detach()
-                self.router.link_gone(record)
-                record.link.session.connection.wake()
+                self.router.detach(record)
         autolink.links = ()
         address = self.router.address_of_autolink(autolink)
         address.pins -= 1

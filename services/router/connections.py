@@ -51,7 +51,9 @@ class RouterConnection:
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
         self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
-        self.routes_waiting: dict[tuple[str, str], list[Any]] = {}  # attaches that wait for such a name to be free
+        self.routes_waiting: dict[
+            tuple[str, str], list[Callable[[], bool]]
+        ] = {}  # attaches that wait for such a name to be free
         self.senders = 0
         self.receivers = 0
         self.last_traffic = 0
@@ -91,9 +93,8 @@ class RouterConnection:
             key = (half.direction, half.name)
             if self.routed.get(key) is pair:
                 del self.routed[key]
-            waiting = self.routes_waiting.pop(key, None)
-            if waiting and not self.closed:
-                retry = waiting.pop(0)
-                if waiting:
-                    self.routes_waiting[key] = waiting
-                retry()
+            waiting = self.routes_waiting.get(key)
+            while waiting and not waiting.pop(0)():
+                pass
+            if not waiting:
+                self.routes_waiting.pop(key, None)

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from services.router.links import Token
 
 NOT_FOUND = "amqp:not-found"
+RESOURCE_DELETED = "amqp:resource-deleted"
 MAX_REPLIES = 5000
-"""Answers that wait for one receiver without credit; beyond it the oldest are dropped."""
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+"""Answers that wait for one receiver without credit; beyond it new ones are dropped."""
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -125,9 +127,26 @@ class Router:
     # Configuration
 
     def add_address_config(self, config: AddressConfig) -> None:
-        """Raises ManagementError. Address objects that exist keep their treatment (A.3.5)."""
+        """Raises ManagementError. Addresses matched by wildcards keep their treatment until nobody uses them (A.3.5);
+        one that is configured by its own name follows the new configuration."""
         self.configured.add(config)
         self.config_generation += 1
+        for phase in {0, 1, config.ingress_phase, config.egress_phase}:
+            address = self.addresses.get(f"M{phase}{config.shown}")
+            if address is not None and not config.prefix:
+                self._follow(address, config, phase)
+
+    def _follow(self, address: Address, config: AddressConfig, phase: int) -> None:
+        """Links of clients that are on another phase than the new configuration wants are detached: they come again."""
+        if config.treatment != UNAVAILABLE:
+            address.treat_as(config.treatment)
+        wrong: list[InLink | OutLink] = []
+        if phase != config.ingress_phase:
+            wrong += [link for link in address.ins if link.auto is None]
+        if phase != config.egress_phase:
+            wrong += [link for link in address.outs if link.auto is None]
+        for link in wrong:
+            self.detach(link, AmqpError(RESOURCE_DELETED, "the address has been configured anew"))
 
     def remove_address_config(self, config: AddressConfig) -> None:
         self.configured.remove(config)
@@ -206,9 +225,10 @@ class Router:
         if out is None or address is None:
             return False
         address.from_router += 1
-        if len(out.queue) >= MAX_REPLIES:
-            out.queue.popleft()
+        waiting = len(out.queue)
+        if waiting >= MAX_REPLIES or (waiting > 50 and out.waiting_bytes() > MAX_REPLY_BYTES):
             out.dropped += 1
+            return False
         out.queue.append((payload, None, 0))
         out.flow()
         out.sender.session.connection.wake()
@@ -265,6 +285,14 @@ class Router:
                 self.link_gone(record)
         connection.links.clear()
         connection.waiting.clear()
+
+    def detach(self, record: InLink | OutLink, error: AmqpError | None = None) -> None:
+        """Take a link away. One that goes out gets nothing more from now on; one that comes in is settled until the
+        peer has answered."""
+        if isinstance(record, OutLink):
+            self.link_gone(record)
+        record.link.detach(error)
+        record.link.session.connection.wake()
 
     def link_gone(self, record: InLink | OutLink, unsettled: list[Token] | None = None) -> None:
         """A link is over, for whatever reason: settle what it leaves behind and forget it."""

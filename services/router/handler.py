@@ -195,16 +195,28 @@ class RouterHandler(Handler):
         self._join(pair, route, container, terminus)
         return True
 
-    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
-        """Make the link to the container; wait where one of its name is still there, and take its place."""
+    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> bool:
+        """Make the link to the container; wait where one of its name is still there, and take its place.
+
+        False: nothing was made and nothing is waited for, the name is free for the next.
+        """
         client = pair.client
         if not client.open:
-            return
-        if not container.usable:
+            return False
+        try:
+            if not container.usable:
+                raise AmqpError("qd:no-route-to-dest", "No route to the destination node")
+            self._make(pair, route, container, terminus)
+        except AmqpError as error:
             client.open = False
-            client.link.refuse(AmqpError("qd:no-route-to-dest", "No route to the destination node"))
+            client.link.refuse(error)
+            client.link.session.connection.wake()
             client.connection.routed_gone(client)
-            return
+            return False
+        return True
+
+    def _make(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
+        client = pair.client
         link = client.link
         sending = isinstance(link, Receiver)  # the client sends, so we send to the container
         key = ("out" if sending else "in", pair.name)
@@ -270,13 +282,18 @@ class RouterHandler(Handler):
 
     def on_partial(self, link: Receiver, delivery: Partial) -> None:
         record = link.context
+        limit = link.max_message_size
+        if limit and delivery.size > limit and not delivery.aborted:
+            self.router.policy.size_denied += 1
+            link.detach(AmqpError("amqp:link:message-size-exceeded", f"a message of more than {limit} bytes"))
+            return
         on_partial(record.pair if isinstance(record, RoutedHalf) else record, delivery)
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
         record = link.context
         if record is None:
             return
-        if state is None and (link.detached or getattr(record, "closing", False)):
+        if state is None and (link.detached or record.identity not in record.connection.links):
             state = FAILED  # it was on its way when the link was lost (A.6.9)
         if isinstance(record, RoutedHalf):
             record.pair.outcomes(tokens, state, settled)

@@ -312,11 +312,16 @@ class OutLink:
 
     def _drop_settled(self) -> None:
         """The oldest delivery nobody waits for gives way to a newer one (A.6.2: those are not held back by credit)."""
-        for i, (_, token, _) in enumerate(self.queue):
+        for i, (payload, token, _) in enumerate(self.queue):
             if token is None:
                 del self.queue[i]
                 self.dropped += 1
+                if not isinstance(payload, bytes | bytearray | memoryview):
+                    payload.lost(self)
                 return
+
+    def waiting_bytes(self) -> int:
+        return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
 
     def flow(self) -> None:
         """Credit came, or a stream ended: send what waits; answer a drain once nothing more can be sent."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse.amqp.performatives import RELEASED
 from services.router.address import MULTICAST, Address
 from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to
-from services.router.links import Copies, InLink, OutLink, Token
+from services.router.links import FAILED, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
@@ -120,6 +120,9 @@ class Stream:
 
     def lost(self, out: OutLink | RoutedLink) -> None:
         """This receiver is gone."""
+        for copy in self.copies:
+            if copy.out is out and copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
+                copy.token[0].settle(copy.token[1], FAILED)  # it went settled, so the engine tells no outcome
         self.copies = [copy for copy in self.copies if copy.out is not out]
         if not self.copies:
             self.log.clear()

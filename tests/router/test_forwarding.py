@@ -8,7 +8,7 @@ from proton import Delivery, Link, Message
 from proton.reactor import AtMostOnce, LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SyncRequestResponse
 
-from tests.router.harness import PREFIX, Management, RouterProcess, body_of, post, pump, wait_for
+from tests.router.harness import ADDRESS, PREFIX, Management, RouterProcess, body_of, post, pump, wait_for
 
 
 class Settled(LinkOption):
@@ -433,8 +433,6 @@ def test_anonymous_relay(router: RouterProcess, address: str) -> None:
 
 
 def test_anonymous_relay_follows_the_configuration(router: RouterProcess, management: Management) -> None:
-    from tests.router.harness import ADDRESS
-
     connection = router.connect()
     sender = connection.create_sender(None)
     for _ in range(2):
@@ -667,4 +665,39 @@ def test_order_is_kept_from_one_sender_to_one_receiver(router: RouterProcess, ad
         receiver.accept()
         receiver.flow(1)
     assert got == list(range(100))
+    connection.close()
+
+
+def test_an_address_configured_anew_is_treated_anew(router: RouterProcess, management: Management) -> None:
+    connection = router.connect()
+    management.create(ADDRESS, "changing", pattern="changing")
+    receivers = [connection.create_receiver("changing", credit=10, name=f"r{i}") for i in range(2)]
+    sender = connection.create_sender("changing")
+    post(sender, Message(body="to one"))
+    connection.wait(lambda: sum(len(r.fetcher.incoming) for r in receivers) == 1)
+    management.delete(ADDRESS, "changing")
+    management.create(ADDRESS, "changing", pattern="changing", distribution="multicast")
+    post(sender, Message(body="to both"))
+    connection.wait(lambda: sum(len(r.fetcher.incoming) for r in receivers) == 3)
+    management.delete(ADDRESS, "changing")
+    management.create(ADDRESS, "changing", pattern="changing", waypoint=True)
+    with pytest.raises(LinkDetached) as detached:
+        connection.wait(lambda: False, timeout=10)
+    assert detached.value.condition == "amqp:resource-deleted"
+    management.delete(ADDRESS, "changing")
+    connection.close()
+
+
+def test_a_removed_address_refuses_new_links_and_leaves_the_old_ones(
+    router: RouterProcess, management: Management
+) -> None:
+    connection = router.connect()
+    management.create(ADDRESS, "removed", pattern="removed")
+    receiver = connection.create_receiver("removed", credit=10)
+    sender = connection.create_sender("removed")
+    management.delete(ADDRESS, "removed")
+    with pytest.raises(LinkDetached):
+        connection.create_receiver("removed", name="late")
+    post(sender, Message(body="still"))
+    assert receiver.receive().body == "still"
     connection.close()

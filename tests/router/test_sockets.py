@@ -97,7 +97,7 @@ def test_a_router_dials_with_tls(management: Management, profile: str) -> None:
     wait_for(lambda: management.one(CONNECTOR, "to-itself")["connectionStatus"] == "SUCCESS")
     management.delete(CONNECTOR, "to-itself")
     management.create(CONNECTOR, "wrong-name", host="127.0.0.1", port=str(port), sslProfile=profile)
-    row = wait_for(lambda: failed(management, "wrong-name"))
+    row = wait_for(lambda: failed(management, "wrong-name")) or {}
     assert "certificate" in row["connectionMsg"].lower(), row
     management.delete(CONNECTOR, "wrong-name")
     management.create(CONNECTOR, "any-name", host="127.0.0.1", port=str(port), sslProfile=profile, verifyHostName="no")
@@ -163,7 +163,7 @@ def test_http_listener(management: Management) -> None:
 def test_a_connector_tries_again_until_somebody_is_there(management: Management) -> None:
     port = free_port()
     management.create(CONNECTOR, "patient", host="127.0.0.1", port=str(port), role="normal")
-    row = wait_for(lambda: failed(management, "patient"))
+    row = wait_for(lambda: failed(management, "patient")) or {}
     assert f"127.0.0.1:{port}" in row["connectionMsg"] and "refused" in row["connectionMsg"].lower()
     with socket.create_server(("127.0.0.1", port)) as server:
         server.settimeout(10)
