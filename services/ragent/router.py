@@ -10,8 +10,8 @@ from enmasse import log
 from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, LinkClosed, Reply
 from services.ragent import entities
 from services.ragent.desired import Desired, Names
-from services.ragent.entities import ADDRESS_TYPES, ALL_TYPES, CONNECTOR, LISTENER, SSL_PROFILE, Entity
-from services.ragent.table import CREATED, DIFFERENT, Key, Operation, Scan, Table, columns, difference
+from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, CONNECTOR, LISTENER, SSL_PROFILE, Entity
+from services.ragent.table import CREATED, DIFFERENT, OUTDATED, Key, Operation, Scan, Table, columns, difference
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 
@@ -92,6 +92,12 @@ class Router:
         for name, names in before.items():
             known = dirty.get(name)
             dirty[name] = known | names if known else names
+            for key in names:
+                # The one entity whose name says nothing of what it is: a queue's, or that of another type.
+                if key[0] == ADDRESS and self.table.status(key) is not None:
+                    self.table.set(key, OUTDATED)
+                    if self._scan is not None and self._scan.type == ADDRESS:
+                        self._scan.touch(key[1])
         self._wake.set()
 
     def touch_brokers(self) -> None:
@@ -154,7 +160,7 @@ class Router:
             self.configured = True
             self._configured_at = now
             self._news.update(self._desired.addresses)
-        elif not self.serving and (not self._links_waiting() or now >= self._configured_at + SERVE_ANYWAY):
+        elif not self.serving and (self._all_works() or now >= self._configured_at + SERVE_ANYWAY):
             await self._serve()
         elif self.failed and now >= self._retry_at:
             await self._retry()
@@ -186,8 +192,8 @@ class Router:
             news, self._news = self._news, set()
             self._changed(news)
 
-    def _links_waiting(self) -> bool:
-        return any(type_ != CONNECTOR for type_, _ in self.table.waiting)
+    def _all_works(self) -> bool:
+        return self._desired.complete and all(type_ == CONNECTOR for type_, _ in self.table.waiting)
 
     async def _read_all(self) -> None:
         self._full = False
@@ -267,11 +273,30 @@ class Router:
             self.failed.pop(name, None)
         self._news.update(addresses)
         try:
+            await self._compare([entity for entity in wanted if self._is_outdated(entity)])
             await self._apply(difference(self.table, wanted, unwanted))
         except BaseException:
             for name in addresses:
                 self._dirty.setdefault(name, _EMPTY)
             raise
+
+    def _is_outdated(self, entity: Entity) -> bool:
+        return self.table.status((entity.type, entity.name)) == OUTDATED
+
+    async def _compare(self, wanted: list[Entity]) -> None:
+        """Reads whether what is there under these names is what is wanted now."""
+        replies = [
+            self._node.request({"operation": "READ", "type": entity.type, "name": entity.name}, {}) for entity in wanted
+        ]
+        for entity, future in zip(wanted, replies, strict=True):
+            reply = await future
+            status = reply.properties.get("statusCode")
+            if status == 404:
+                self.table.drop((entity.type, entity.name))
+            elif status == 200 and isinstance(reply.body, dict):
+                self.table.read(entity.type, reply.body, entity)
+            else:
+                raise AmqpError(str(status), f"READ {entity.name}: {reply.properties.get('statusDescription')}")
 
     async def _apply(self, operations: list[Operation]) -> None:
         if not operations:

@@ -26,6 +26,8 @@ PRESENT = "present"
 DIFFERENT = "different"
 """The status of what has our name but not the attributes that are wanted."""
 
+OUTDATED = "outdated"
+"""The status of what was there while something else was wanted under the same name; it has to be compared again."""
 CREATED = "created"
 """The router said 201; it has not been read back yet."""
 WORKING = frozenset({PRESENT, ACTIVE, "success"})
