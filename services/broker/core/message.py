@@ -25,6 +25,7 @@ DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 _u32 = Struct("!I").unpack_from
 _MAX_CACHED_HEADERS = 1024
 _FOREVER = 2**62
+_SHORT = 2048  # bytes that are searched through sooner than taken apart
 
 
 STORED, DURABLE, REWRITE = 1, 2, 4
@@ -58,10 +59,21 @@ class Message:
 class Front:
     """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to.
+    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to; `bare`: the
+    body follows at once, so there are no application properties either.
     """
 
-    __slots__ = ("absolute_expiry", "delivery_delay", "delivery_time", "durable", "flags", "priority", "simple", "ttl")
+    __slots__ = (
+        "absolute_expiry",
+        "bare",
+        "delivery_delay",
+        "delivery_time",
+        "durable",
+        "flags",
+        "priority",
+        "simple",
+        "ttl",
+    )
 
     def __init__(
         self,
@@ -72,7 +84,9 @@ class Front:
         absolute_expiry: int = 0,
         delivery_time: int = 0,
         delivery_delay: int = 0,
+        bare: bool = False,
     ) -> None:
+        self.bare = bare
         self.durable = durable
         self.priority = priority
         self.ttl = ttl
@@ -108,6 +122,7 @@ def read_front(payload: bytes) -> Front:
     rest = payload[pos : pos + 6]
     if rest[:2] == b"\x00\x53" and len(rest) > 2:
         if rest[2] >= 0x75:
+            front = Front(front.durable, front.priority, front.ttl, bool(front.flags & REWRITE), bare=True)
             _last = (payload[: pos + 3], 0, front)
             return front
         if rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
@@ -242,7 +257,7 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
 
 def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
     """The id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if asked for."""
-    marked = payload.find(DUPLICATE_MARK) >= 0
+    marked = may_be_marked(payload)
     if not marked and not by_message_id:
         return None
     sections, _ = split(payload)
@@ -255,6 +270,18 @@ def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
         if isinstance(fields, list) and fields and fields[0] is not None:
             return b"\x00m" + bytes(encode(fields[0]))
     return None
+
+
+def may_be_marked(payload: bytes) -> bool:
+    """Whether the property of duplicate_id may be there: a quick look, which may be wrong about that but not about its
+    absence."""
+    if len(payload) <= _SHORT:
+        return payload.find(DUPLICATE_MARK) >= 0
+    pos = 0
+    end = len(payload) - 2
+    while pos < end and payload[pos : pos + 2] == b"\x00\x53" and HEADER <= payload[pos + 2] <= APPLICATION_PROPERTIES:
+        pos = section_end(payload, pos)
+    return payload.find(DUPLICATE_MARK, 0, pos) >= 0 or payload[pos : pos + 2] != b"\x00\x53"
 
 
 def to_address(payload: bytes) -> str | None:

@@ -8,12 +8,12 @@ from services.broker.core import errors
 from services.broker.core.address import Address
 from services.broker.core.broker import Broker, Waiting
 from services.broker.core.message import (
-    DUPLICATE_MARK,
     REWRITE,
     STORED,
     Front,
     Message,
     duplicate_id,
+    may_be_marked,
     read_front,
 )
 from services.broker.core.routes import Route
@@ -55,7 +55,7 @@ def publish(
     ) and not _has_room(broker, owner, front, size):
         return ACCEPT  # DROP
     queue = route.single
-    if queue is None or not front.simple or owner.special or payload.find(DUPLICATE_MARK) >= 0:
+    if queue is None or not front.simple or owner.special or (not front.bare and may_be_marked(payload)):
         return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
     # The usual case, one queue and nothing to look at: as short as it can be.
     owner.size += size

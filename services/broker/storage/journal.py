@@ -248,6 +248,20 @@ class Journal:
         self._at = stop
         return self._base | at
 
+    def append_pair(self, kind: int, head: bytes, payload: bytes | bytearray | memoryview) -> int:
+        """`append` of two parts, as short as it can be: every message comes this way."""
+        size = len(head) + len(payload)
+        at = self._at
+        stop = at + HEAD_SIZE + size
+        if stop > self._limit:
+            return self.append(kind, head, payload)
+        seed = (self._salt ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
+        parts = self._parts
+        parts.append(HEAD.pack(MAGIC, kind, size, zlib.crc32(payload, zlib.crc32(head, seed))) + head)
+        parts.append(payload)
+        self._at = stop
+        return self._base | at
+
     def _roll(self, size: int) -> None:
         """A new segment, in memory; its file is made when it is written."""
         last = self._segment

@@ -252,7 +252,7 @@ class Store:
             if duplicate:
                 head += KEY.pack(duplicate[0], len(duplicate[1])) + duplicate[1]
         if isinstance(payload, (bytes, memoryview, bytearray)):
-            location = self.journal.append(MESSAGE, head, payload)
+            location = self.journal.append_pair(MESSAGE, head, payload)
             size = HEAD_SIZE + len(head) + len(payload)
         else:
             location = self.journal.append(MESSAGE, head, *payload)
