@@ -131,6 +131,10 @@ class Receiver(Link):
 
     def _send_flow(self, drain: bool = False) -> None:
         session = self.session
+        if not drain:
+            count = (self._received + self._remote_initial) & U32
+            session._send_credit(self.handle, count, max(0, self._limit - self._received))
+            return
         session._send(
             session._flow(
                 handle=self.handle,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MAX_WINDOW = 0x7FFFFFFF
 _ACCEPTED = encode(ACCEPTED)
+_CREDIT = Struct(">IHHIBBBIBIBIBIBIBIBI").pack
 
 
 class Session:
@@ -395,8 +397,8 @@ class Session:
     def _next_incoming_id(self) -> int:
         return self._in_initial if self._in_next < 0 else (self._in_next + self._in_extra) & U32
 
-    def _flow(self, **link_fields: Any) -> Flow:
-        """A flow with this session's state, which restores the peer's window."""
+    def _restore_window(self) -> int:
+        """What a flow is to say as incoming-window; it holds from now on."""
         next_incoming_id = self._next_incoming_id()
         window = self._window
         if self._unconsumed:
@@ -410,13 +412,30 @@ class Session:
         self._withheld = window < self._window
         self._window_due = False
         self._set_stop()
+        return window
+
+    def _flow(self, **link_fields: Any) -> Flow:
+        """A flow with this session's state, which restores the peer's window."""
+        window = self._restore_window()
         return Flow(
-            next_incoming_id=None if self.remote_begin is None else next_incoming_id,
+            next_incoming_id=None if self.remote_begin is None else self._next_incoming_id(),
             incoming_window=window,
             next_outgoing_id=self._next_outgoing_id(),
             outgoing_window=MAX_WINDOW,
             **link_fields,
         )
+
+    def _send_credit(self, handle: int, delivery_count: int, credit: int) -> None:
+        """The flow that is sent most, made by one pack. The peer has begun."""
+        window = self._restore_window()
+        if not self._end_sent and not self._over:
+            self.connection._put(
+                _CREDIT(
+                    49, 0x0200, self.channel, 0x005313C0, 36, 7,
+                    0x70, self._next_incoming_id(), 0x70, window, 0x70, self._next_outgoing_id(), 0x70, MAX_WINDOW,
+                    0x70, handle, 0x70, delivery_count, 0x70, credit,
+                )
+            )  # fmt: skip
 
     def _set_stop(self) -> None:
         """Where the fast path must hand over: at half of the window, at its end once a flow is due, at the wrap."""
