@@ -70,12 +70,11 @@ was accepted survives the death of any process.
 
 A flavor is a pool of brokers that carries queues or topics.
 
-| flavor | for | keeps messages | room |
-|---|---|---|---|
-| `vanilla-queue`, `vanilla-topic` | queues, topics | in memory: they are lost with their broker, even those sent as
-durable | memory | | `small-persisted-queue`, `small-persisted-topic` | queues, topics | on disk, before they are
-accepted | 1 GiB | | `large-persisted-queue`, `large-persisted-topic` | queues, topics | on disk, before they are
-accepted | 10 GiB |
+| flavor | keeps messages | room |
+|---|---|---|
+| `vanilla-queue`, `vanilla-topic` | in memory: lost with their broker, even those sent as durable | memory |
+| `small-persisted-queue`, `small-persisted-topic` | on disk, before they are accepted | 1 GiB |
+| `large-persisted-queue`, `large-persisted-topic` | on disk, before they are accepted | 10 GiB |
 
 `templateParameters` may hold:
 
