@@ -25,7 +25,7 @@ class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
 
     listen: settings.HostPort
     data_dir: str | None = None
-    global_max_size: int = -1
+    global_max_size: int = 256 << 20
     page_dir: str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 

@@ -356,12 +356,25 @@ class Broker(Topology):
                 if message is not None:
                     lost.add(message.id)
                 producer.refused(delivery_id, refusal)
-            elif message is not None and message.refs and self.store is not None:
-                # Moved within the broker: the old place is given up already, so it is written again.
-                payload, stored = delivery_id
-                message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
-                self.uncommitted.append((None, delivery_id, message))
-                self.ask_commit(False)
+            elif message is not None and message.refs:
+                self._store_again(message, *delivery_id)
         if lost:
             for queue in list(self.queues.values()):
                 queue.drop_forgotten(lost)
+
+    def _store_again(self, message: Message, payload: bytes, stored: list[int]) -> None:
+        """A message moved within the broker could not be written. Its old place is given up, so it is written again, as
+        the newest of its queue; where a consumer has it already, it lives on in memory."""
+        holders = [queue for queue in self.queues.values() if queue.id in stored]
+        waiting = [queue for queue in holders if queue.take(lambda other: other is message, 1)]
+        if self.store is not None and waiting and waiting == holders:
+            message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
+            self.uncommitted.append((None, (payload, stored), message))
+            self.ask_commit(False)
+        else:
+            message.flags &= ~STORED
+            if message.payload is None:
+                message.payload = payload
+                self.resident += message.size
+        for queue in waiting:
+            queue.put_back(message)

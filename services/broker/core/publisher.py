@@ -171,6 +171,8 @@ def _has_room(broker: Broker, owner: Address, front: Front, size: int) -> bool:
         raise errors.address_full(owner.name)
     # BLOCK: senders get no more credit; what they had was granted before, and is honoured up to a hard limit.
     broker.block(owner)
+    if 0 <= settings.reject_threshold < owner.size + size:
+        raise errors.address_full(owner.name)
     if owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK:
         raise errors.address_full(owner.name)
     if broker.global_max_size >= 0 and broker.size + size > 2 * broker.global_max_size + _HARD_LIMIT_SLACK:

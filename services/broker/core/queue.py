@@ -584,6 +584,11 @@ class Queue:
 
     finish = _finish
 
+    def put_back(self, message: Message) -> None:
+        """What `take` took out is there again, at the end."""
+        self._push(message)
+        self.dispatch()
+
     def drop_forgotten(self, ids: set[int]) -> None:
         """Takes out messages that the store could not write; nobody was told that they are safe."""
         for message in self.take(lambda message: message.id in ids):

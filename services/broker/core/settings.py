@@ -145,9 +145,6 @@ class AddressSettings:
     default_max_consumers: int
     default_purge_on_no_consumers: bool
     default_exclusive: bool
-    default_last_value_key: str | None
-    default_non_destructive: bool
-    default_ring_size: int
     default_address_routing_type: str
     id_cache_size: int
     duplicates_by_message_id: bool
@@ -194,10 +191,6 @@ def _resolve(merged: dict[str, Value]) -> AddressSettings:
         default_max_consumers=get("defaultMaxConsumers"),
         default_purge_on_no_consumers=get("defaultPurgeOnNoConsumers"),
         default_exclusive=get("defaultExclusiveQueue"),
-        default_last_value_key=get("defaultLastValueKey")
-        or ("_AMQ_LVQ_NAME" if get("defaultLastValueQueue") else None),
-        default_non_destructive=get("defaultNonDestructive"),
-        default_ring_size=get("defaultRingSize"),
         default_address_routing_type=get("defaultAddressRoutingType"),
         id_cache_size=min(max(0, get("iDCacheSize")), 1_000_000),
         duplicates_by_message_id=get("duplicateDetectionByMessageId"),
