@@ -26,10 +26,16 @@ _IDS = Struct(">BIBB").unpack_from  # code, delivery-id, code, size of the deliv
 _FIRST = Struct(">IBI").unpack_from  # first, code, last
 _SIZE = Struct(">I").unpack_from
 _BASIC = Struct(">IBBH").unpack_from
+_WIDE = Struct(">IIBB").unpack_from  # the same of a list32: list size, count | two bytes more
 _FAST_BYTES = 26  # what the fixed reads of the fast path may touch
+_WIDE_BYTES = 34
 _TRANSFER = 0x005314C0
 _DISPOSITION = 0x005315C0
+_TO_WIDE = 0x10  # what a list32 adds to them
 _KIND = 0xFFFF0000FFFFFFFF  # of a key: without the channel
+_PLAIN = 2 << 56  # data offset 2, type 0
+_TRANSFER_KINDS = (_PLAIN | _TRANSFER, _PLAIN | _TRANSFER + _TO_WIDE)
+_DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
@@ -43,6 +49,7 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
     max_size = connection.max_frame_size
     transfer_tails, disposition_tails = connection._transfer_tails, connection._disposition_tails
     transfer_key = disposition_key = -1
+    wide_transfer = wide_disposition = False
     session: Session = cast("Session", None)  # set together with transfer_key
     receivers: dict[int, Receiver] = {}
     incoming: dict[int, Receiver] = {}
@@ -68,19 +75,24 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             if frame_end > end:
                 break
 
-            if key == transfer_key:
+            if key == transfer_key and (not wide_transfer or left >= _WIDE_BYTES):
+                if wide_transfer:
+                    list_size, count, code, byte = _WIDE(data, pos + 12)
+                    payload_at = pos + 16 + list_size
+                    at = pos + 21
+                else:
+                    payload_at = pos + 13 + list_size
+                    at = pos + 15
                 if code == 0x43:
                     handle = 0
-                    at = pos + 15
                 elif code == 0x52:
                     handle = byte
-                    at = pos + 16
+                    at += 1
                 elif code == 0x70:
-                    handle = _SIZE(data, pos + 15)[0]
-                    at = pos + 19
+                    handle = _SIZE(data, at)[0]
+                    at += 4
                 else:
                     handle = -2
-                    at = pos + 15
                 if handle != link_handle:
                     link = receivers.get(handle)
                     link_handle = handle
@@ -88,7 +100,6 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                     id_code, delivery_id, tag_code, tag_size = _IDS(data, at)
                     tag_at = at + 7
                     tail_at = tag_at + tag_size
-                    payload_at = pos + 13 + list_size
                     tail_count, settled, message_format = transfer_tails.get(data[tail_at:payload_at], _NO_TRANSFER)
                     received = link._received + 1
                     if (
@@ -114,17 +125,23 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                         )
                         pos = frame_end
                         continue
-            elif key == disposition_key:
+            elif key == disposition_key and (not wide_disposition or left >= _WIDE_BYTES):
+                if wide_disposition:
+                    list_size, count, code, byte = _WIDE(data, pos + 12)
+                    tail_end = pos + 16 + list_size
+                    at = pos + 22
+                else:
+                    tail_end = pos + 13 + list_size
+                    at = pos + 16
                 if code == 0x41 and byte == 0x70:
-                    first, last_code, last = _FIRST(data, pos + 16)
+                    first, last_code, last = _FIRST(data, at)
                     if last_code == 0x70:
-                        tail_at = pos + 25
+                        tail_at = at + 9
                     elif last_code == 0x40:
                         last = first
-                        tail_at = pos + 21
+                        tail_at = at + 5
                     else:
                         tail_at = end
-                    tail_end = pos + 13 + list_size
                     tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
                     if tail_count == count and tail_end == frame_end and 0 <= last - first <= 4096:
                         while first <= last:
@@ -144,16 +161,18 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             elif (key >> 32) & 0xFFFF in connection._by_channel and connection.state == "open":
                 # a transfer or disposition of another session than the last one: turn to that session and look again
                 kind = key & _KIND
-                if kind == 0x0200000000000000 | _TRANSFER:
+                if kind in _TRANSFER_KINDS and key != transfer_key:
                     transfer_key = key
+                    wide_transfer = kind & 0xFF == 0xD0
                     session = connection._by_channel[(key >> 32) & 0xFFFF]
                     receivers = session._receivers
                     incoming = session._incoming
                     link = None
                     link_handle = -1
                     continue
-                if kind == 0x0200000000000000 | _DISPOSITION:
+                if kind in _DISPOSITION_KINDS and key != disposition_key:
                     disposition_key = key
+                    wide_disposition = kind & 0xFF == 0xD0
                     outgoing = connection._by_channel[(key >> 32) & 0xFFFF]._outgoing
                     continue
 
@@ -183,7 +202,13 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
 def learn(connection: Connection, performative: Any, data: bytes, start: int, stop: int) -> None:
     """Remember how this peer encodes the end of a frame that came by the tables and that the fast path could have
     served. `start` is where the performative begins, `stop` where its list ends."""
-    if data[start + 3] != 0xC0:
+    if data[start + 3] == 0xC0:
+        count = data[start + 5]
+        first = start + 6
+    elif data[start + 3] == 0xD0:
+        count = _SIZE(data, start + 8)[0]
+        first = start + 12
+    else:
         return
     if type(performative) is Transfer:
         transfer = performative
@@ -197,23 +222,23 @@ def learn(connection: Connection, performative: Any, data: bytes, start: int, st
             or transfer.rcv_settle_mode is not None
         ):
             return
-        at = start + 6 + _HANDLE_SIZE.get(data[start + 6], 0)
+        at = first + _HANDLE_SIZE.get(data[first], 0)
         if data[at] != 0x70 or data[at + 5] != 0xA0:
             return
         tail = data[at + 7 + data[at + 6] : stop]
         if 0 < len(tail) <= 24:
-            tails[tail] = (data[start + 5], bool(transfer.settled), int(transfer.message_format or 0))
+            tails[tail] = (count, bool(transfer.settled), int(transfer.message_format or 0))
     elif type(performative) is Disposition:
         disposition = performative
         if (
             len(connection._disposition_tails) < _MAX_TAILS
             and disposition.role
             and disposition.settled
-            and data[start + 6] == 0x41
-            and data[start + 7] == 0x70
-            and data[start + 12] in (0x70, 0x40)
+            and data[first] == 0x41
+            and data[first + 1] == 0x70
+            and data[first + 6] in (0x70, 0x40)
             and (disposition.state is ACCEPTED or disposition.state is RELEASED)
         ):
-            tail = data[start + (17 if data[start + 12] == 0x70 else 13) : stop]
+            tail = data[first + (11 if data[first + 6] == 0x70 else 7) : stop]
             if 0 < len(tail) <= 24:
-                connection._disposition_tails[tail] = (data[start + 5], disposition.state)
+                connection._disposition_tails[tail] = (count, disposition.state)
