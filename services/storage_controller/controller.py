@@ -67,8 +67,8 @@ class Controller:
         self._conversations: dict[str, Conversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        self._told: dict[str, tuple[Entry, ...]] = {}
-        """What drains, as the configuration service has taken it in."""
+        self._told: dict[str, tuple[Entry, ...]] | None = None
+        """The placements as the configuration service has taken them in."""
         self._telling: dict[str, tuple[Entry, ...]] = {}
         self._states: dict[str, _State] = {}
         self._knew_all = False
@@ -386,11 +386,7 @@ class Controller:
         core = self.core
         if not self._knows_all():
             return None
-        self._telling = {
-            name: entries
-            for name, entries in self._entries.items()
-            if any(entry.state == "draining" for entry in entries)
-        }
+        self._telling = dict(self._entries)
         return {
             "schema": feeds.SCHEMA,
             "brokers": {
@@ -408,7 +404,10 @@ class Controller:
         self._told = self._telling
 
     def _is_told(self, name: str, broker: str) -> bool:
-        return any(entry.broker == broker and entry.state == "draining" for entry in self._told.get(name, ()))
+        told = self._told
+        if told is None:
+            return False
+        return not any(entry.broker == broker and entry.state == "active" for entry in told.get(name, ()))
 
     def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
         found: dict[str, Report] = {}

@@ -35,7 +35,7 @@ class Conversation:
     """What is said to one broker.
 
     `changed(addresses)`: what it holds is news. `lost(addresses)`: they were there, should be, and are not.
-    `told(address, broker)`: whether it was reported, and taken in, that this address drains there; before that nothing
+    `told(address, broker)`: whether the placements that were taken in do not lead producers there; before that nothing
     is deleted.
     """
 
@@ -341,6 +341,9 @@ class Conversation:
         now = self._loop.time()
         self._retire_at = now + self._retire_delay
         self._retire_delay = min(self._retire_delay * 2, RETIRE_LAST)
+        for name in list(self._retiring):
+            if self._broker.name not in self._core.decide(name).retire:
+                del self._retiring[name]  # it was decided otherwise meanwhile
         await self._look_up_marks()
         forced = [name for name in self._retiring if name in self._core.forced]
         waiting = []

@@ -294,6 +294,9 @@ class Core:
         needed = self._needed(name, want)
         keep = tuple(dict.fromkeys(([home] if home else []) + needed))
         retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
+        if retire and (home is None or self._seen(home, name, want.type) is None):
+            # It serves where it is until it can serve where it belongs.
+            return self._awaited(name, want, home, keep, holdings)
         entries = []
         problem = ""
         for broker_name in keep:
@@ -302,7 +305,9 @@ class Core:
                 active = broker_name == home and not self.brokers[broker_name].cut
                 entries.append(Entry(broker_name, "active" if active else "draining", want.type))
             problem = problem or self._problem(broker_name, name, held)
-        entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
+        if want.type == "queue":
+            # A topic moves only without subscriptions; whoever subscribes meanwhile must not be led to the old place.
+            entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
         if home is None:
             problem = self._unplaced(want)
         note = stuck or self._leaving(holdings, retire) or (self.brokers[home].notice if home in self.brokers else "")
@@ -316,6 +321,20 @@ class Core:
             sum(held.messages for _, held in holdings) if holdings else None,
             _consumers(holdings),
         )
+
+    def _awaited(
+        self, name: str, want: Address, home: str | None, keep: tuple[str, ...], holdings: list[tuple[Broker, Held]]
+    ) -> Decision:
+        """It lies somewhere else, and is not there yet where it belongs."""
+        old = next(broker.name for broker, _ in holdings if broker.name not in keep)
+        entries = tuple(
+            Entry(broker.name, "active" if broker.name == old and not broker.cut else "draining", want.type)
+            for broker, _ in holdings
+            if want.type == "queue" or broker.name == old
+        )
+        problem = self._unplaced(want) if home is None else self._problem(home, name, None)
+        messages = sum(held.messages for _, held in holdings)
+        return Decision(want.type, keep, (), entries, False, problem, messages, _consumers(holdings))
 
     def _forget_home(self, name: str) -> None:
         if name in self.homes:

@@ -164,9 +164,12 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
     found.decide("q")
     found.set_addresses({"q": Address(type="queue", flavor="g")}, ())
     decision = found.decide("q")
-    assert (decision.keep, decision.retire) == (("g-0",), ("f-1",))
+    assert (decision.keep, decision.retire) == (("g-0",), ())
+    assert states(decision) == [("f-1", "active", "queue")], "it serves where it is until it can where it belongs"
+    assert decision.message == "is being made on broker g-0"
     found.note(found.brokers["g-0"], "q", MINE)
     decision = found.decide("q")
+    assert decision.retire == ("f-1",)
     assert states(decision) == [("g-0", "active", "queue"), ("f-1", "draining", "queue")]
     assert decision.ready
     assert "5 messages wait" in decision.message
@@ -185,8 +188,11 @@ def test_a_topic_does_not_move_under_its_subscribers() -> None:
     assert (decision.ready, decision.retire) == (True, ())
     assert "stays on t-0" in decision.message
     found.set_addresses(moved, ["x"])
+    assert states(found.decide("x")) == [("t-0", "active", "topic")]
+    found.note(found.brokers["u-0"], "x", Held("topic", None))
     decision = found.decide("x")
     assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
+    assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
     found.set_addresses(moved, ())
     found = core(moved, {"t-0": {"x": held._replace(subscriptions=0)}})
     assert found.decide("x").keep == ("u-0",)
@@ -196,6 +202,8 @@ def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
     found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=1)}})
     found.decide("q")
     assert found.set_flavors({**FLAVORS, "f": flavor(brokers=1)}) == {"q"}
+    assert found.decide("q").keep == ("f-0",)
+    found.note(found.brokers["f-0"], "q", MINE)
     assert (found.decide("q").keep, found.decide("q").retire) == (("f-0",), ("f-1",))
 
 
