@@ -36,6 +36,8 @@ class Server:
         self._listener: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
+        self._lazy: asyncio.TimerHandle | None = None
+        self._lazy_due = 0.0
         broker.on_pending = lambda: self.later(broker.run_pending)
         broker.on_commit = self._commit_later
         broker.on_deadline = self._arm
@@ -48,9 +50,26 @@ class Server:
 
     def _commit_later(self, urgent: bool) -> None:
         if urgent:
-            self.loop.call_soon(self.broker.commit)
+            self.loop.call_soon(self._commit)
+            return
+        self._lazy_due = self.loop.time() + LAZY_COMMIT
+        if self._lazy is None:
+            self._lazy = self.loop.call_later(LAZY_COMMIT, self._commit_lazily)
+
+    def _commit(self) -> None:
+        """After every socket that was ready has been read. A small batch is on disk when this returns."""
+        self.broker.commit()
+        self.hub.flush()
+
+    def _commit_lazily(self) -> None:
+        self._lazy = None
+        if self.broker.commit_asked != 1:
+            return  # the commit of a message took the acknowledgements along, or is about to
+        left = self._lazy_due - self.loop.time()
+        if left > 0.0005:
+            self._lazy = self.loop.call_later(left, self._commit_lazily)
         else:
-            self.loop.call_later(LAZY_COMMIT, self.broker.commit)
+            self._commit()
 
     def _arm(self, deadline_ms: int) -> None:
         if self._timer is not None:

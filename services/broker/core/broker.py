@@ -330,9 +330,9 @@ class Broker(Topology):
         batch = self.uncommitted
         if batch:
             self.uncommitted = []
-            store.commit(lambda error: self._committed(batch, error))
+            store.commit_now(lambda error: self._committed(batch, error))
         else:
-            store.commit(None)
+            store.commit_now(None)
         self.check_disk()
 
     def check_disk(self) -> None:

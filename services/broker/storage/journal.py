@@ -331,10 +331,20 @@ class Journal:
             self._waiting.append(done)
         if not self._scheduled and self._loop and not self._closed:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._scheduled_turn)
+
+    def commit_now(self, done: Done | None = None) -> None:
+        """As `commit`, but what has gathered is not made to wait for more: `done` may be called inside."""
+        if done is not None:
+            self._waiting.append(done)
+        if self._loop:
+            self._turn()
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._turn()
 
     def _turn(self) -> None:
-        self._scheduled = False
         if self._busy or self._closed:
             return  # what is being written goes on with the rest when it is done
         size = self._cut()

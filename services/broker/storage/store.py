@@ -467,6 +467,10 @@ class Store:
         loop, never inside this call (without a loop: inside `flush`)."""
         self.journal.commit(done)
 
+    def commit_now(self, done: Done | None = None) -> None:
+        """`commit` at the end of a turn of the loop: nothing more is waited for, and `done` may run inside."""
+        self.journal.commit_now(done)
+
     def flush(self) -> None:
         """Writes and syncs now, blocking; calls what waits. Only for a store without a loop."""
         self.journal.flush()
