@@ -18,6 +18,7 @@ from services.broker.management.node import ManagementNode
 from services.broker.peer import Peer
 
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
+LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = ("sole-connection-for-container", "DELAYED_DELIVERY", "SHARED-SUBS", "ANONYMOUS-RELAY")
 
 
@@ -77,7 +78,8 @@ class Server:
                 return
             self._timer.cancel()
         self._timer_at = deadline_ms
-        self._timer = self.loop.call_later(max(0.001, (deadline_ms - self.broker.now) / 1000), self._tick)
+        delay = min(max(0.001, (deadline_ms - self.broker.now) / 1000), LONGEST_SLEEP)
+        self._timer = self.loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -21,7 +21,7 @@ from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 
 
 def free_port() -> int:

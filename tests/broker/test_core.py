@@ -193,6 +193,33 @@ def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
     assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
 
 
+def test_dead_letter_queues_may_be_made_for_each_address() -> None:
+    core = Core()
+    core.broker.put_settings("#", {"DLA": "dead", "autoCreateDeadLetterResources": True})
+    for name in ("it's", "b"):
+        q = core.queue(name)
+        core.send(name, to=name)
+        consumer = core.consumer(q, 1)
+        q.reject(consumer, [token for _, token in outlet(consumer).take()])
+    counts = {name: queue.count for name, queue in core.broker.queues.items() if name.startswith("DLQ.")}
+    assert counts == {"DLQ.it's": 1, "DLQ.b": 1}
+
+
+def test_extreme_values_of_a_message() -> None:
+    core = Core()
+    deadlines: list[int] = []
+    core.broker.on_deadline = deadlines.append
+    q = core.queue()
+    core.send("x", ttl=4294967.295, annotations={"x-opt-delivery-time": 2**62})
+    core.send("x", annotations={"x-opt-delivery-delay": -5}, expiry_time=2**52)
+    core.send("x", properties={"_AMQ_DUPL_ID": "k" * 100_000})
+    core.send("x", properties={"_AMQ_DUPL_ID": "k" * 100_000})
+    core.send("x", properties={"_AMQ_DUPL_ID": 7})
+    assert (q.count, len(q.scheduled)) == (4, 1)
+    assert len(taken(core.consumer(q, 10))) == 3
+    core.tick(1000)
+
+
 def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
     """Well formed in front, rubbish in the application properties: selectors do not match, dead letters still move."""
     core = Core()

@@ -209,13 +209,14 @@ class Broker(Topology):
 
     def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
         name = f"{prefix}{queue.address.name}{suffix}"
+        original = queue.address.name.replace("'", "''")
         if name not in self.queues:
             self.create_queue(
                 target,
                 name,
                 MULTICAST,
                 durable=True,
-                filter=None,
+                filter=f"_AMQ_ORIG_ADDRESS='{original}'",
                 auto_created=True,
                 auto_delete=True,
                 auto_create_address=True,

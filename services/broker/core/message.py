@@ -8,6 +8,7 @@ annotations, absolute-expiry-time. (AMQP 1.0 part 3, section 3.2.)
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 _u32 = Struct("!I").unpack_from
 _MAX_CACHED_HEADERS = 1024
 _FOREVER = 2**62
+_MAX_KEY = 128
 _SHORT = 2048  # bytes that are searched through sooner than taken apart
 
 
@@ -264,12 +266,17 @@ def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
     properties = sections.get(APPLICATION_PROPERTIES)
     if marked and isinstance(properties, dict) and properties.get(DUPLICATE_ID) is not None:
         value = properties[DUPLICATE_ID]
-        return value if type(value) is bytes else str(value).encode()
+        return _short_key(value if type(value) is bytes else str(value).encode())
     if by_message_id:
         fields = sections.get(PROPERTIES)
         if isinstance(fields, list) and fields and fields[0] is not None:
-            return b"\x00m" + bytes(encode(fields[0]))
+            return _short_key(b"\x00m" + bytes(encode(fields[0])))
     return None
+
+
+def _short_key(key: bytes) -> bytes:
+    """Keys are remembered in memory and on disk by the thousand, and come from anybody."""
+    return key if len(key) <= _MAX_KEY else b"\x00h" + sha256(key).digest()
 
 
 def may_be_marked(payload: bytes) -> bool:

@@ -34,6 +34,8 @@ _FIELDS = {
     "JMSXGroupID": 10,
     "JMSXGroupSeq": 11,
 }
+# Where a dead letter comes from, by Artemis' own names.
+_ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
 
 
 def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lookup:
@@ -69,9 +71,10 @@ def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lo
         if at is not None:
             fields = sections.get(PROPERTIES)
             return _plain(fields[at]) if isinstance(fields, list) and len(fields) > at else None
-        if name.startswith("m."):
+        key = _ORIGINS.get(name) or (name[2:] if name.startswith("m.") else None)
+        if key is not None:
             annotations = sections.get(ANNOTATIONS)
-            return _plain(annotations.get(name[2:])) if isinstance(annotations, dict) else None
+            return _plain(annotations.get(key)) if isinstance(annotations, dict) else None
         return None
 
     return lookup

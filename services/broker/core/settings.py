@@ -231,7 +231,7 @@ def _check_value(field: Field, value: Any) -> Value:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"address setting {name}: a number is needed, not {value!r}")
     if field.type == "real":
-        if not 0 <= value <= 1_000_000:
+        if not 0 <= value <= 1000:
             raise SettingsError(f"address setting {name}: {value!r} is out of range")
         return float(value)
     if isinstance(value, float) and not value.is_integer():
