@@ -21,6 +21,7 @@ class StatusFeed:
     def __init__(self, address: str) -> None:
         self.body: dict[str, Any] | None = None
         self.attached = False
+        self._addresses: dict[str, dict[str, Any]] = {}
         self._host, self._port = host_port(address)
         self._connection: Connection | None = None
         self._changed: Callable[[], None] = lambda: None
@@ -35,7 +36,7 @@ class StatusFeed:
     async def _follow(self, connection: Connection) -> None:
         self._connection = connection
         try:
-            follow(connection, "status", self._taken).on_closed = lambda _: connection.close()  # then all anew
+            follow(connection, "status/changes", self._taken).on_closed = lambda _: connection.close()  # then all anew
             await connection.wait_closed()
         finally:
             self._connection, self.attached = None, False
@@ -44,7 +45,17 @@ class StatusFeed:
     def _taken(self, body: dict[str, Any]) -> None:
         if body.get("schema") != 1:
             raise ValueError("expected schema 1")
-        self.body, self.attached = body, True
+        try:
+            changed = {address["name"]: address for address in body["addresses"]}
+            full, removed = body["full"], body["removed"]
+        except (KeyError, TypeError):
+            raise ValueError("expected full, addresses with names, and removed") from None
+        if full:
+            self._addresses.clear()
+        self._addresses.update(changed)
+        for name in removed:
+            self._addresses.pop(name, None)
+        self.body, self.attached = {**body, "addresses": self._addresses.values()}, True
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from enmasse import log
 from enmasse.control import LinkClosed, Outcome, Sender
@@ -38,9 +38,12 @@ class Feed:
     def subscribers(self) -> int:
         return len(self._subscribers)
 
-    def changed(self) -> None:
+    def changed(self, names: Iterable[str] = ()) -> None:
         """There is something newer. Changes of one turn of the loop, or of one interval, become one snapshot."""
         self._version += 1
+        for subscriber in self._subscribers:
+            if subscriber.missing is not None:
+                subscriber.missing.update(names)
         if self._timer is None and self._subscribers:
             loop = asyncio.get_running_loop()
             wait = self._last + self._interval - loop.time()
@@ -67,6 +70,14 @@ class Feed:
             self._last = asyncio.get_running_loop().time()
         return None if self._snapshot is None else (self._built, self._snapshot)
 
+    def take(self, subscriber: _Subscriber) -> bytes | None:
+        """The message that this subscriber is to get now, if there is news for it."""
+        found = self.current()
+        if found is None or found[0] == subscriber.sent:
+            return None
+        subscriber.sent = found[0]
+        return found[1]
+
     def forget(self, subscriber: _Subscriber) -> None:
         self._subscribers.discard(subscriber)
         if not self._subscribers and self._timer is None:
@@ -78,13 +89,38 @@ class Feed:
             subscriber.offer()
 
 
+class ChangeFeed(Feed):
+    """A feed that gives everything first, and from then on only what has changed since the message before.
+
+    `tell(names)` gives the JSON text about these names; None stands for everything.
+    """
+
+    def __init__(
+        self, address: str, subject: str | None, tell: Callable[[Iterable[str] | None], bytes], interval: float = 0.0
+    ) -> None:
+        super().__init__(address, subject, lambda: tell(None), interval)
+        self._tell = tell
+
+    def take(self, subscriber: _Subscriber) -> bytes | None:
+        if subscriber.sent == self._version or (self._timer is not None and subscriber.missing is not None):
+            return None
+        body = self._tell(subscriber.missing)
+        subscriber.sent, subscriber.missing = self._version, set()
+        self._last = asyncio.get_running_loop().time()
+        return encode(self._subject, body)
+
+
 class _Subscriber:
-    """One receiver's link. At most one snapshot is under way: who does not read or settle costs no more than that."""
+    """One receiver's link. At most one snapshot is under way: who does not read or settle costs no more than that.
+
+    `sent`: the version it has got. `missing`: names that changed since, where it gets changes; None: all of them.
+    """
 
     def __init__(self, feed: Feed, sender: Sender) -> None:
         self._feed = feed
         self._sender = sender
-        self._sent = -1
+        self.sent = -1
+        self.missing: set[str] | None = None
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
 
@@ -92,27 +128,28 @@ class _Subscriber:
         sender = self._sender
         if self._busy or self._retry is not None or sender.credit <= 0:
             return
-        found = self._feed.current()
-        if found is None or found[0] == self._sent:
+        message = self._feed.take(self)
+        if message is None:
             return
-        self._sent = found[0]
         if not sender.presettled:
             self._busy = True
-            sender.send(found[1], self._settled)
+            sender.send(message, self._settled)
         else:
-            sender.send(found[1], settled=True)
+            sender.send(message, settled=True)
             self._wait(0.0)
 
     def _settled(self, outcome: Outcome) -> None:
         self._busy = False
         if self._sender.closed:
             return
+        if not outcome.accepted:
+            self.missing = None
         if outcome.state == REJECTED:
             log.get(feed=self._feed.address, peer=self._sender.connection.peer).warning(
                 "a subscriber rejected a snapshot", condition=outcome.condition, description=outcome.description
             )
         elif not outcome.accepted:
-            self._sent = -1
+            self.sent = -1
             self._wait(RETRY)
             return
         self.offer()

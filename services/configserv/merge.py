@@ -49,6 +49,10 @@ class Merger:
             order = dict.fromkeys(itertools.chain(self._addresses, self._failed, self._pieces))
         return [self._pieces[name] for name in order]
 
+    def piece(self, name: str) -> bytes | None:
+        """The JSON of one feeds.AddressStatus."""
+        return self._pieces.get(name)
+
     def phase(self, name: str) -> feeds.Phase | None:
         """None: neither wanted nor known to any reporter."""
         return self._phases.get(name)
@@ -64,8 +68,8 @@ class Merger:
         """The reporters that have told everything they know."""
         return self._reports.keys()
 
-    def configure(self, applied: Applied) -> bool:
-        """Another configuration. True where the status of an address changed."""
+    def configure(self, applied: Applied) -> set[str]:
+        """Another configuration. Gives the addresses whose status changed."""
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
@@ -82,8 +86,8 @@ class Merger:
         touched.update(name for name in notes_before if name not in self._notes)
         return self._merge(touched)
 
-    def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> bool:
-        """What a reporter says, of all its addresses or of some. True where the status of an address changed.
+    def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[str]:
+        """What a reporter says, of all its addresses or of some. Gives the addresses whose status changed.
 
         Raises TooMany.
         """
@@ -104,24 +108,25 @@ class Merger:
                 touched.add(name)
         return self._merge(touched)
 
-    def forget(self, reporter: str) -> bool:
+    def forget(self, reporter: str) -> set[str]:
         """The reporter is gone, and with it what it said."""
         return self._merge(self._reports.pop(reporter, {}))
 
-    def _merge(self, names: Iterable[str]) -> bool:
-        changed = False
+    def _merge(self, names: Iterable[str]) -> set[str]:
+        changed: set[str] = set()
         for name in names:
             status = self._status(name)
             if status is None:
                 self._phases.pop(name, None)
                 self._gone.pop(name, None)
-                changed |= self._pieces.pop(name, None) is not None
+                if self._pieces.pop(name, None) is not None:
+                    changed.add(name)
                 continue
             piece = self._encoder.encode(status)
             if self._pieces.get(name) != piece:
                 self._pieces[name] = piece
                 self._phases[name] = status.phase
-                changed = True
+                changed.add(name)
         return changed
 
     def _status(self, name: str) -> feeds.AddressStatus | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,14 +19,14 @@ from enmasse.model.jsonfile import Problem
 from services.configserv import v1
 from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
-from services.configserv.feeds import Feed
+from services.configserv.feeds import ChangeFeed, Feed
 from services.configserv.forced import Forced
 from services.configserv.merge import Merger, TooMany
 from services.configserv.reports import Refused, Target
 from services.configserv.store import Store
 
 CONTAINER = "configuration-service"
-STATUS_INTERVAL = 0.2
+STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
@@ -64,6 +65,7 @@ class ConfigService:
                 Feed("flavors", "enmasse.flavors", self._flavors),
                 Feed("placements", "enmasse.placements", self._placements),
                 Feed("status", "enmasse.status", self._status, STATUS_INTERVAL),
+                ChangeFeed("status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL),
                 Feed("maas", None, self._maas),
                 Feed("v1/addresses", "enmasse.io/v1/AddressList", self._v1_addresses, STATUS_INTERVAL),
             )
@@ -85,10 +87,9 @@ class ConfigService:
         self._applied = applied = apply(contents, before.state)
         self._note(applied.problems)
         self._save()
-        if self._merger.configure(applied) or applied.problems != before.problems:
-            self._changed("status", "v1/addresses")
-        if applied.state.config != before.state.config:
-            self._changed("status")
+        touched = self._merger.configure(applied)
+        if touched or applied.problems != before.problems or applied.state.config != before.state.config:
+            self._status_changed(touched)
         first = applied.state.complete and not before.state.complete
         if first or applied.state.addresses != before.state.addresses:
             self._changed("addresses", "maas", "v1/addresses")
@@ -160,8 +161,9 @@ class ConfigService:
     def _reporter_gone(self, link: Receiver) -> None:
         if self._reporters.get(link.name) is link:
             del self._reporters[link.name]
-            if self._merger.forget(link.name):
-                self._changed("status", "v1/addresses")
+            touched = self._merger.forget(link.name)
+            if touched:
+                self._status_changed(touched)
 
     # reports
 
@@ -169,11 +171,11 @@ class ConfigService:
         if self._reporters.get(link.name) is not link:
             raise Refused("another link of this name speaks for the reporter")
         try:
-            changed = self._merger.report(link.name, report, full=subject == "full")
+            touched = self._merger.report(link.name, report, full=subject == "full")
         except TooMany as error:
             raise Refused(str(error)) from None
-        if changed:
-            self._changed("status", "v1/addresses")
+        if touched:
+            self._status_changed(touched)
         self.forced.check()
 
     def _take_placements(self, link: Receiver, subject: str, report: feeds.Placements) -> None:
@@ -209,9 +211,19 @@ class ConfigService:
         return None if self._reported is None else msgspec.json.encode(self._reported)
 
     def _status(self) -> bytes:
-        head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._applied.state.config})
+        return self._status_of({}, self._merger.pieces)
+
+    def _status_changes(self, names: Iterable[str] | None) -> bytes:
+        if names is None:
+            return self._status_of({"full": True, "removed": []}, self._merger.pieces)
+        pieces = {name: self._merger.piece(name) for name in names}
+        removed = [name for name, piece in pieces.items() if piece is None]
+        return self._status_of({"full": False, "removed": removed}, [piece for piece in pieces.values() if piece])
+
+    def _status_of(self, more: dict[str, object], pieces: Iterable[bytes]) -> bytes:
+        head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._applied.state.config, **more})
         errors = msgspec.json.encode([self._error(problem) for problem in self._problems()])
-        return b"".join((head[:-1], b',"addresses":[', b",".join(self._merger.pieces), b'],"errors":', errors, b"}"))
+        return b"".join((head[:-1], b',"addresses":[', b",".join(pieces), b'],"errors":', errors, b"}"))
 
     def _maas(self) -> bytes | None:
         return v1.address_map(self._applied.state.addresses) if self._applied.state.complete else None
@@ -221,6 +233,10 @@ class ConfigService:
             return None
         ready = {name: self._merger.phase(name) == "Active" for name in self._applied.state.addresses}
         return v1.address_list(self._applied.state.addresses, ready)
+
+    def _status_changed(self, addresses: Iterable[str]) -> None:
+        self._feeds["status/changes"].changed(addresses)
+        self._changed("status", "v1/addresses")
 
     def _changed(self, *names: str) -> None:
         for name in names:

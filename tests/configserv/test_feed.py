@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.control import Connection, Delivery, Link, Receiver, Sender, connect, listen
-from services.configserv.feeds import Feed
+from services.configserv.feeds import ChangeFeed, Feed
 from tests.control.aio import asyncio_test, until
 
 
@@ -85,3 +85,55 @@ async def test_nothing_is_built_for_nobody() -> None:
         await until(lambda: got)
         assert built == 1
     await until(lambda: feed.subscribers == 0)
+
+
+def tell(names: Iterable[str] | None) -> bytes:
+    return b"all" if names is None else ",".join(sorted(names)).encode()
+
+
+@asyncio_test
+async def test_a_feed_of_changes_gives_everything_first_and_then_what_changed() -> None:
+    feed = ChangeFeed("feed", None, tell)
+    async with subscribed(feed, window=10) as (_, got):
+        await until(lambda: got)
+        for names in (("a",), ("b", "a")):  # before the first is settled: both are still to come
+            feed.changed(names)
+        got[0].accept()
+        await until(lambda: len(got) == 2)
+        got[1].accept()
+        feed.changed(["c"])
+        await until(lambda: len(got) == 3)
+        assert [delivery.message.body for delivery in got] == ["all", "a,b", "c"]
+
+
+@asyncio_test
+async def test_who_did_not_take_a_change_gets_everything_again() -> None:
+    feed = ChangeFeed("feed", None, tell)
+    async with subscribed(feed, window=10) as (_, got):
+        await until(lambda: got)
+        got[0].accept()
+        feed.changed(["a"])
+        await until(lambda: len(got) == 2)
+        got[1].release()
+        await until(lambda: len(got) == 3)
+        got[2].accept()
+        feed.changed(["b"])
+        await until(lambda: len(got) == 4)
+        got[3].reject("amqp:not-implemented", "cannot read it")
+        feed.changed(["c"])
+        await until(lambda: len(got) == 5)
+        assert [delivery.message.body for delivery in got] == ["all", "a", "all", "b", "all"]
+
+
+@asyncio_test
+async def test_changes_within_the_interval_are_one_message() -> None:
+    feed = ChangeFeed("feed", None, tell, interval=3600)
+    async with subscribed(feed, window=10) as (_, got):
+        await until(lambda: got)
+        feed.changed(["a"])
+        got[0].accept()
+        feed.changed(["b"])
+        assert feed._timer is not None
+        feed._publish()  # the interval is over; what is not settled yet holds it up
+        await until(lambda: len(got) == 2)
+        assert [delivery.message.body for delivery in got] == ["all", "a,b"]

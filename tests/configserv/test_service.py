@@ -272,6 +272,37 @@ def test_phases_follow_the_reports(service: Configserv, connect: Connect) -> Non
     client.phases(a="Pending")
 
 
+def test_the_changes_of_the_status_add_up_to_the_status(service: Configserv, connect: Connect) -> None:
+    service.start()
+    client, reporter = connect(), connect()
+    first = client.next("status/changes")
+    assert first["full"] and first["addresses"] == [] and first["removed"] == []
+    seen: dict[str, Any] = {}
+
+    def follow(**phases: str) -> dict[str, Any]:
+        def take(body: dict[str, Any]) -> bool:
+            assert not body["full"]
+            seen.update((entry["name"], entry) for entry in body["addresses"])
+            for name in body["removed"]:
+                del seen[name]
+            return {name: entry["phase"] for name, entry in seen.items()} == phases
+
+        return client.find("status/changes", take)
+
+    service.write("addresses.json", {"a": ANYCAST, "b": ANYCAST})
+    follow(a="Pending", b="Pending")
+    reporter.ready("ragent", "a", "b")
+    follow(a="Active", b="Active")
+    service.write("addresses.json", {"a": ANYCAST, "c": {"type": "nothing"}})
+    follow(a="Active", b="Terminating", c="Failed")
+    reporter.send("readiness", {"addresses": {}, "removed": ["b"]}, subject="change", link="ragent")
+    last = follow(a="Active", c="Failed")
+    status = connect().next("status")
+    assert [seen[entry["name"]] for entry in status["addresses"]] == status["addresses"]
+    assert len(seen) == len(status["addresses"])
+    assert (last["config"], last["errors"]) == (status["config"], status["errors"])
+
+
 def test_the_newest_link_of_a_reporter_speaks_for_it(service: Configserv, connect: Connect) -> None:
     service.write("addresses.json", {"a": ANYCAST})
     service.start()
