@@ -1,4 +1,4 @@
-"""Acknowledged load with exact counts: numbered messages, sent and received by python-qpid-proton, over and over again."""
+"""Acknowledged load with exact counts: numbered messages, sent and received by python-qpid-proton."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from proton import Delivery, Message, Terminus, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, ReceiverOption
+
+from enmasse.testing import wait_for
 
 WINDOW = 20
 """Messages that a producer has under way."""
@@ -66,6 +68,15 @@ class Client(threading.Thread):
         except BaseException as error:  # a test must not wait for a thread that is no more
             self._failed.append(error)
 
+    def wait_attached(self) -> None:
+        wait_for(f"a link to {self.address}", lambda: self.attached, 30)
+
+    def wait_end(self) -> None:
+        """Wait until it has done all it had to do."""
+        self.join(60)
+        self.check()
+        assert not self.is_alive(), f"{self.address}: not finished"
+
     def stop(self) -> None:
         """Close the connection and wait until that is done."""
         self._end.set()
@@ -116,31 +127,34 @@ class Attempt(MessagingHandler):
             event.container.schedule(0.02, self)
 
     def close(self) -> None:
+        """End this attempt."""
         if self.connection is not None:
             self.connection.close()
-            self.connection = None  # and no timer keeps the container running
+        self.gone()
+
+    def gone(self) -> None:
+        """The connection is lost, or will be in a moment. No timer keeps the container running then."""
+        self.forget()
+        self.connection = None
 
     def on_link_opened(self, event: Any) -> None:
         self.owner.attached += 1
 
     def on_link_error(self, event: Any) -> None:
-        self.owner.disturbed(f"link: {event.link.remote_condition}")
-        self.gone_link()
-        self.close()
+        self.lost(f"link: {event.link.remote_condition}")
 
     def on_link_closed(self, event: Any) -> None:
         if not event.link.remote_condition:
-            self.owner.disturbed("link closed")
-            self.gone_link()
-            self.close()
+            self.lost("link closed")
 
     def on_link_remote_detach(self, event: Any) -> None:
-        self.owner.disturbed(f"link detached: {event.link.remote_condition}")
-        self.gone_link()
-        self.close()
+        self.lost(f"link detached: {event.link.remote_condition}")
 
     def on_connection_error(self, event: Any) -> None:
-        self.owner.disturbed(f"connection: {event.connection.remote_condition}")
+        self.lost(f"connection: {event.connection.remote_condition}")
+
+    def on_connection_closing(self, event: Any) -> None:
+        self.lost("connection closed")
 
     def on_transport_error(self, event: Any) -> None:
         self.owner.disturbed(f"transport: {event.transport.condition}")
@@ -150,12 +164,13 @@ class Attempt(MessagingHandler):
         self.owner.disturbed("disconnected")
         self.gone()
 
-    def gone(self) -> None:
-        """The connection is lost, and with it the link."""
-        self.gone_link()
-        self.connection = None
+    def lost(self, what: str) -> None:
+        """The peer has taken the link or the connection away."""
+        if self.connection is not None:
+            self.owner.disturbed(what)
+            self.close()
 
-    def gone_link(self) -> None:
+    def forget(self) -> None:
         """What was under way on the link will never be answered."""
 
 
@@ -171,12 +186,16 @@ class Producer(Client):
         self.in_doubt: set[int] = set()
         """Sent again although the first copy may have arrived: never answered, or modified."""
         self.again: deque[int] = deque()
-
         self._enough = False
 
     def enough(self) -> None:
         """Nothing new, and to the end once everything that was sent is accepted."""
         self._enough = True
+
+    def wait_accepted(self, more: int) -> None:
+        """Wait until so many more are accepted than now."""
+        count = len(self.accepted) + more
+        wait_for(f"{count} accepted for {self.address}", lambda: len(self.accepted) >= count, 60)
 
     def finished(self) -> bool:
         return (self._enough or self.sent == self.count) and len(self.accepted) == self.sent
@@ -207,7 +226,12 @@ class _Sending(Attempt):
 
     def pump(self) -> None:
         producer = self.producer
-        while self.link.credit > 0 and len(self.under_way) < WINDOW and not producer.ended():
+        while (
+            self.connection is not None
+            and self.link.credit > 0
+            and len(self.under_way) < WINDOW
+            and not producer.ended()
+        ):
             number = producer.next()
             if number is None:
                 return
@@ -243,7 +267,7 @@ class _Sending(Attempt):
         if self.producer.finished():
             self.close()
 
-    def gone_link(self) -> None:
+    def forget(self) -> None:
         self.producer.in_doubt |= self.under_way
         self.producer.again.extend(sorted(self.under_way))
         self.under_way = set()
@@ -260,6 +284,10 @@ class Consumer(Client):
 
     def attempt(self) -> Attempt:
         return _Receiving(self)
+
+    def wait_all(self, producer: Producer) -> None:
+        """Wait until everything that the producer has sent has come."""
+        wait_for(f"everything from {self.address}", lambda: len(self.seen) >= producer.sent, 60)
 
     @property
     def doubles(self) -> int:
@@ -282,3 +310,28 @@ class _Receiving(Attempt):
         number = event.message.body
         self.consumer.came.append(number)
         self.consumer.seen[number] += 1
+
+
+def send(url: str, address: str, count: int) -> None:
+    """So many messages, each accepted at once."""
+    producer = Producer(url, address, count)
+    producer.start()
+    producer.wait_end()
+    assert producer.accepted == set(range(count)) and not producer.disturbances
+
+
+def receive(url: str, address: str, count: int, **options: str) -> list[int]:
+    """What comes, until so many have come."""
+    consumer = Consumer(url, address, **options)
+    consumer.start()
+    wait_for(f"{count} messages from {address}", lambda: len(consumer.came) >= count, 30)
+    consumer.stop()
+    return consumer.came
+
+
+def subscribe(url: str, address: str, container_id: str) -> None:
+    """A durable subscription, left at once; `receive` with the same container-id and subscription="durable" is back."""
+    consumer = Consumer(url, address, container_id=container_id, subscription="durable")
+    consumer.start()
+    consumer.wait_attached()
+    consumer.stop()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from typing import Any
 
 from enmasse.testing import Suite, wait_for
-from tests.broker.harness import Management as BrokerManagement
-from tests.router.harness import Management as RouterManagement
 
 
 def status(suite: Suite) -> dict[str, Any]:
@@ -24,7 +21,7 @@ def component(suite: Suite, name: str) -> dict[str, Any]:
     return found
 
 
-def address(suite: Suite, name: str) -> dict[str, Any] | None:
+def find(suite: Suite, name: str) -> dict[str, Any] | None:
     """One address of the status; None where it is not there."""
     return next((a for a in status(suite)["addresses"] if a["name"] == name), None)
 
@@ -39,20 +36,31 @@ def carrier(suite: Suite, name: str) -> dict[str, Any]:
 
 def is_settled(suite: Suite, name: str, **expected: Any) -> bool:
     """Whether an address is there and each of these fields of it has this value."""
-    found = address(suite, name)
+    found = find(suite, name)
     return found is not None and all(found[key] == value for key, value in expected.items())
 
 
 def wait_address(suite: Suite, name: str, **expected: Any) -> dict[str, Any]:
     """Wait until each of these fields of an address has this value."""
     wait_for(f"{name} with {expected}", lambda: is_settled(suite, name, **expected), 30)
-    found = address(suite, name)
+    found = find(suite, name)
     assert found is not None
     return found
 
 
+def wait_message(suite: Suite, name: str, text: str) -> dict[str, Any]:
+    """Wait until the status of an address says this, among other things."""
+
+    def says() -> dict[str, Any] | None:
+        found = find(suite, name)
+        return found if found is not None and text in found["message"] else None
+
+    found: dict[str, Any] = wait_for(f"{name} to say {text!r}", says, 30)
+    return found
+
+
 def wait_gone(suite: Suite, name: str) -> None:
-    wait_for(f"{name} to be gone", lambda: address(suite, name) is None, 30)
+    wait_for(f"{name} to be gone", lambda: find(suite, name) is None, 30)
 
 
 def kill(suite: Suite, name: str) -> int:
@@ -63,21 +71,17 @@ def kill(suite: Suite, name: str) -> int:
     return pid
 
 
-def wait_again(suite: Suite, name: str, pid: int) -> None:
-    """Wait until a killed process runs again, and everything is ready."""
+def wait_process(suite: Suite, name: str, pid: int) -> None:
+    """Wait until a process that had this pid runs again."""
 
     def again() -> bool:
         one = component(suite, name)
-        return one["ready"] and one["pid"] != pid
+        return bool(one["ready"]) and one["pid"] != pid
 
     wait_for(f"{name} to run again", again, 60)
+
+
+def wait_again(suite: Suite, name: str, pid: int) -> None:
+    """Wait until a killed process runs again, and everything is ready."""
+    wait_process(suite, name, pid)
     suite.wait_ready(60)
-
-
-def router_management(suite: Suite) -> RouterManagement:
-    """As qdmanage would do it: through the entry point."""
-    return RouterManagement(suite.url)
-
-
-def broker_management(connection: Any) -> BrokerManagement:
-    return BrokerManagement(connection)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.testing import Suite, wait_for
+from enmasse.testing import Suite
 from tests.system.conftest import SPREAD
-from tests.system.load import ROUTER_WINDOW, Client, Consumer, Producer
-from tests.system.seeing import carrier, component, kill, status, wait_address, wait_again
+from tests.system.load import ROUTER_WINDOW, Client, Consumer, Producer, subscribe
+from tests.system.seeing import carrier, component, kill, wait_address, wait_again
 
 SOME = 300
 """Messages accepted before the kill, and after the recovery; in between there are as many as there are."""
@@ -20,37 +20,29 @@ class Flow:
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
-        self.away = self._reader()
-        self.away.start()
-        wait_for("the subscription", lambda: self.away.attached, 30)
-        self.away.stop()
+        subscribe(suite.url, "news", "system")
+        self.away = Consumer(suite.url, "news", container_id="system", subscription="durable")
         self.live = Consumer(suite.url, "news", container_id="system-live", subscription="live")
         self.worker = Consumer(suite.url, "orders")
         self.producers = [Producer(suite.url, "orders"), Producer(suite.url, "news")]
         self.live.start()
-        wait_for("the other subscription", lambda: self.live.attached, 30)
+        self.live.wait_attached()
         for client in (self.worker, *self.producers):
             client.start()
-
-    def _reader(self) -> Consumer:
-        return Consumer(self.suite.url, "news", container_id="system", subscription="away")
 
     def wait_some(self) -> None:
         """Until so many more are accepted by each."""
         for producer in self.producers:
-            count = len(producer.accepted) + SOME
-            wait_for(f"{count} accepted for {producer.address}", lambda p=producer, c=count: len(p.accepted) >= c, 60)
+            producer.wait_accepted(SOME)
 
     def finish(self) -> None:
         """Until everything was accepted, and came."""
         for producer in self.producers:
             producer.enough()
-            producer.join(60)
-            assert not producer.is_alive(), f"{producer.address}: {producer.sent - len(producer.accepted)} not accepted"
-        self.away = self._reader()
+            producer.wait_end()
         self.away.start()
         for producer, consumer in self.pairs:
-            wait_for(f"everything from {consumer.address}", lambda p=producer, c=consumer: len(c.seen) >= p.sent, 60)
+            consumer.wait_all(producer)
         for client in self.clients:
             client.stop()
         wait_address(self.suite, "orders", ready=True, messages=0, consumers=0)
@@ -111,25 +103,22 @@ def test_three_brokers_share_addresses_and_fail_alone(suite: Suite) -> None:
     consumers = {name: Consumer(suite.url, name) for name in SPREAD}
     for client in (*producers.values(), *consumers.values()):
         client.start()
-    for name, producer in producers.items():
-        wait_for(f"{name} to accept", lambda p=producer: len(p.accepted) >= 50, 60)
+    for producer in producers.values():
+        producer.wait_accepted(50)
     victim = pools[SPREAD[0]]
     others = [name for name in SPREAD if pools[name] != victim]
     pid = kill(suite, victim)
-    already = {name: len(producers[name].accepted) for name in others}
     for name in others:
-        wait_for(f"{name} to go on", lambda n=name: len(producers[n].accepted) >= already[n] + 50, 60)
+        producers[name].wait_accepted(50)
     wait_again(suite, victim, pid)
     for name in SPREAD:
-        already[name] = len(producers[name].accepted)
-        wait_for(f"{name} to go on", lambda n=name: len(producers[n].accepted) > already[n], 60)
-    for producer in producers.values():
-        producer.stop()
-    for name in SPREAD:
-        wait_for(f"everything from {name}", lambda n=name: set(consumers[n].seen) >= producers[n].accepted, 60)
-    for consumer in consumers.values():
-        consumer.stop()
-    assert [producers[name].disturbances + consumers[name].disturbances for name in others] == [[]] * len(others)
+        producers[name].wait_accepted(50)
+    for name, producer in producers.items():
+        producer.enough()
+        producer.wait_end()
+        consumers[name].wait_all(producer)
+        consumers[name].stop()
+        assert producer.accepted == consumers[name].seen.keys() == set(range(producer.sent))
     for name in others:
-        assert consumers[name].doubles == 0
-    assert all(a["ready"] for a in status(suite)["addresses"])
+        assert producers[name].disturbances == consumers[name].disturbances == []
+        assert consumers[name].came == list(range(producers[name].sent))

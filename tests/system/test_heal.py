@@ -1,0 +1,96 @@
+"""What somebody deletes by hand makes its address not ready, and comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from proton.utils import BlockingConnection
+
+from enmasse.testing import Suite, wait_for
+from tests.broker.harness import Management as BrokerManagement
+from tests.router.harness import ADDRESS, AUTO_LINK, LINK_ROUTE
+from tests.router.harness import Management as RouterManagement
+from tests.system.exchange import exchange
+from tests.system.seeing import carrier, find
+
+
+class Watch(threading.Thread):
+    """Looks at the readiness of an address all the time; `seen`: the different answers, in order."""
+
+    def __init__(self, suite: Suite, name: str) -> None:
+        super().__init__(daemon=True)
+        self.suite, self.name_ = suite, name
+        self.seen: list[bool] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.is_set():
+            found = find(self.suite, self.name_)
+            ready = found is not None and found["ready"]
+            if not self.seen or self.seen[-1] != ready:
+                self.seen.append(ready)
+            self.done.wait(0.02)
+
+
+@contextmanager
+def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
+    """What is done inside makes the address not ready for a while; in the end it carries messages again."""
+    watch = Watch(suite, name)
+    watch.start()
+    try:
+        wait_for("the first look", lambda: watch.seen == [True], 10)
+        yield
+        wait_for(f"{name} to be not ready, and ready again", lambda: watch.seen == [True, False, True], 30)
+    finally:
+        watch.done.set()
+        watch.join()
+    exchange(suite.url, [name])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "which"),
+    [
+        (AUTO_LINK, "orders", 0),
+        (AUTO_LINK, "orders", 1),
+        (LINK_ROUTE, "news", 0),
+        (LINK_ROUTE, "news", 1),
+        (ADDRESS, "orders", 0),
+        (ADDRESS, "direct", 0),
+        (ADDRESS, "all", 0),
+    ],
+)
+def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int) -> None:
+    router = RouterManagement(suite.url)
+
+    def entities() -> list[str]:
+        return sorted(row["name"] for row in router.query(kind) if row["name"].endswith(f"/{name}"))
+
+    before = entities()
+    assert len(before) == (1 if kind == ADDRESS else 2)
+    with turns_not_ready_and_is_healed(suite, name):
+        router.delete(kind, before[which])
+    assert entities() == before
+    router.close()
+
+
+def test_a_queue_of_the_broker(suite: Suite) -> None:
+    at = carrier(suite, "orders")["endpoints"]["amqp"]
+    connection = BlockingConnection(at, timeout=20)
+    broker = BrokerManagement(connection)
+    assert "orders" in broker.rows()
+    with turns_not_ready_and_is_healed(suite, "orders"):
+        broker("destroyQueue", "orders", True)
+    assert "orders" in broker.rows()
+    connection.close()
+
+
+def test_a_topic_of_the_broker(suite: Suite) -> None:
+    at = carrier(suite, "news")["endpoints"]["amqp"]
+    connection = BlockingConnection(at, timeout=20)
+    broker = BrokerManagement(connection)
+    with turns_not_ready_and_is_healed(suite, "news"):
+        broker("deleteAddress", "news", True)
+    connection.close()

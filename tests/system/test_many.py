@@ -1,0 +1,81 @@
+"""Many addresses, and many edits."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from functools import partial
+
+from enmasse.testing import Suite, wait_for
+from tests.system.conftest import QUEUE, TOPIC
+from tests.system.exchange import exchange
+from tests.system.load import Client, Consumer, Producer
+from tests.system.seeing import status, wait_address
+
+KINDS: list[dict[str, str]] = [
+    {"type": "queue", "flavor": QUEUE},
+    {"type": "topic", "flavor": TOPIC},
+    {"type": "anycast"},
+    {"type": "multicast"},
+]
+EDITS = 1000
+
+
+def test_a_thousand_addresses(suite: Suite) -> None:
+    """All become ready, 200 random ones carry a message each, and all go again."""
+    many = {f"many/{i}": KINDS[i % 4] for i in range(1000)}
+    suite.edit("addresses.json", many)
+    suite.wait_ready(60)
+    found = {a["name"]: a for a in status(suite)["addresses"] if a["name"] in many}
+    assert found.keys() == many.keys()
+    assert all(a["ready"] and a["phase"] == "Active" for a in found.values())
+    assert {name: a["type"] for name, a in found.items()} == {name: entry["type"] for name, entry in many.items()}
+    chosen = random.Random(1000).sample(sorted(many), 200)
+    exchange(suite.url, chosen)
+    suite.edit("addresses.json", {}, remove=many)
+    wait_for("all to be gone", lambda: not [a for a in status(suite)["addresses"] if a["name"] in many], 60)
+
+
+def applied(suite: Suite) -> bool:
+    """The file as it is now has been applied, and everything is ready."""
+    now = status(suite)
+    content = (suite.config / "addresses.json").read_bytes()
+    return bool(now["ready"]) and now["config"]["addresses.json"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_thousand_edits_disturb_nobody(suite: Suite) -> None:
+    """Other addresses come and go; of an untouched one no link is detached, no message lost, doubled or moved."""
+    consumers = [
+        Consumer(suite.url, "orders"),
+        Consumer(suite.url, "news", container_id="editing", subscription="editing"),
+        Consumer(suite.url, "direct"),
+        Consumer(suite.url, "all"),
+    ]
+    producers = [Producer(suite.url, consumer.address) for consumer in consumers]
+    clients: list[Client] = [*consumers, *producers]
+    for consumer in consumers:
+        consumer.start()
+        consumer.wait_attached()
+    for producer in producers:
+        producer.start()
+    for i in range(EDITS):
+        gone = [f"edited-{i - 10}"] if i >= 10 else []
+        suite.edit("addresses.json", {f"edited-{i}": KINDS[i % 4]}, remove=gone)
+        if i % 50 == 49:
+            wait_for(f"edit {i} to be applied", partial(applied, suite), 30)
+            assert f"edited-{i}" in {a["name"] for a in status(suite)["addresses"]}
+            for producer in producers:
+                producer.wait_accepted(1)
+    suite.edit("addresses.json", {}, remove=[f"edited-{i}" for i in range(EDITS)])
+    wait_for("the last edit to be applied", partial(applied, suite), 30)
+    for producer, consumer in zip(producers, consumers, strict=True):
+        producer.enough()
+        producer.wait_end()
+        consumer.wait_all(producer)
+    for client in clients:
+        client.stop()
+    assert [client.disturbances for client in clients] == [[]] * 8
+    assert [client.attached for client in clients] == [1] * 8
+    for producer, consumer in zip(producers, consumers, strict=True):
+        assert consumer.came == list(range(producer.sent))
+    wait_address(suite, "orders", messages=0)

@@ -1,0 +1,22 @@
+"""A flavor in memory: works like the others, and keeps its messages only while its broker lives."""
+
+from __future__ import annotations
+
+from enmasse.testing import Suite
+from tests.system.load import receive, send
+from tests.system.seeing import carrier, kill, wait_address, wait_again
+
+
+def test_in_memory(suite: Suite) -> None:
+    send(suite.url, "scratch", 200)
+    wait_address(suite, "scratch", messages=200)
+    assert receive(suite.url, "scratch", 200) == list(range(200))
+    wait_address(suite, "scratch", messages=0)
+    send(suite.url, "scratch", 100)
+    wait_address(suite, "scratch", messages=100)
+    name = carrier(suite, "scratch")["name"]
+    pid = kill(suite, name)
+    wait_again(suite, name, pid)
+    wait_address(suite, "scratch", messages=0)
+    send(suite.url, "scratch", 3)
+    assert receive(suite.url, "scratch", 3) == [0, 1, 2]

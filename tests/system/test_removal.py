@@ -1,0 +1,100 @@
+"""Nothing that holds messages is thrown away, or hidden, unless somebody forces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from enmasse.testing import Suite
+from tests.system.conftest import QUEUE, TOPIC
+from tests.system.exchange import exchange
+from tests.system.load import receive, send, subscribe
+from tests.system.seeing import find, kill, wait_address, wait_gone, wait_message, wait_process
+
+STORED = {"type": "queue", "flavor": QUEUE}
+TEN = list(range(10))
+
+
+@pytest.fixture
+def doomed(suite: Suite) -> Iterator[str]:
+    """A queue that holds ten messages; whatever becomes of it, it is gone afterwards."""
+    suite.edit("addresses.json", {"doomed": STORED})
+    suite.wait_ready(30)
+    send(suite.url, "doomed", 10)
+    wait_address(suite, "doomed", messages=10)
+    yield "doomed"
+    suite.edit("addresses.json", {}, remove=["doomed"])
+    if find(suite, "doomed") is not None:
+        remove(suite, "doomed", "--force")
+    wait_gone(suite, "doomed")
+
+
+def remove(suite: Suite, name: str, *options: str) -> None:
+    place = ("--config", str(suite.config), "--port-offset", str(suite.offset))
+    done = suite.command("address", "remove", name, *options, *place)
+    assert done.returncode == 0 or find(suite, name) is None, done.stderr
+
+
+def test_a_removed_queue_is_kept_until_it_is_drained(suite: Suite, doomed: str) -> None:
+    """Also by controllers that have been killed meanwhile and know nothing but what they read."""
+    remove(suite, doomed)
+    wait_message(suite, doomed, "10 messages wait")
+    wait_address(suite, doomed, phase="Terminating", ready=False, messages=10)
+    for controller in ("storage_controller", "configserv", "ragent"):
+        wait_process(suite, controller, kill(suite, controller))
+        wait_address(suite, doomed, phase="Terminating", messages=10)
+    assert receive(suite.url, doomed, 10) == TEN
+    wait_gone(suite, doomed)
+    suite.edit("addresses.json", {doomed: STORED})
+    suite.wait_ready(30)
+    wait_address(suite, doomed, messages=0)
+    exchange(suite.url, [doomed])
+
+
+def test_a_topic_with_a_subscriber_who_is_away_is_kept(suite: Suite) -> None:
+    suite.edit("addresses.json", {"doomed-topic": {"type": "topic", "flavor": TOPIC}})
+    suite.wait_ready(30)
+    subscribe(suite.url, "doomed-topic", "away")
+    send(suite.url, "doomed-topic", 10)
+    remove(suite, "doomed-topic")
+    wait_address(suite, "doomed-topic", phase="Terminating", messages=10)
+    assert receive(suite.url, "doomed-topic", 10, container_id="away", subscription="durable") == TEN
+    wait_gone(suite, "doomed-topic")
+
+
+def test_force_throws_away(suite: Suite, doomed: str) -> None:
+    remove(suite, doomed, "--force")
+    wait_gone(suite, doomed)
+    suite.edit("addresses.json", {doomed: STORED})
+    suite.wait_ready(30)
+    wait_address(suite, doomed, messages=0)
+
+
+@pytest.mark.parametrize(
+    "other", [{"type": "topic", "flavor": TOPIC}, {"type": "anycast"}, {"type": "multicast"}], ids=lambda e: e["type"]
+)
+def test_another_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, other: dict[str, str]) -> None:
+    suite.edit("addresses.json", {doomed: other})
+    wait_message(suite, doomed, "still holds messages as a queue")
+    wait_address(suite, doomed, type=other["type"], ready=False, messages=10)
+    assert receive(suite.url, doomed, 10) == TEN
+    wait_address(suite, doomed, type=other["type"], ready=True, phase="Active", message="")
+    exchange(suite.url, [doomed])
+
+
+def test_another_flavor_takes_over_and_nothing_is_hidden(suite: Suite, doomed: str) -> None:
+    suite.edit("addresses.json", {doomed: {**STORED, "flavor": "vanilla-queue"}})
+    wait_message(suite, doomed, "10 messages wait")
+    wait_address(suite, doomed, flavor="vanilla-queue", messages=10, ready=True)
+    assert receive(suite.url, doomed, 10) == TEN
+    wait_address(suite, doomed, flavor="vanilla-queue", messages=0, ready=True, message="")
+    assert not [name for name in find_components(suite, doomed) if name.startswith(QUEUE)]
+    exchange(suite.url, [doomed])
+
+
+def find_components(suite: Suite, name: str) -> list[str]:
+    found = find(suite, name)
+    assert found is not None
+    components: list[str] = found["components"]
+    return components
