@@ -45,8 +45,7 @@ _SIZE = Struct(">I").unpack_from
 _SPILL = 256 * 1024  # output that is handed to the socket before the turn ends
 
 
-def _ignore(_: Connection) -> None:
-    """Nobody asks to be told."""
+def _ignore(_: Connection) -> None: ...
 
 
 class Connection:
@@ -183,12 +182,11 @@ class Connection:
         self._send(0, Close(error=None if error is None else Error.of(error)))
         self._close_sent = True
         self._close_error = error
-        self.state = "closing"
-        self._close_deadline = -2  # tick sets it
+        self.state = "closing"  # tick sets the deadline
         self.wake()
 
     def sessions(self) -> list[Session]:
-        return list(self._local.values())
+        return [*self._local.values()]
 
     def wake(self) -> None:
         """There is output: the skin flushes at the end of the read or of this turn of the loop."""
@@ -577,10 +575,16 @@ class Connection:
         self.finished = True
         for session in self.sessions():
             session._stop_sending()
+        failures: list[Exception] = []  # of callbacks: the others are told all the same
         for session in self.sessions():
-            session._finish(error)
-        self.handler.on_close(self, error)
+            try:
+                session._finish(error)
+            except Exception as failure:
+                failures.append(failure)
         self.wake()
+        self.handler.on_close(self, error)
+        if failures:
+            raise failures[0]
 
 
 _DISPATCH: dict[type, Callable[[Connection, int, Any, bytes, int], bool]] = {

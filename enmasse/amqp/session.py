@@ -218,10 +218,16 @@ class Session:
         self._outgoing.clear()
         self._incoming.clear()
         self._ready.clear()
+        failures: list[Exception] = []  # of callbacks: the others are told all the same
         for link in self.links:
-            self._link_over(link, error, False, lost.get(link))
+            try:
+                self._link_over(link, error, False, lost.get(link))
+            except Exception as failure:
+                failures.append(failure)
         self.connection._forget_session(self)
         handler.on_end(self, error)
+        if failures:
+            raise failures[0]
 
     def _send(self, p: Any) -> None:
         if not self._end_sent and not self._over:
@@ -336,9 +342,8 @@ class Session:
         if link._over:
             return
         link._over = True
-        link._lost(lost)
         connection = self.connection
-        del self._by_handle[link.handle]
+        self._by_handle.pop(link.handle, None)
         self._by_remote.pop(link.remote_handle, None)
         self._free_handles.append(link.handle)
         key = (link.name, link.is_sender)
@@ -348,7 +353,10 @@ class Session:
             del self._awaiting[key]
         connection._link_count -= 1
         connection._link_state -= link._state_size
-        connection.handler.on_detach(link, error, closed)
+        try:
+            link._lost(lost)
+        finally:
+            connection.handler.on_detach(link, error, closed)
 
     # --- flow ---------------------------------------------------------------------------------------------------------
 

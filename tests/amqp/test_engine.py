@@ -186,6 +186,28 @@ def test_what_comes_back_from_a_dying_link_has_nowhere_to_go(ending: str) -> Non
     assert credits == [0] * 9
 
 
+def test_callbacks_that_raise_at_the_end_do_not_keep_the_others_from_being_told() -> None:
+    class Broken(Recorder):
+        def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+            super().on_outcomes(link, tokens, state, settled)
+            raise RuntimeError("a bug")
+
+        def on_end(self, s: Any, error: AmqpError | None) -> None:
+            super().on_end(s, error)
+            raise RuntimeError("another")
+
+    pair = Pair(client=Broken(), server=Recorder(outcome=None))
+    for name in ("a", "b"):
+        pair.sender(name).send(b"x", name)
+    pair.c.begin()
+    pair.run()
+    with pytest.raises(RuntimeError, match="a"):
+        pair.c.transport_closed()
+    assert [token for token, _, _ in pair.client.outcomes] == ["a", "b"]
+    assert pair.client.names()[-5:] == ["detach", "detach", "end", "end", "close"]
+    assert pair.c.sessions() == [] and pair.c._link_count == 0 and pair.c.finished
+
+
 # --- links ------------------------------------------------------------------------------------------------------------
 
 

@@ -37,8 +37,8 @@ class Talkative(Recorder):
         super().on_flow(link)
 
 
-def conversation() -> bytes:
-    """What a client says in an eventful life."""
+def conversation() -> tuple[bytes, bytes]:
+    """What a client says in an eventful life, and what it hears."""
     pair = Pair(server=Talkative(window=20))
     one, two = pair.sender("one"), pair.sender("two", snd_settle_mode=1)
     receiver = pair.receiver("three", window=30)
@@ -63,10 +63,10 @@ def conversation() -> bytes:
     pair.run()
     pair.c.close()
     pair.run()
-    return pair.to_server
+    return pair.to_server, pair.to_client
 
 
-CONVERSATION = conversation()
+CONVERSATION, ANSWERS = conversation()
 
 
 def replay(cuts: list[int]) -> tuple[list[Any], list[Any]]:
@@ -281,14 +281,8 @@ def test_no_message_is_lost_or_doubled(
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 40))
-def test_damaged_conversations_never_break_the_engine(seed: int, flips: int) -> None:
-    """Flipped, dropped and repeated bytes: the connection goes on or is closed with an error, and nothing raises."""
-    rng = random.Random(seed)
-    start = rng.randrange(len(CONVERSATION) - 3000)
-    head = CONVERSATION[:600]
-    data = bytearray(head + CONVERSATION[start : start + 3000])
+def damaged(rng: random.Random, data: bytearray, flips: int) -> bytearray:
+    """Flipped, dropped and repeated bytes behind the protocol header."""
     for _ in range(flips):
         at = rng.randrange(8, len(data))
         kind = rng.randrange(3)
@@ -298,15 +292,34 @@ def test_damaged_conversations_never_break_the_engine(seed: int, flips: int) -> 
             del data[at]
         else:
             data[at:at] = data[at : at + rng.randrange(8)]
-    handler = Recorder(window=20)
-    server = Connection(handler, container_id="server", is_client=False, limits=Limits(max_partial=100_000))
+    return data
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.booleans())
+def test_damaged_conversations_never_break_the_engine(seed: int, flips: int, serves: bool) -> None:
+    """The connection goes on or is closed with an error, and nothing raises, nothing is left."""
+    rng = random.Random(seed)
+    spoken = CONVERSATION if serves else ANSWERS
+    start = rng.randrange(len(spoken) - 3000)
+    data = damaged(rng, bytearray(spoken[:600] + spoken[start : start + 3000]), flips)
+    handler = Talkative(window=20)
+    engine = Connection(handler, container_id="us", is_client=not serves, limits=Limits(max_partial=100_000))
+    if not serves:
+        engine.open()
+    began = False
     while data:
         cut = rng.randint(1, 700)
-        server.receive(bytes(data[:cut]))
+        engine.receive(bytes(data[:cut]))
         del data[:cut]
-        server.take_output()
-        assert server._partial_bytes <= 200_000 and sum(map(len, server._pending)) <= 70_000
-    server.transport_closed(AmqpError("amqp:connection:forced", "end of the test"))
+        if engine.state == "open" and not serves and not began:
+            began = True
+            session = engine.begin()
+            session.attach_sender("one", None, None)
+            session.attach_receiver("three", None, None).credit_window = 30
+        engine.take_output()
+        assert engine._partial_bytes <= 200_000 and sum(map(len, engine._pending)) <= 70_000
+    engine.transport_closed(AmqpError("amqp:connection:forced", "end of the test"))
     assert handler.names()[-1] == "close"
     assert handler.names().count("close") == 1
-    assert server.sessions() == [] and server._partial_bytes == 0 and server._link_count == 0
+    assert engine.sessions() == [] and engine._partial_bytes == 0 and engine._link_count == 0
