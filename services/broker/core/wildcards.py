@@ -42,9 +42,10 @@ def parents(name: str) -> Iterator[str]:
 
 
 class _Node(Generic[T]):
-    __slots__ = ("children", "values")
+    __slots__ = ("any", "children", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, any: bool) -> None:
+        self.any = any  # stands for a `#`
         self.children: dict[str, _Node[T]] = {}
         self.values: dict[T, None] = {}
 
@@ -53,14 +54,14 @@ class PatternTree(Generic[T]):
     """Values under names or patterns; `match(name)` finds those of every pattern that covers the name."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _Node[T] = _Node(False)
 
     def add(self, pattern: str, value: T) -> None:
         node = self._root
         for level in pattern.split(SEPARATOR):
             child = node.children.get(level)
             if child is None:
-                child = node.children[level] = _Node()
+                child = node.children[level] = _Node(level == ANY)
             node = child
         node.values[value] = None
 
@@ -90,13 +91,14 @@ class PatternTree(Generic[T]):
             if (id(node), at) in seen:
                 continue
             seen.add((id(node), at))
+            if node.any and at < end:
+                todo.append((node, at + 1))
             rest = node.children.get(ANY)
             if rest is not None:
-                # A last `#` takes everything that is left; one in the middle may stop at any level.
-                if rest.values:
-                    found.update(rest.values)
+                # A last `#` takes everything that is left; one in the middle goes on from any level.
+                found.update(rest.values)
                 if rest.children:
-                    todo.extend((rest, i) for i in range(at, end + 1))
+                    todo.append((rest, at))
             if at == end:
                 found.update(node.values)
                 continue
