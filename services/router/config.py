@@ -38,6 +38,10 @@ def router_settings(settings: Settings) -> dict[str, Any]:
             values[key] = coerce(attribute, value)
         except ManagementError as error:
             raise Fatal(f"entities[{where}] (router): {error}") from None
+    if values["mode"] == "edge":
+        raise Fatal(
+            f"entities[{where}] (router): mode 'edge' is not supported by this router; use interior or standalone"
+        )
     values["id"] = values["id"] or settings.name
     if not values["id"] or any(c.isspace() or not c.isprintable() for c in values["id"]):
         raise Fatal(f"entities[{where}] (router): id {values['id']!r} must not have white space or control characters")

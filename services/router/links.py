@@ -134,7 +134,8 @@ class InLink:
         else:
             token = (Copies(self, delivery_id, len(outs)), 0)
             for out in outs:
-                out.offer(payload, token, message_format)
+                if message_format or not out.direct or not out.sender.pass_on(payload, token):
+                    out.offer(payload, token, message_format)
 
     def forward_internal(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int

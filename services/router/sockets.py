@@ -21,12 +21,19 @@ from services.router import PRODUCT, SIMULATES, metrics, tls
 from services.router.connections import DEFAULT_CAPACITY, RouterConnection
 from services.router.core import Router
 from services.router.handler import RouterHandler
-from services.router.management.schema import INTERNAL, ManagementError
+from services.router.management.schema import INTERNAL, NOT_IMPLEMENTED, ManagementError
 
 _log = log.get()
 MAX_BACKOFF = 5.0
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 _RESERVED = ("product", "version", "failover-server-list", "network-host", "port", "scheme", "hostname")
+
+
+_UNSUPPORTED = {
+    "saslPlugin": "saslPlugin (an authentication service)",
+    "multiTenant": "multiTenant",
+    "requireEncryption": "requireEncryption (use requireSsl)",
+}
 
 
 def port_number(port: str) -> int:
@@ -162,10 +169,16 @@ class Listener:
         self._http: Health | None = None
 
     async def open(self) -> None:
-        """Raises ManagementError 500 with the reason when the port cannot be had."""
+        """Raises ManagementError: 500 when the port cannot be had, 501 for what would leave the port less protected
+        than was asked for."""
         body = self.body
         host = body["host"] or "0.0.0.0"  # noqa: S104
         where = f"listener '{self.name}' on {body['host'] or '*'}:{body['port']}"
+        unsupported = next((text for name, text in _UNSUPPORTED.items() if body[name]), None)
+        if body["sslProfile"] and not body["requireSsl"]:
+            unsupported = "sslProfile without requireSsl (TLS only for those who want it)"
+        if unsupported is not None:
+            raise ManagementError(NOT_IMPLEMENTED, f"{where}: {unsupported} is not supported by this router")
         try:
             port = port_number(body["port"])
             context = None
@@ -254,7 +267,7 @@ class Connector:
 
     def start(self) -> None:
         self._sockets.connectors.add(self)
-        if self.body["role"] == "inter-router":
+        if self.body["role"] in ("inter-router", "edge"):
             self.message = "a mesh of several routers is not supported yet: kept and reported, not dialled"
             return
         self._task = process.spawn(self._run(), f"connector {self.name}")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import psutil
 import pytest
 from proton import Delivery, Link, Message
 from proton.reactor import AtMostOnce, LinkOption
@@ -637,6 +638,34 @@ def test_a_receiver_lost_in_the_middle_of_a_message(router: RouterProcess, addre
     assert outcome_of(producer, after) == Delivery.ACCEPTED
     producer.close()
     again.close()
+
+
+def test_a_stream_that_nobody_takes_does_not_fill_the_router(router: RouterProcess, address: str) -> None:
+    """40 MB for a receiver without credit: the router keeps little of it until the receiver takes it."""
+    producer, consumer = router.connect(), router.connect()
+    receiver = consumer.create_receiver(address, credit=0)
+    sender = producer.create_sender(address)
+    producer.wait(lambda: sender.link.credit > 0)
+    process = psutil.Process(router.process.pid)
+    before = process.memory_info().rss
+    delivery = sender.link.delivery("big")
+    sender.link.stream(b"\x00\x53\x75\xb0" + (40_000_000).to_bytes(4, "big"))
+    for _ in range(40):
+        sender.link.stream(b"x" * 1_000_000)
+    sender.link.advance()
+    for _ in range(50):
+        pump(producer)
+    assert process.memory_info().rss - before < 16_000_000
+    receiver.link.flow(1)
+    while not receiver.fetcher.incoming:
+        pump(consumer, producer)
+    assert len(body_of(receiver.receive())) == 40_000_000
+    receiver.accept()
+    pump(consumer)
+    assert outcome_of(producer, delivery) == Delivery.ACCEPTED
+    assert process.memory_info().rss - before < 32_000_000
+    producer.close()
+    consumer.close()
 
 
 def test_a_filter_that_has_no_effect_is_not_granted(router: RouterProcess, address: str) -> None:
