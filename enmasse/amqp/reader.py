@@ -143,7 +143,7 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                     else:
                         tail_at = end
                     tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
-                    if tail_count == count and tail_end == frame_end and 0 <= last - first <= 4096:
+                    if tail_count == count and tail_end == frame_end and 0 <= last - first <= len(outgoing) + 16:
                         while first <= last:
                             entry = outgoing.pop(first, None)
                             first += 1

@@ -60,7 +60,7 @@ class Sender(Link):
         self._queue: deque[Outgoing] = _EMPTY
         self._queued_ready = False  # in session._ready
         self._starved = False  # credit was denied for want of window, reading or settlements
-        self._undecided: dict[int, list[int]] = {}  # id(token) -> ids of deliveries with a state that are not settled
+        self._undecided: dict[int, dict[int, None]] = {}  # id(token) -> ids with a state, not settled
         self._overhead = 0
         self._frame_max = 0
         self._head = b""
@@ -250,9 +250,10 @@ class Sender(Link):
         outgoing = self.session._outgoing
         ids: list[int] = []
         for token in tokens:
-            known = self._undecided.get(id(token), [])
+            known = self._undecided.pop(id(token), {})
             while known:
-                delivery_id = known.pop(0)
+                delivery_id = next(iter(known))
+                del known[delivery_id]
                 if delivery_id in outgoing:
                     ids.append(delivery_id)
                     break
@@ -261,17 +262,18 @@ class Sender(Link):
                     if link is self and held is token and delivery_id not in ids:
                         ids.append(delivery_id)
                         break
-            if not known:
-                self._undecided.pop(id(token), None)
+            if known:
+                self._undecided[id(token)] = known
         self.settle_ids(ids)
 
     def _decided(self, tokens: Iterable[Any]) -> None:
+        """Deliveries with these tokens are settled: one each is not undecided any more."""
         for token in tokens:
             known = self._undecided.get(id(token))
-            if known is not None:
-                del known[:1]
-                if not known:
-                    del self._undecided[id(token)]
+            if known:
+                del known[next(iter(known))]
+            if known is not None and not known:
+                del self._undecided[id(token)]
 
     def settle_ids(self, delivery_ids: Iterable[int]) -> None:
         """Settle deliveries by their ids; unknown ones are ignored. No outcome will come for them."""
@@ -280,6 +282,8 @@ class Sender(Link):
             entry = session._outgoing.get(delivery_id)
             if entry is not None and entry[0] is self:
                 del session._outgoing[delivery_id]
+                if self._undecided:
+                    self._undecided.get(id(entry[1]), {}).pop(delivery_id, None)
                 self._done += 1
                 session._sender_settled.append(delivery_id)
                 session._touch()

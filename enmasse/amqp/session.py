@@ -508,7 +508,7 @@ class Session:
                 sender, run = link, []
             run.append(token)
             if not settled:
-                link._undecided.setdefault(id(token), []).append(delivery_id)
+                link._undecided.setdefault(id(token), {})[delivery_id] = None
         if sender is not None:
             self._tell(sender, run, state, settled)
 
