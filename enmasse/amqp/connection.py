@@ -340,20 +340,6 @@ class Connection:
         else:
             self._give_up(error)
 
-    def _send_sasl(self, performative: Any) -> None:
-        body = encode_performative(performative)
-        self._put(_HEADER(len(body) + 8, 2, 1, 0) + body)
-
-    def _sasl_done(self, user: str | None, ok: bool) -> None:
-        """The server's exchange has ended; the outcome has been sent. May come long after the last frame."""
-        if ok:
-            self.user = user
-            self._stage = read_header
-            if self._pending and not self._receiving:
-                self.receive(b"")  # what came while the authenticator was asking
-        else:
-            self._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
-
     def _on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
         """One frame by the tables. True: sessions and links are as they were, the reader's notes stay good."""
         if self._close_sent:

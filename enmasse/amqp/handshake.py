@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import decode_performative
+from enmasse.amqp.performatives import decode_performative, encode_performative
 from enmasse.amqp.reader import read_frames
 from enmasse.amqp.sasl import SaslClient, SaslServer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _BASIC = Struct(">IBBH").unpack_from
+_HEADER = Struct(">IBBH").pack
 
 
 def read_header(connection: Connection, data: bytes, pos: int) -> int:
@@ -36,7 +38,7 @@ def read_header(connection: Connection, data: bytes, pos: int) -> int:
             _wrong_header(connection, header)
     elif header == SASL_HEADER and isinstance(sasl, SaslServer) and not sasl.done:
         connection._put(SASL_HEADER)
-        sasl.start(connection._send_sasl, connection._sasl_done)
+        sasl.start(partial(_send, connection), partial(_sasl_done, connection))
         connection._stage = read_sasl
     elif header == AMQP_HEADER and (not isinstance(sasl, SaslServer) or sasl.done or not sasl.required):
         connection._put(AMQP_HEADER)
@@ -71,7 +73,7 @@ def read_sasl(connection: Connection, data: bytes, pos: int) -> int:
         if isinstance(sasl, SaslClient):
             answer = sasl.receive(performative)
             if answer is not None:
-                connection._send_sasl(answer)
+                _send(connection, answer)
             if sasl.done:
                 connection._stage = read_header
                 connection._put(AMQP_HEADER)
@@ -87,3 +89,19 @@ def read_sasl(connection: Connection, data: bytes, pos: int) -> int:
 def sasl_waits(connection: Connection) -> bool:
     """An authenticator is still asking: what the client has pipelined must wait."""
     return isinstance(connection.sasl, SaslServer) and connection.sasl.waits and connection._stage is read_sasl
+
+
+def _send(connection: Connection, performative: Any) -> None:
+    body = encode_performative(performative)
+    connection._put(_HEADER(len(body) + 8, 2, 1, 0) + body)
+
+
+def _sasl_done(connection: Connection, user: str | None, ok: bool) -> None:
+    """The server's exchange has ended; the outcome has been sent. May come long after the last frame."""
+    if ok:
+        connection.user = user
+        connection._stage = read_header
+        if connection._pending and not connection._receiving:
+            connection.receive(b"")  # what came while the authenticator was asking
+    else:
+        connection._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
