@@ -37,6 +37,8 @@ class Hub:
         self._dirty: list[Wire] = []
         self._reading = False
         self._scheduled = False
+        self.per_turn = False
+        """Write at the end of the turn instead of the read: fewer and larger writes where many peers feed each other."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._deadlines: list[tuple[int, int, Wire]] = []
@@ -56,7 +58,7 @@ class Hub:
 
     def _mark(self, wire: Wire) -> None:
         self._dirty.append(wire)
-        if not self._reading and not self._scheduled:
+        if not self._scheduled and (self.per_turn or not self._reading):
             self._scheduled = True
             self.loop.call_soon(self.flush)
 
@@ -134,7 +136,7 @@ class Wire(asyncio.Protocol):
             self._broken(error)
         finally:
             hub._reading = False
-        if hub._dirty:
+        if hub._dirty and not hub.per_turn:
             hub.flush()
 
     def eof_received(self) -> bool:

@@ -52,6 +52,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     router = config.make_router(values, LoopClock(loop))
     health = RouterHealth(settings.health, lambda: metrics.text(router))
     hub = Hub(loop)
+    hub.per_turn = True
     sockets = health.sockets = Sockets(router, hub)
     core = core_tables(router, values)
     statics = static_tables(sockets, router.policy)
