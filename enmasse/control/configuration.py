@@ -51,12 +51,7 @@ def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind
 
 def decode_body(delivery: Delivery, kind: type[T]) -> T:
     """The JSON object in a message of the configuration service. Raises AmqpError, ValueError."""
-    body = delivery.message.body
-    if isinstance(body, memoryview):
-        body = bytes(body)
-    if not isinstance(body, (str, bytes)):
-        raise ValueError(f"expected JSON text, got {type(body).__name__}")
-    return msgspec.json.decode(body, type=kind)
+    return msgspec.json.decode(jsonmessage.body(delivery), type=kind)
 
 
 def encode_message(subject: str, body: Any) -> bytes:

@@ -24,8 +24,11 @@ from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, ConnectionLost, Li
 from enmasse.control.link import Link, Receiver, Sender
 
 MAX_FRAME = 65536
-SESSION_BYTES = 1024 * 1024
-"""Bytes of transfers a peer may have under way in one session before it is read."""
+SESSION_BYTES = 256 * MAX_FRAME
+"""Bytes of transfers a peer may have under way in one session before it is read: a window of so many frames, and
+hundreds of small replies come at a time. (Deliveries are read as they come, so these bytes do not gather.)"""
+WRITE_BUFFER = 2 * 1024 * 1024
+"""Bytes that wait for the peer to read before nothing more is given to the socket."""
 WRITE = 256 * 1024
 """Bytes that are given to the socket at a time."""
 MAX_MESSAGE = 64 * 1024 * 1024
@@ -239,7 +242,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are ones without inheriting from the class
         self._socket = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=2 * SESSION_BYTES)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self._close_timer = self.loop.call_later(HANDSHAKE, self._handshake_failed)

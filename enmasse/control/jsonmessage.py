@@ -6,8 +6,14 @@ import proton
 
 from enmasse.control.errors import DECODE_ERROR, AmqpError
 from enmasse.control.link import Delivery
+from enmasse.control.link import decode as decode_message
 
 CONTENT_TYPE = "application/json"
+_VALUE = b"\x00\x53\x77"
+"""Descriptor of the section amqp-value (OASIS AMQP 1.0 part 3.2.8)."""
+_NULL = b"\x40"
+_FRONT = 1024
+"""Bytes at the beginning of a message in which the body is looked for."""
 
 
 def encode(subject: str | None, body: bytes) -> bytes:
@@ -20,7 +26,7 @@ def encode(subject: str | None, body: bytes) -> bytes:
         message.content_type = CONTENT_TYPE
         # The encoding ends with the section `amqp-value` and its empty string: descriptor 00 53 77, then a1 00.
         head = bytes(message.encode())[:-2]
-        assert head.endswith(b"\x00\x53\x77")
+        assert head.endswith(_VALUE)
         _heads[subject] = head
     return b"".join((head, b"\xb1", len(body).to_bytes(4, "big"), body))
 
@@ -28,12 +34,35 @@ def encode(subject: str | None, body: bytes) -> bytes:
 _heads: dict[str | None, bytes] = {}
 
 
-def decode(delivery: Delivery) -> tuple[str | None, bytes]:
+def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
     """Subject, and the JSON text of the body. Raises AmqpError(amqp:decode-error) where the body is no text."""
+    at = _long_text(delivery.data)
+    if at:
+        return decode_message(delivery.data[:at] + _NULL).subject, memoryview(delivery.data)[at + 5 :]
     message = delivery.message
-    body = message.body
-    if isinstance(body, str):
-        return message.subject, body.encode("utf-8", "surrogatepass")
-    if isinstance(body, (bytes, memoryview)):
-        return message.subject, bytes(body)
+    return message.subject, _text(message.body)
+
+
+def body(delivery: Delivery) -> bytes | memoryview:
+    """The JSON text of the body. Raises AmqpError(amqp:decode-error) where that is no text."""
+    at = _long_text(delivery.data)
+    return memoryview(delivery.data)[at + 5 :] if at else _text(delivery.message.body)
+
+
+def _text(found: object) -> bytes:
+    if isinstance(found, str):
+        return found.encode("utf-8", "surrogatepass")
+    if isinstance(found, (bytes, memoryview)):
+        return bytes(found)
     raise AmqpError(DECODE_ERROR, "the body must be JSON text: a string in an amqp-value section")
+
+
+def _long_text(data: bytes) -> int:
+    """Where the string begins that an amqp-value section at the end consists of; 0 where it is not that simple.
+
+    Snapshots have megabytes: what the general way costs, a text as str and back to bytes, is felt there.
+    """
+    at = data.find(_VALUE + b"\xb1", 0, _FRONT) + len(_VALUE)
+    if at < len(_VALUE) or int.from_bytes(data[at + 1 : at + 5], "big") != len(data) - at - 5:
+        return 0
+    return at

@@ -14,16 +14,17 @@ from typing import Any, Self
 
 import proton
 from cproton import (  # type: ignore[import-untyped]
-    PN_OVERFLOW,
     pn_message,
     pn_message_decode,
-    pn_message_encode,
     pn_message_free,
     pn_message_get_correlation_id,
     pn_message_properties,
 )
 
 from enmasse import log
+from enmasse.amqp import codec
+from enmasse.amqp.errors import AmqpError as CodecError
+from enmasse.amqp.types import Described
 from enmasse.control.connection import Connection
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
 from enmasse.control.link import Delivery, Receiver, Sender, decode
@@ -31,6 +32,7 @@ from enmasse.control.link import Delivery, Receiver, Sender, decode
 OUTSTANDING = 250
 TIMEOUT = 10.0
 REPLY_WINDOW = 500
+_AMQP_VALUE = 0x77
 
 
 class Reply:
@@ -45,8 +47,7 @@ class Reply:
     @property
     def body(self) -> Any:
         """Raises AmqpError(amqp:decode-error)."""
-        body = decode(self._data).body
-        return bytes(body) if isinstance(body, memoryview) else body
+        return _body(self._data)
 
 
 class ManagementError(AmqpError):
@@ -75,7 +76,7 @@ class Management:
         self._queue: deque[tuple[asyncio.Future[Reply], Mapping[str, Any], Any, float]] = deque()
         self._sent: dict[str, tuple[asyncio.Future[Reply], float]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._request = proton.Message()
+        self._reply_to: str | None = None
         self._reply = pn_message()
         self._receiver: Receiver = connection.receiver(None, dynamic=True, window=REPLY_WINDOW)
         self._receiver.on_message = self._on_reply
@@ -100,8 +101,7 @@ class Management:
         address = self._receiver.remote_source
         if not address:
             raise LinkClosed("amqp:not-implemented", "the peer gave no address for replies")
-        self._request.reply_to = address
-        self._request.address = self.node
+        self._reply_to = address
         self._send_queued()
         return self
 
@@ -128,8 +128,8 @@ class Management:
         self._receiver.close()
 
     def _send_queued(self) -> None:
-        message, sender = self._request, self._sender
-        if message.reply_to is None:
+        sender, reply_to = self._sender, self._reply_to
+        if reply_to is None:
             return
         credit = min(sender.credit, self.outstanding - len(self._sent))
         while credit > 0 and self._queue:
@@ -137,12 +137,9 @@ class Management:
             if future.done():
                 continue  # cancelled while it waited
             number = str(next(self._numbers))
-            message.correlation_id = number
-            message.properties = properties
-            message.body = body
             try:
-                data = _encode(message)
-            except (proton.ProtonException, ValueError, TypeError, KeyError) as error:
+                data = _encode([None, None, self.node, None, reply_to, number], properties, body)
+            except (ValueError, TypeError, LookupError) as error:
                 future.set_exception(AmqpError(INVALID_FIELD, f"cannot be encoded: {error}"))
                 continue
             deadline = self._loop.time() + timeout
@@ -276,17 +273,26 @@ class Artemis(Management):
         return result
 
 
-def _encode(message: proton.Message) -> bytes:
-    """As Message.encode, which however begins with room for 16 bytes and encodes again and again."""
-    message._pre_encode()
-    room, size = 1024, -1
-    while True:
-        size, data = pn_message_encode(message._msg, room)
-        if size >= 0:
-            return bytes(data)
-        if size != PN_OVERFLOW:
-            message._check(size)
-        room *= 4
+def _encode(properties: list[str | None], application_properties: Mapping[str, Any], body: Any) -> bytes:
+    """A request (part 3.2). By our own codec: Proton's Python takes four times as long, and there are thousands."""
+    content = dict(body) if isinstance(body, Mapping) else body
+    encode = codec.encode
+    sections = (b"\x00\x53\x73", encode(properties), b"\x00\x53\x74", encode(dict(application_properties)))
+    return b"".join((*sections, b"\x00\x53\x77", encode(content)))
+
+
+def _body(data: bytes) -> Any:
+    """The body of a reply. Raises AmqpError(amqp:decode-error)."""
+    position = 0
+    try:
+        while position < len(data):
+            section, position = codec.decode(data, position)
+            if isinstance(section, Described) and section.descriptor == _AMQP_VALUE:
+                return section.value
+    except CodecError as error:
+        raise AmqpError(DECODE_ERROR, f"not an AMQP message: {error}"[:200]) from None
+    body = decode(data).body
+    return bytes(body) if isinstance(body, memoryview) else body
 
 
 __all__ = ["Artemis", "ConnectionLost", "Dispatch", "Management", "ManagementError", "Reply"]

@@ -43,7 +43,7 @@ class Target:
                         INVALID_FIELD, f"the subject must be {' or '.join(subjects)}, not {subject!r}"[:200]
                     )
                 report = decoder.decode(body)
-            except (AmqpError, msgspec.DecodeError) as error:
+            except (AmqpError, ValueError) as error:
                 condition = error.condition if isinstance(error, AmqpError) else DECODE_ERROR
                 reason = error.description if isinstance(error, AmqpError) else str(error)
                 log.get(peer=delivery.link.connection.peer, link=delivery.link.name).warning(
