@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -87,12 +88,15 @@ class Suite:
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
         self.process = subprocess.Popen([str(program), "up", *options], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
-            if line.strip() == "EnMasse is ready":
-                return time.monotonic() - began
-            if time.monotonic() - began > seconds:
-                break
+        too_late = threading.Timer(seconds, self.process.terminate)  # which ends the lines
+        too_late.start()
+        try:
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip())
+                if line.strip() == "EnMasse is ready":
+                    return time.monotonic() - began
+        finally:
+            too_late.cancel()
         raise RuntimeError("EnMasse did not become ready:\n" + "\n".join(self.lines))
 
     def status(self) -> dict[str, Any]:

@@ -84,6 +84,10 @@ class Client(threading.Thread):
         assert not self.is_alive(), f"{self.address}: the client does not end"
         self.check()
 
+    def stop_trying(self) -> None:
+        """No further attempt; what is under way ends as it ends."""
+        self._end.set()
+
     def abandon(self) -> None:
         """End it, however it is doing."""
         self._end.set()

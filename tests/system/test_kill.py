@@ -90,6 +90,10 @@ def test_a_carrier_killed_loses_nothing(suite: Suite, victim: str) -> None:
     flow.finish()
     flow.check_counts(kills=1)
     assert any(client.disturbances for client in flow.clients)
+    for producer, consumer in flow.pairs:
+        if victim.startswith("the broker of") and not victim.endswith(producer.address):
+            assert producer.disturbances == consumer.disturbances == []
+            assert consumer.came == list(range(producer.sent))
 
 
 def test_three_brokers_share_addresses_and_fail_alone(suite: Suite) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
+from collections.abc import Iterable
 from functools import partial
 
 from enmasse.testing import Suite, wait_for
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
 from tests.system.load import Client, Consumer, Producer
-from tests.system.seeing import status, wait_address
+from tests.system.seeing import status, wait_address, wait_process
 
 KINDS: list[dict[str, str]] = [
     {"type": "queue", "flavor": QUEUE},
@@ -33,7 +35,38 @@ def test_a_thousand_addresses(suite: Suite) -> None:
     chosen = random.Random(1000).sample(sorted(many), 200)
     exchange(suite.url, chosen)
     suite.edit("addresses.json", {}, remove=many)
-    wait_for("all to be gone", lambda: not [a for a in status(suite)["addresses"] if a["name"] in many], 60)
+    wait_for("all to be gone", lambda: not any_of(suite, many), 60)
+
+
+CONTROL, CARRIERS = ["configserv", "ragent", "storage_controller"], ["router", "broker"]
+
+
+def test_everything_killed_while_it_is_configured(suite: Suite) -> None:
+    """Whoever dies in the middle of it: what the file says comes about all the same."""
+    ours: dict[str, dict[str, str]] = {}
+    for number, kinds in enumerate((CONTROL, CARRIERS, CONTROL + CARRIERS)):
+        more = {f"round-{number}/{i}": KINDS[i % 4] for i in range(100)}
+        suite.edit("addresses.json", more)
+        wait_for("the first of them", partial(any_of, suite, more), 30)
+        processes = [c for c in status(suite)["components"] if c["kind"] in kinds]
+        for process in processes:
+            suite.kill(process)
+        for process in processes:
+            wait_process(suite, process["name"], process["pid"])
+        ours |= more
+    suite.wait_ready(60)
+    found = {a["name"]: a for a in status(suite)["addresses"]}
+    wanted = json.loads((suite.config / "addresses.json").read_text())
+    assert found.keys() == wanted.keys() > ours.keys()
+    assert all(found[name]["ready"] and found[name]["type"] == entry["type"] for name, entry in ours.items())
+    exchange(suite.url, random.Random(5).sample(sorted(ours), 50))
+    suite.edit("addresses.json", {}, remove=ours)
+    wait_for("all to be gone", lambda: not any_of(suite, ours), 60)
+
+
+def any_of(suite: Suite, names: Iterable[str]) -> bool:
+    """Whether the status shows one of these."""
+    return bool({a["name"] for a in status(suite)["addresses"]}.intersection(names))
 
 
 def applied(suite: Suite) -> bool:
