@@ -397,8 +397,10 @@ class FakeTransport(asyncio.Transport):
         self.writes.append(b"closed")
 
 
-def test_one_read_is_one_write_per_connection() -> None:
-    """The router reads A and sends on B: B is written once, at the end of A's read, before the loop turns."""
+@pytest.mark.parametrize("per_turn", [False, True])
+def test_one_read_is_one_write_per_connection(per_turn: bool) -> None:
+    """The router reads A and sends on B: B is written once, at the end of A's read, before the loop turns; with
+    `per_turn` once for all reads of the turn."""
 
     class Relay(Recorder):
         def on_delivery(self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, *_: Any) -> None:
@@ -430,10 +432,15 @@ def test_one_read_is_one_write_per_connection() -> None:
         assert isinstance(sender, Sender)
         for i in range(500):
             sender.send(b"%d" % i, i)
-        wires[0].data_received(peers[0].take_output())
-        assert len(transports[1].writes) == 1
+        hub.per_turn = per_turn
+        said = peers[0].take_output()
+        wires[0].data_received(said[:9999])
+        assert len(transports[1].writes) == (0 if per_turn else 1)
+        wires[0].data_received(said[9999:])
+        await asyncio.sleep(0)
+        assert len(transports[1].writes) == (1 if per_turn else 2)
         assert transports[0].writes == []  # nothing is settled yet
-        peers[1].receive(transports[1].writes[0])
+        peers[1].receive(b"".join(transports[1].writes))
         handler = peers[1].handler
         assert isinstance(handler, Recorder) and len(handler.received) == 500
         for wire in wires:
