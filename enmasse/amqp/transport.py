@@ -38,7 +38,7 @@ class Hub:
         self._reading = False
         self._scheduled = False
         self.per_turn = False
-        """Write at the end of the turn instead of the read: fewer and larger writes where many peers feed each other."""
+        """Write at the end of the turn, not of the read: fewer and larger writes where many peers feed each other."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._deadlines: list[tuple[int, int, Wire]] = []

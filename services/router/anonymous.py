@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
+from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
 from services.router.address import MULTICAST, Address
 from services.router.links import Copies, InLink
@@ -25,12 +26,15 @@ _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 def _skip(data: bytes, at: int) -> int:
     """Where the value at `at` ends. Raises IndexError or ValueError for what cannot be."""
     code = data[at]
+    while code == 0x00:  # a described value: its descriptor, which is a plain one, then the value
+        if data[at + 1] == 0x00:
+            raise ValueError("a described descriptor")
+        at = _skip(data, at + 1)
+        code = data[at]
     kind = code >> 4
     width = _FIXED.get(kind)
     if width is not None:
         return at + 1 + width
-    if code == 0x00:
-        return _skip(data, _skip(data, at + 1))
     if kind in (0xA, 0xC, 0xE):
         return at + 2 + data[at + 1]
     if kind in (0xB, 0xD, 0xF):
@@ -44,7 +48,7 @@ def _skip(data: bytes, at: int) -> int:
 def find_to(data: bytes) -> bytes | None:
     """The raw `to` of a message, None when it has none.
 
-    Raises ValueError for what is not a message, IndexError for one that is cut short.
+    Knows the usual encodings. Raises ValueError for anything else, IndexError for a message that is cut short.
     """
     at = 0
     end = len(data)
@@ -99,6 +103,15 @@ def _third_field(data: bytes, at: int) -> bytes | None:
     return data[start : start + size]
 
 
+def read_to(payload: bytes) -> bytes | None:
+    """As find_to, and for unusual encodings too. Raises AmqpError."""
+    try:
+        return find_to(payload)
+    except (ValueError, IndexError):
+        to = Sections(payload).to
+        return None if to is None else to.encode()
+
+
 def rejected(condition: str, description: str) -> Rejected:
     return Rejected(error=Error(condition=Symbol(condition), description=description))
 
@@ -123,8 +136,8 @@ class AnonymousInLink(InLink):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         try:
-            to = find_to(payload)
-        except (ValueError, IndexError):
+            to = read_to(payload)
+        except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
         address = self.resolve(to)

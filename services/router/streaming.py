@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
 from services.router.address import MULTICAST, Address
-from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to
+from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to, read_to
 from services.router.links import FAILED, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
@@ -199,15 +200,13 @@ def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
     head.data += partial.take()
     state: Any
     try:
-        to = find_to(head.data)
+        to = read_to(head.data)
         if to is None and not partial.done and len(head.data) < MAX_HEAD and _may_follow(head.data):
             return
         state = source.resolve(to)
-    except IndexError:
+    except AmqpError:
         if not partial.done and len(head.data) < MAX_HEAD:
-            return
-        state = NOT_A_MESSAGE
-    except ValueError:
+            return  # cut short, as far as one can tell
         state = NOT_A_MESSAGE
     if isinstance(state, Address):
         state.ingress += 1

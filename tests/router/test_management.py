@@ -4,6 +4,7 @@ import json
 import uuid
 from typing import Any
 
+import psutil
 import pytest
 from proton import Message, ulong
 from proton.reactor import DynamicNodeProperties
@@ -327,3 +328,44 @@ def test_a_query_of_many_rows_comes_whole(management: Management) -> None:
     assert [row["pattern"] for row in rows] == [f"many/{i}" for i in range(1500)]
     for i in range(1500):
         management.delete(ADDRESS, f"many{i}")
+
+
+@pytest.mark.parametrize(
+    "body", [{"attributeNames": ["name"] * 251}, {"attributeNames": "name"}, ["attributeNames"], None, 7]
+)
+def test_odd_queries_are_answered(management: Management, body: Any) -> None:
+    status, _, _ = management.call("QUERY", body, entityType=ADDRESS)
+    assert status == (400 if isinstance(body, dict) else 200)
+
+
+def test_what_is_no_request_does_no_harm(router: RouterProcess, management: Management) -> None:
+    connection = router.connect()
+    sender = connection.create_sender("$management")
+    for garbage in (b"", b"\x00", b"\xff" * 100, b"\x00\x53\x74\xc1\xff\xff", b"\x00" * 5000):
+        delivery = sender.link.delivery(sender.link.delivery_tag())
+        sender.link.stream(garbage)
+        sender.link.advance()
+        connection.wait(lambda: delivery.settled)  # noqa: B023 - runs at once
+    sender.send(Message(properties={"operation": "QUERY"}, reply_to="nowhere", body={}))
+    sender.send(Message(properties={"operation": "QUERY"}, body={}))
+    assert management.call("GET-MGMT-NODES")[0] == 200
+    connection.close()
+
+
+def test_answers_for_a_receiver_without_credit_are_bounded(router: RouterProcess) -> None:
+    connection = router.connect()
+    inbox = connection.create_receiver(None, dynamic=True, credit=0)
+    sender = connection.create_sender("$management")
+    request = Message(
+        properties={"operation": "GET-SCHEMA"}, reply_to=inbox.link.remote_source.address, correlation_id="1"
+    )
+    before = psutil.Process(router.process.pid).memory_info().rss
+    size = 0
+    for i in range(3000):
+        post(sender, request)
+        if i == 0:
+            inbox.link.flow(1)
+            size = len(str(inbox.receive().body))
+    assert size > 10_000  # 3000 of them would be well over 32 MB
+    assert psutil.Process(router.process.pid).memory_info().rss - before < 64_000_000
+    connection.close()

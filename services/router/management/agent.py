@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _log = log.get()
 ROWS_PER_TURN = 200
 """Rows of a QUERY that are made before others have their turn."""
+MAX_NAMES = 250
+"""Attribute names in one QUERY."""
 _NO_MAP = b"\x00\x53\x77\xc1\x01\x00"
 _NULL_BODY = b"\x00\x53\x77\x40"
 
@@ -81,7 +83,7 @@ class Agent:
         """A message to `$management`."""
         try:
             request = Request(source, bytes(payload))
-        except AmqpError as error:
+        except (AmqpError, ValueError, RecursionError) as error:
             _log.info("management request cannot be decoded", reason=str(error))
             return
         if request.reply_to is None:
@@ -182,6 +184,8 @@ class Agent:
         if wanted is not None and not isinstance(wanted, list | tuple):
             raise ManagementError(BAD_REQUEST, "'attributeNames' must be a list")
         names = [str(name) for name in wanted or ()]
+        if len(names) > MAX_NAMES:
+            raise ManagementError(BAD_REQUEST, f"more than {MAX_NAMES} attribute names")
         if request.values.get("entityType") is None and request.type in (None, MANAGEMENT, "management"):
             self._query_all(request, names)
             return

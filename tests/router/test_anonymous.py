@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message, Sections
+from services.router.anonymous import find_to, read_to
+
+_texts = st.text(max_size=300)
+
+
+@given(
+    to=st.none() | _texts,
+    message_id=st.none() | _texts | st.binary(max_size=300) | st.integers(0, 2**64 - 1) | st.uuids(),
+    user_id=st.none() | st.binary(max_size=300),
+    subject=st.none() | _texts,
+    annotations=st.dictionaries(_texts.filter(str.isascii), _texts | st.integers(0, 9) | st.lists(_texts), max_size=3),
+    durable=st.booleans(),
+)
+def test_the_to_of_any_message(to: str | None, **fields: Any) -> None:
+    payload = Message(b"body", to=to, **fields).encode()
+    found = find_to(payload)
+    assert (None if found is None else found.decode()) == to
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_no_bytes_confuse_it(data: st.DataObject) -> None:
+    payload = bytearray(Message(b"x", to="somewhere", message_id="1", annotations={"a": 1}).encode())
+    for _ in range(data.draw(st.integers(0, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    payload = payload[: data.draw(st.integers(0, len(payload)))]
+    try:
+        expected = Sections(bytes(payload)).to
+    except AmqpError:
+        with contextlib.suppress(ValueError, IndexError):
+            find_to(bytes(payload))
+        return
+    found = read_to(bytes(payload))
+    assert (None if found is None else found.decode()) == expected
+
+
+def test_symbolic_descriptors() -> None:
+    named = b"\x00\xa3\x14amqp:properties:list\xc0\x07\x03\x40\x40\xa1\x02to"
+    assert read_to(named + b"\x00\x53\x77\x40") == b"to"
+
+
+@pytest.mark.parametrize("payload", [b"\x00" * 20_000, b"\x00\x53\x72" + b"\x00\x43" * 20_000])
+def test_deep_nesting_is_no_way_to_the_stack_limit(payload: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        find_to(payload)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes(payload: bytes) -> None:
+    with contextlib.suppress(ValueError, IndexError):
+        find_to(payload)
