@@ -205,6 +205,7 @@ class Router:
                 self.table.drop((type_, name))
                 self._note(type_, name)
             self._finish(scan)
+        self.serving = self.serving and self._has_listeners()
         self._moved = True
         for name in self._desired.carriers():
             self._dirty.setdefault(name, _EMPTY)
@@ -433,10 +434,14 @@ class Router:
         operations = difference(self.table, wanted, old)
         await self._apply(operations)
         await self._read_by_name(list(names))
-        self.serving = all(self.table.status(key) is not None for key in names)
+        self.serving = self._has_listeners()
         if not self.serving:
             raise AmqpError("listeners", self.failed.get("", "the router does not show the client listeners"))
         self._news.update(self._desired.addresses)
+
+    def _has_listeners(self) -> bool:
+        states = [self.table.status((entity.type, entity.name)) for entity in self._desired.listeners()]
+        return all(state not in (None, DIFFERENT) for state in states)
 
     # the sweep: everything, a page at a time, behind all other work
 
