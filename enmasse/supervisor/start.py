@@ -61,11 +61,27 @@ def run(
 
 def _http(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
     async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
+        # Its library takes longest to import, and the services need the time: once they have started, or somebody asks.
+        await _asked(listening, suite.was_ready)
         web = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.web")
         close: Callable[[], Awaitable[None]] = await web.server(listening)(suite)
         return close
 
     return serve
+
+
+async def _asked(listening: socket.socket, started: asyncio.Event) -> None:
+    """Returns when somebody connects, or `started` is set."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    loop.add_reader(listening, asked.set)
+    waiting = [asyncio.ensure_future(event.wait()) for event in (asked, started)]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        loop.remove_reader(listening)
+        for task in waiting:
+            task.cancel()
 
 
 def check_tls(options: Options) -> None:

@@ -55,6 +55,7 @@ class Suite:
         self.options = options
         self.data = data
         self.is_ready = False
+        self.was_ready = asyncio.Event()
         self._ports = ports
         self._command = command
         self._make_feed = make_feed
@@ -65,6 +66,7 @@ class Suite:
         self._wish_specs: dict[str, Spec] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._feed: Feed | None = None
+        self._close_http: Callable[[], Awaitable[None]] | None = None
         self._seen: desired.Mark | None = None
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
@@ -110,22 +112,25 @@ class Suite:
             child.start()
         followers = (self._follow_wishes(), self._tell(), self._tell_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
-        close_http: Callable[[], Awaitable[None]] | None = None
+        tasks.append(asyncio.create_task(self._serve(serve_http)))
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
                 await asyncio.sleep(0)  # all are being started before we spend time on importing libraries
             self._feed = await self._make_feed(specs[0].settings["listen"])
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
-            close_http = await serve_http(self)  # last: its library takes longest to import
             await self._until_stopped(tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop_children()
-            if close_http is not None:
-                await close_http()
+            if self._close_http is not None:
+                await self._close_http()
             self._ports.close()
+
+    async def _serve(self, serve_http: Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]) -> None:
+        self._close_http = await serve_http(self)
+        await asyncio.Event().wait()  # like the others, ended by cancellation
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())
@@ -259,6 +264,7 @@ class Suite:
                 self._say_once(line)
             if not self.is_ready and self._feed and self._feed.attached and status.started(current):
                 self.is_ready = True
+                self.was_ready.set()
                 for address in current["addresses"]:
                     if not address.get("ready"):
                         self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
