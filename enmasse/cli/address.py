@@ -41,13 +41,17 @@ def _folder(config: Path | None, offset: int) -> Path:
 
 
 def _read(folder: Path) -> str:
+    from enmasse.supervisor.files import read_file
+
     path = folder / "addresses.json"
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()  # not read_text: it would change the ends of lines
     except FileNotFoundError:
         end(f"{path}: no such file. Name the folder with --config DIR; `enmasse init DIR` makes one.")
-    except (OSError, UnicodeDecodeError) as error:
-        end(f"{path}: cannot be read: {error}")
+    except OSError as error:
+        end(f"{path}: cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        end(f"{path}: is not UTF-8; save it as UTF-8.")
 
 
 def _entries(folder: Path, text: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Entry:
 def parse(text: str) -> list[Entry]:
     """The entries of the JSON object that `text` is, in their order. Raises ValueError (with line and column)."""
     decode = JSONDecoder().raw_decode
-    position = _skip(text, 0)
+    position = _skip(text, 1 if text[:1] == "\ufeff" else 0)  # a byte order mark stays, too
     if text[position : position + 1] != "{":
         raise JSONDecodeError("expected an object", text, position)
     entries: list[Entry] = []

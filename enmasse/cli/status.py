@@ -80,10 +80,12 @@ def _missing(hashes: dict[str, str], status: dict[str, Any]) -> list[str]:
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """Name → sha256 in hex of each configuration file there is."""
+    from enmasse.supervisor.files import read_file
+
     hashes = {}
     for name in FILES:
         try:
-            hashes[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            hashes[name] = hashlib.sha256(read_file(folder / name)).hexdigest()
         except OSError:
             continue
     return hashes

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from enmasse.cli.common import end, port_offset
 
 CANNOT_START = 2
+
+
+def _told_early(*_: object) -> NoReturn:
+    """Until the suite has handlers of its own nothing runs yet that were to be ended."""
+    sys.exit(0)
 
 
 @click.command(name="up", short_help="Run everything in the foreground.")
@@ -28,6 +35,8 @@ def command(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_ke
     the offset. Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _told_early)
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan import Options

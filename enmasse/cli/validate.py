@@ -26,10 +26,11 @@ def new_problems(folder: Path, before: str, after: str) -> list[str]:
     """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`."""
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.supervisor.files import read_file
 
     path = folder / "flavors.json"
     try:
-        flavors, _ = parse_flavors(parse(path.name, path.read_bytes()))
+        flavors, _ = parse_flavors(parse(path.name, read_file(path)))
         known = _problems(before, flavors)
         return [str(problem) for problem in _problems(after, flavors) if problem not in known]
     except Unparsable as error:

@@ -113,10 +113,10 @@ def parse(file: str, data: bytes) -> Document:
         unparsable(f"is not JSON: {error.msg} (column {error.colno})", error.lineno)
     except RecursionError:
         unparsable("is nested too deeply")
-    except ValueError as error:
-        if isinstance(error, Unparsable):
-            raise
-        unparsable(f"is not JSON: {error}")
+    except Unparsable:
+        raise
+    except ValueError:  # Python's limit of digits; what it says is for programmers
+        unparsable("is not JSON that can be read: a number has thousands of digits")
     if not isinstance(value, dict):
         unparsable("must be an object: name → entry", 1)
     if "\\u" in text:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.supervisor import logfile
-from enmasse.supervisor.files import write_json
+from enmasse.supervisor.files import read_json, write_json
 from enmasse.supervisor.plan import Spec
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.supervisor.probe import Health, probe
@@ -136,10 +136,11 @@ class Child:
     async def _run_once(self) -> str:
         """From start to end of one process; says how it ended."""
         try:
-            write_json(self._file, self.spec.settings)
+            if read_json(self._file) != self.spec.settings:  # a restart must not need room on a full disk
+                write_json(self._file, self.spec.settings)
             log = logfile.open_log(self._log)
         except OSError as error:
-            return f"cannot be started: {error.filename}: {error.strerror}"
+            return f"cannot be started: {error.filename or self._file}: {error.strerror}"
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(self.spec.kind, self._file),

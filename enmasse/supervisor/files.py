@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,18 @@ def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n", durable=durable)
 
 
+def read_file(path: Path) -> bytes:
+    """The content of a regular file. Raises OSError, also for what is none: reading a pipe is waiting for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:  # refuses a directory
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        return file.read()
+
+
 def read_json(path: Path) -> Any:
     """The value in `path`, or None where there is no file or it holds no JSON."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_file(path))
     except (OSError, ValueError):
         return None

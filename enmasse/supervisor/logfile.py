@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -18,17 +19,19 @@ def open_log(path: Path) -> int:
 def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
     """Where `path` is larger than `limit` bytes, keep its last `limit` bytes as `<path>.1` and empty it.
 
-    The child goes on writing to the same file (it appends). What it writes between copy and truncation is lost.
+    The child goes on writing to the same file (it appends). What it writes between copy and truncation is lost, and
+    what is kept where the disk has no room for it.
     """
     try:
         size = path.stat().st_size
         if size <= limit:
             return
-        with path.open("r+b") as file, path.with_name(path.name + ".1").open("wb") as old:
+        with path.open("r+b") as file:
             file.seek(size - limit)
-            shutil.copyfileobj(file, old)
+            with contextlib.suppress(OSError), path.with_name(path.name + ".1").open("wb") as old:
+                shutil.copyfileobj(file, old)
             file.truncate(0)
-    except FileNotFoundError:
+    except OSError:  # gone, or not ours any more: no reason to stop watching the child
         return
 
 

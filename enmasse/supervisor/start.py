@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from enmasse.supervisor import datadir
 from enmasse.supervisor.child import Command
 from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.files import read_file
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import Feed, Suite
@@ -94,7 +95,7 @@ def check_tls(options: Options) -> None:
 
     for option, path in (("--tls-cert", options.tls_cert), ("--tls-key", options.tls_key)):
         try:
-            path.read_bytes()
+            read_file(path)
         except OSError as error:
             raise StartError(f"{option} {path}: {error.strerror}.") from None
     try:
@@ -129,7 +130,7 @@ def _content(path: Path) -> Content:
     from enmasse.model.configuration import Unreadable
 
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.supervisor import datadir, ports
+from enmasse.cli.up import command as up_command
+from enmasse.supervisor import datadir, ports, start
 from enmasse.supervisor.errors import StartError
 from tests.cli.running import Up, enmasse, free_offset
 
@@ -50,6 +52,29 @@ def test_first_start_with_a_file_that_cannot_be_used(
     told = refused(config, tmp_path)
     assert f"{config}/{said}" in told
     assert "Put it right" in told
+
+
+def test_first_start_with_a_pipe_in_place_of_a_file(config: Path, tmp_path: Path) -> None:
+    (config / "addresses.json").unlink()
+    os.mkfifo(config / "addresses.json")
+    assert f"{config}/addresses.json: cannot be read: is not a file" in refused(config, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_told_to_end_before_anything_runs(
+    number: signal.Signals, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "check_config", lambda *_: os.kill(os.getpid(), number))
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    arguments = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]
+    try:
+        with pytest.raises(SystemExit) as ended:
+            up_command.main(arguments)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert ended.value.code == 0
+    datadir.open_data_dir(tmp_path / "data").close()  # the lock was given back
 
 
 def test_first_start_without_a_folder(tmp_path: Path) -> None:

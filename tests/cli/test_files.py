@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.cli import jsonfile
+from enmasse.cli.status import file_hashes
 from enmasse.model.configuration import State, apply
 from tests.cli.running import enmasse
 
@@ -115,6 +116,25 @@ def test_a_file_that_does_not_parse_is_left_alone(folder: Path) -> None:
     path.unlink()
     done = edit(folder, "list")
     assert done.returncode == 1 and "no such file" in done.stderr and "enmasse init" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["addresses.json", "flavors.json"])
+def test_what_is_no_file_is_told_and_waited_for_by_nobody(file: str, folder: Path) -> None:
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    done = edit(folder, "add", "b", "--type", "anycast")
+    assert done.returncode == 1 and f"{folder / file}: cannot be read: is not a file" in done.stderr
+    assert file_hashes(folder).keys() == {"addresses.json", "flavors.json"} - {file}
+
+
+def test_ends_of_lines_and_a_byte_order_mark_stay(folder: Path) -> None:
+    path = folder / "addresses.json"
+    before = b'\xef\xbb\xbf{\r\n  "a": {"type": "anycast"}\r\n}\r\n'
+    path.write_bytes(before)
+    assert edit(folder, "add", "b", "--type", "anycast").returncode == 0
+    assert path.read_bytes().startswith(before.removesuffix(b"\r\n}\r\n") + b",")
+    assert edit(folder, "remove", "b").returncode == 0
+    assert path.read_bytes() == before
 
 
 def test_remove_tells_who_still_needs_it(folder: Path) -> None:

@@ -46,6 +46,14 @@ def test_logs_are_bounded(tmp_path: Path) -> None:
     assert logfile.last_line(tmp_path / "none") == ""
 
 
+def test_a_log_is_bounded_where_nothing_can_be_kept_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    (tmp_path / "x.log.1").mkdir()
+    path.write_bytes(b"x" * 300)
+    logfile.bound_log(path, limit=200)
+    assert path.read_bytes() == b""
+
+
 def test_files_are_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json(path, {"a": 1}, durable=True)
