@@ -3,8 +3,9 @@
 What makes it fast, in the order it matters: one `unpack_from` gives size, kind and channel of a frame; kind and channel
 together are one integer, compared with that of the last transfer (or disposition); the fields after the delivery-tag
 hardly vary, so their bytes are looked up in a table of those met before; tokens of consecutive dispositions are
-collected and handed on as one list. Whatever does not fit goes to `Connection._on_frame`, which decodes by the tables
-and checks everything; the fast path checks all that it relies on, so a frame means the same on both.
+collected and handed on as one list (payloads of consecutive transfers too, where a receiver asks for it). Whatever does
+not fit goes to `Connection._on_frame`, which decodes by the tables and checks everything; the fast path checks all that
+it relies on, so a frame means the same on both.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
     run: list[Any] = []  # tokens of one sender, all with run_state
     run_sender: Sender | None = None
     run_state: Any = None
+    batch: list[bytes] = []  # payloads of consecutive deliveries, for a receiver that takes them by on_run
+    batch_link: Receiver | None = None
+    batch_first = 0
     try:
         while True:
             left = end - pos
@@ -120,6 +124,19 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                                 link._want_flow()
                         else:
                             incoming[delivery_id] = link
+                            if link.on_run is not None and not message_format:
+                                if link is not batch_link:
+                                    if batch_link is not None:
+                                        full, batch_link, payloads, batch = batch_link, None, batch, []
+                                        full._tell_run(batch_first, payloads)
+                                    batch_link = link
+                                    batch_first = delivery_id
+                                batch.append(data[payload_at:frame_end])
+                                pos = frame_end
+                                continue
+                        if batch_link is not None:
+                            full, batch_link, payloads, batch = batch_link, None, batch, []
+                            full._tell_run(batch_first, payloads)
                         link.on_delivery(
                             link, delivery_id, settled, data[payload_at:frame_end], data[tag_at:tail_at], message_format
                         )
@@ -177,6 +194,9 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                     continue
 
             # everything else, by the tables
+            if batch_link is not None:
+                full, batch_link, payloads, batch = batch_link, None, batch, []
+                full._tell_run(batch_first, payloads)
             if run_sender is not None:
                 sender, run_sender, tokens, run = run_sender, None, run, []
                 sender.session._tell(sender, tokens, run_state, True)
@@ -193,9 +213,13 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             pos = frame_end
             if connection.finished:
                 return end
-    finally:
-        if run_sender is not None:  # also where a callback or a broken frame has raised
-            run_sender.session._tell(run_sender, run, run_state, True)
+    finally:  # also where a callback or a broken frame has raised
+        try:
+            if batch_link is not None:
+                batch_link._tell_run(batch_first, batch)
+        finally:
+            if run_sender is not None:
+                run_sender.session._tell(run_sender, run, run_state, True)
     return pos
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62  # a counter never gets there
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
+OnRun = Callable[["Receiver", int, list[bytes]], None]
 
 
 class Receiver(Link):
@@ -36,6 +37,7 @@ class Receiver(Link):
         "_window",
         "draining",
         "on_delivery",
+        "on_run",
         "queued",
         "streaming",
     )
@@ -43,6 +45,7 @@ class Receiver(Link):
     def __init__(self, session: Session, name: str, handle: int, handler: Handler) -> None:
         super().__init__(session, name, handle)
         self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link to save a look-up
+        self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued = 0  # what the peer says waits for credit
         self.draining = False
@@ -106,6 +109,29 @@ class Receiver(Link):
             return
         self.draining = True
         self._want_flow()
+
+    def settle_run(self, first: int, count: int) -> None:
+        """`session.settle` with accepted for consecutive deliveries of this link."""
+        session = self.session
+        if self._second:
+            for delivery_id in range(first, first + count):
+                session.settle(delivery_id)
+            return
+        pop = session._incoming.pop
+        ids = [delivery_id for delivery_id in range(first, first + count) if pop(delivery_id, None) is not None]
+        if not ids:
+            return
+        self._settled += len(ids)
+        if self._settled >= self._topup_at:
+            self._want_flow()
+        session._accepted += ids
+        if not session._touched:
+            session._touch()
+
+    def _tell_run(self, first: int, payloads: list[bytes]) -> None:
+        on_run = self.on_run
+        if on_run is not None and self._limit >= 0:
+            on_run(self, first, payloads)
 
     def _want_flow(self) -> None:
         self._topup_at = NEVER  # asked for: _flush sets it again

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MANY = 2048  # buffers of output in one turn
 _U32 = Struct(">I").pack
+_RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can say when it is too much
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
@@ -149,6 +150,45 @@ class Sender(Link):
         if tag is not None and not message_format and state is None and not self._queue and sent < self._gate:
             return self._send_tagged(payload, token, settled, tag)
         return self._send_slowly(payload, token, settled, tag, message_format, state)
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+        """Send unsettled messages, up to the first that finds no credit, has to wait or needs a second frame. Returns
+        how many were sent: the next one is for `credit` and `send`."""
+        session = self.session
+        connection = session.connection
+        outgoing = session._outgoing
+        delivery_id = session._next_id
+        room = min(
+            self._gate - self._sent,
+            (session._out_stop - delivery_id) & U32,
+            session._max_unsettled - len(outgoing),
+            U32 - delivery_id,
+        )
+        if room <= 0 or connection.blocked or self.snd_settle_mode == SETTLED:
+            return 0
+        append = connection.out.append
+        pack = self._pack
+        head = self._head
+        overhead = self._overhead
+        frame_max = self._frame_max
+        first = delivery_id
+        stop = delivery_id + room
+        written = 0
+        for payload, token in zip(payloads, tokens, strict=False):
+            size = len(payload) + overhead
+            if delivery_id == stop or size > frame_max or written >= _RUN_BYTES:
+                break
+            outgoing[delivery_id] = (self, token)
+            append(pack(size, head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
+            append(payload)
+            written += size
+            delivery_id += 1
+        session._next_id = delivery_id
+        self._sent += delivery_id - first
+        connection._spill(written)
+        if not connection._dirty:
+            connection.wake()
+        return delivery_id - first
 
     def pass_on(self, payload: bytes, token: Any) -> bool:
         """Send an unsettled message where that takes neither waiting nor a second frame: True. Otherwise nothing was

@@ -114,6 +114,17 @@ class Pair:
 
     def add(self, payload: bytes, queues: list[int], key: tuple[int, bytes] | None = None, not_before: int = 0) -> int:
         message = self.store.add(payload, queues, duplicate=key, not_before=not_before)
+        self._added(message, payload, queues, key, not_before)
+        return message
+
+    def add_run(self, payloads: list[bytes], queue: int) -> None:
+        first = self.store.add_run(payloads, queue, 4)
+        for n, payload in enumerate(payloads):
+            self._added(first + n, payload, [queue])
+
+    def _added(
+        self, message: int, payload: bytes, queues: list[int], key: tuple[int, bytes] | None = None, not_before: int = 0
+    ) -> None:
         self.payloads[message] = payload
 
         def op(s: State) -> None:
@@ -124,7 +135,6 @@ class Pair:
                 s.keys.add(key)
 
         self._do(op, message)
-        return message
 
     def remove(self, message: int, queue: int) -> None:
         self.store.remove(message, queue)
@@ -307,6 +317,10 @@ class Pair:
             self.define(rng.randbytes(rng.randrange(40)), rng.choice(queues))
         elif choice < 0.06 and len(queues) > 2:
             self.undefine(rng.choice(queues))
+        elif choice < 0.12:
+            self.add_run(
+                [rng.randbytes(rng.choice((0, 10, 300))) for _ in range(rng.randrange(1, 9))], rng.choice(queues)
+            )
         elif choice < 0.40 or not held:
             some = rng.sample(queues, min(len(queues), rng.choice((1, 1, 1, 2, 3))))
             key = (rng.choice(queues), rng.randbytes(2)) if rng.random() < 0.2 else None

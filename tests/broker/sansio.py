@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ class Outlet:
         self.sent.append((payload, token))
         return len(self.sent)
 
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+        sent = min(self.credit, len(payloads))
+        for payload, token in zip(payloads[:sent], tokens, strict=False):
+            self.send(payload, token)
+        return sent
+
     def drained(self) -> None:
         self.credit = 0
         self.drain = False
@@ -53,8 +60,8 @@ class Core:
         self._sent = 0
 
     # what a producer is told
-    def stored(self, delivery_id: int) -> None:
-        self.accepted.append(delivery_id)
+    def stored(self, first: int, count: int) -> None:
+        self.accepted += range(first, first + count)
 
     def refused(self, delivery_id: int, error: BrokerError) -> None:
         self.rejected.append(delivery_id)

@@ -7,7 +7,7 @@ The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -38,8 +38,15 @@ _EXPIRY_SCAN_MS = 500
 class Waiting(Protocol):
     """A producer whose deliveries wait for the disk."""
 
-    def stored(self, delivery_id: int) -> None: ...
+    def stored(self, first: int, count: int) -> None:
+        """Deliveries with consecutive ids."""
+
     def refused(self, delivery_id: int, error: errors.BrokerError) -> None: ...
+
+
+_Uncommitted = tuple[Waiting | None, Any, Sequence[Message | None]]
+"""Who waits; for deliveries from which id on; their messages (None: the copy of one). What was moved within the broker
+has nobody who waits, and payload and queues in place of the id."""
 
 
 def _nothing(*_: Any) -> None:
@@ -69,7 +76,7 @@ class Broker(Topology):
         self.memory_limit = memory_limit
         self.size = 0  # bytes of all messages held
         self.resident = 0  # of these, in memory
-        self.uncommitted: list[tuple[Waiting | None, Any, Message | None]] = []
+        self.uncommitted: list[_Uncommitted] = []
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
@@ -264,7 +271,7 @@ class Broker(Topology):
         if durable and stored and self.store is not None:
             message.id = self.store.add(payload, stored, priority=priority)
             message.flags |= STORED
-            self.uncommitted.append((None, (payload, stored), message))
+            self.uncommitted.append((None, (payload, stored), [message]))
             self.ask_commit(True)
         else:
             message.id = self.next_id()
@@ -343,22 +350,24 @@ class Broker(Topology):
             self.disk_full = full
             _log.warning("disk.full" if full else "disk.space", broker=self.name)
 
-    def _committed(self, batch: list[tuple[Waiting | None, Any, Message | None]], error: OSError | None) -> None:
+    def _committed(self, batch: list[_Uncommitted], error: OSError | None) -> None:
         if error is None:
-            for producer, delivery_id, _ in batch:
+            for producer, first, messages in batch:
                 if producer is not None:
-                    producer.stored(delivery_id)
+                    producer.stored(first, len(messages))
             return
-        _log.error("commit.failed", broker=self.name, messages=len(batch), reason=str(error))
+        count = sum(len(messages) for _, _, messages in batch)
+        _log.error("commit.failed", broker=self.name, messages=count, reason=str(error))
         refusal = errors.BrokerError(f"the broker could not store the message: {error}", "amqp:internal-error")
         lost: set[int] = set()
-        for producer, delivery_id, message in batch:
-            if producer is not None:
-                if message is not None:
-                    lost.add(message.id)
-                producer.refused(delivery_id, refusal)
-            elif message is not None and message.refs:
-                self._store_again(message, *delivery_id)
+        for producer, first, messages in batch:
+            for n, message in enumerate(messages):
+                if producer is not None:
+                    if message is not None:
+                        lost.add(message.id)
+                    producer.refused(first + n, refusal)
+                elif message is not None and message.refs:
+                    self._store_again(message, *first)
         if lost:
             for queue in list(self.queues.values()):
                 queue.drop_forgotten(lost)
@@ -370,7 +379,7 @@ class Broker(Topology):
         waiting = [queue for queue in holders if queue.take(lambda other: other is message, 1)]
         if self.store is not None and waiting and waiting == holders:
             message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
-            self.uncommitted.append((None, (payload, stored), message))
+            self.uncommitted.append((None, (payload, stored), [message]))
             self.ask_commit(False)
         else:
             message.flags &= ~STORED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from services.broker.core.message import Message
@@ -19,6 +20,7 @@ class Outlet(Protocol):
     @property
     def drain(self) -> bool: ...
     def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any: ...
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int: ...
     def drained(self) -> None: ...
 
 

@@ -61,8 +61,8 @@ class Message:
 class Front:
     """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to; `bare`: the
-    body follows at once, so there are no application properties either.
+    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to; `bare`:
+    there are no application properties either.
     """
 
     __slots__ = (
@@ -102,17 +102,23 @@ class Front:
 _PLAIN = Front(False, 4, -1, False)
 _headers: dict[bytes, Front] = {}
 # The last front that was read, for the next message will often begin with the same bytes: these bytes, up to the body
-# or into the properties, and where the number of properties stands (0: the body follows at once).
-_last: tuple[bytes, int, Front] = (b"\xff", 0, _PLAIN)
+# or into the properties, and where the number of properties stands (0: the body follows at once); then what the message
+# is, and what it is where the body follows the properties.
+_last: tuple[bytes, int, Front, Front] = (b"\xff", 0, _PLAIN, _PLAIN)
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
+_BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 
 
 def read_front(payload: bytes) -> Front:
     """Raises AmqpError (amqp:decode-error) where the sections in front of the body are not well formed."""
     global _last
-    begin, count_at, front = _last
-    if payload.startswith(begin) and (not count_at or (len(payload) > count_at and payload[count_at] <= _NO_EXPIRY)):
-        return front
+    begin, count_at, front, bare = _last
+    if payload.startswith(begin):
+        if not count_at:
+            return bare
+        if len(payload) > count_at and payload[count_at] <= _NO_EXPIRY:
+            after = count_at + payload[count_at - 1]
+            return bare if payload[after : after + 3] in _BODIES else front
     front = _PLAIN
     pos = 0
     if payload[:3] == b"\x00\x53\x70":
@@ -121,15 +127,17 @@ def read_front(payload: bytes) -> Front:
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
     # Most messages go on with the body, or with short properties and the body: nothing to see there.
+    if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
+        pos += 4  # an empty list: no properties, as Proton says it
     rest = payload[pos : pos + 6]
     if rest[:2] == b"\x00\x53" and len(rest) > 2:
-        if rest[2] >= 0x75:
-            front = Front(front.durable, front.priority, front.ttl, bool(front.flags & REWRITE), bare=True)
-            _last = (payload[: pos + 3], 0, front)
-            return front
+        bare = Front(front.durable, front.priority, front.ttl, bool(front.flags & REWRITE), bare=True)
+        if rest[:3] in _BODIES:
+            _last = (payload[: pos + 3], 0, front, bare)
+            return bare
         if rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
-            _last = (payload[: pos + 4], pos + 5, front)
-            return front
+            _last = (payload[: pos + 4], pos + 5, front, bare)
+            return read_front(payload)
     elif not rest:
         return front
     return _read_rest(payload, pos, front)
@@ -207,8 +215,10 @@ def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
                 time = _integer(annotations.get("x-opt-delivery-time"))
                 delay = _integer(annotations.get("x-opt-delivery-delay"))
         elif code == PROPERTIES:
-            fields = _list(value if value is not None else decode(payload, pos)[0])
-            expiry = _integer(fields[8]) if len(fields) > 8 else 0
+            few = value is None and payload[pos + 3] == 0xC0 and after > pos + 5 and payload[pos + 5] <= _NO_EXPIRY
+            if not few:
+                fields = _list(value if value is not None else decode(payload, pos)[0])
+                expiry = _integer(fields[8]) if len(fields) > 8 else 0
         elif code == HEADER:
             rewrite = True  # a header in an unusual encoding is made anew
             front = _read_header(payload[pos:after])

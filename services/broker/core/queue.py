@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLICE = 500  # messages sent, or looked at in search of a match, in one go; then others have their turn
 _SLICE_BYTES = 2 << 20
+_RUN = 50  # messages sent in one go
 _by_id = attrgetter("id")
 
 
@@ -164,6 +165,21 @@ class Queue:
         self._push(message)
         self.dispatch()
 
+    def add_run(self, messages: list[Message], size: int) -> None:
+        """`add` of messages without expiry, `size` bytes together."""
+        self.count += len(messages)
+        self.bytes += size
+        self.added += len(messages)
+        idle = not self.ready
+        if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
+            self.ready.extend(messages)
+            if idle:
+                self.dispatch()
+            return
+        for message in messages:
+            self._push(message)
+        self.dispatch()
+
     def _push(self, message: Message) -> None:
         priority = message.flags >> PRIORITY_SHIFT
         if self.levels is None:
@@ -222,6 +238,9 @@ class Queue:
                 continue
             if left <= 0 or left_bytes <= 0:
                 return True
+            if len(active) == 1 and self._send_run(consumer):
+                left -= _RUN
+                continue
             message = ready.popleft()
             if message.expires and message.expires <= self.broker.now:
                 self.broker.expire(self, message)
@@ -233,6 +252,33 @@ class Queue:
                 active.rotate(-1)
             self._send(consumer, message)
         return False
+
+    def _send_run(self, consumer: Consumer) -> bool:
+        """Sends what is first in line and needs no looking at, up to _RUN messages. False: there is nothing such."""
+        if consumer.presettled or self.attempts:
+            return False
+        ready = self.ready
+        messages: list[Message] = []
+        payloads: list[bytes] = []
+        for message in islice(ready, _RUN):
+            payload = message.payload
+            if payload is None or message.flags & REWRITE or message.expires:
+                break
+            messages.append(message)
+            payloads.append(payload)
+        sent = consumer.outlet.send_run(payloads, messages)
+        if sent < len(messages):
+            del messages[sent:]
+        for _ in messages:
+            ready.popleft()
+        unsettled = consumer.unsettled
+        broker = self.broker
+        for message in messages:
+            unsettled[message.id] = message
+        if broker.resident > broker.memory_limit:
+            for message in messages:
+                broker.put_out(message)
+        return sent > 0
 
     def _dispatch_by_choice(self) -> bool:
         """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next."""
@@ -396,7 +442,10 @@ class Queue:
         broker = self.broker
         release = broker.release
         stored: list[int] | None = [] if broker.store is not None and self.durable else None
-        done = size = 0
+        attempts = self.attempts
+        done = size = resident = 0
+        gone = gone_size = 0  # messages nobody refers to any more, all of one address
+        owner = messages[0].owner if messages else self.address
         for message in messages:
             if take(message.id, None) is None:
                 continue
@@ -406,11 +455,22 @@ class Queue:
                 stored.append(message.id)
             if message.expires:
                 self._unexpect()
-            if self.attempts:
-                self.attempts.pop(message.id, None)
-            message.refs -= 1
-            if not message.refs:
+            if attempts:
+                attempts.pop(message.id, None)
+            message.refs = refs = message.refs - 1
+            if refs:
+                continue
+            if message.owner is owner and message.place is None:
+                gone += 1
+                gone_size += message.size
+                if message.payload is not None:
+                    resident += message.size
+            else:
                 release(message)
+        owner.count -= gone
+        owner.size -= gone_size
+        broker.size -= gone_size
+        broker.resident -= resident
         if stored and broker.store is not None:
             broker.store.remove_many(stored, self.id)
         self.acknowledged += done

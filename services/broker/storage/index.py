@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 BLOCK_BITS = 8
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
@@ -43,6 +44,22 @@ class Index:
         block.locations[i] = location
         block.sizes[i] = size
         self._set(block, i, message, queues)
+
+    def put_run(self, first: int, locations: Sequence[int], sizes: Sequence[int], queue: int) -> None:
+        """`put` of new messages with consecutive ids, which one queue refers to."""
+        done, count = 0, len(locations)
+        while done < count:
+            message = first + done
+            block = self.blocks.get(message >> BLOCK_BITS)
+            if block is None:
+                block = self.blocks[message >> BLOCK_BITS] = Block()
+            i = message & BLOCK_MASK
+            some = min(count - done, BLOCK_MASK + 1 - i)
+            block.locations[i : i + some] = array("Q", locations[done : done + some])
+            block.queues[i : i + some] = array("Q", (queue,)) * some
+            block.sizes[i : i + some] = array("I", sizes[done : done + some])
+            block.live += some
+            done += some
 
     def _set(self, block: Block, i: int, message: int, queues: tuple[int, ...]) -> None:
         if len(queues) == 1:

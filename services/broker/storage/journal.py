@@ -262,6 +262,26 @@ class Journal:
         self._at = stop
         return self._base | at
 
+    def append_run(self, kind: int, heads: Sequence[bytes], payloads: Sequence[bytes]) -> list[int]:
+        """`append` of one record of two parts after the other; their locations."""
+        crc32, pack = zlib.crc32, HEAD.pack
+        locations: list[int] = []
+        at, parts, limit, base, seed = self._at, self._parts, self._limit, self._base, self._salt ^ (kind << 24)
+        for head, payload in zip(heads, payloads, strict=True):
+            size = len(head) + len(payload)
+            stop = at + HEAD_SIZE + size
+            if stop > limit:
+                self._at = at
+                self._roll(size)
+                at, parts, limit, base, seed = self._at, self._parts, self._limit, self._base, self._salt ^ (kind << 24)
+                stop = at + HEAD_SIZE + size
+            crc = crc32(payload, crc32(head, (seed ^ at ^ (size << 8)) & 0xFFFFFFFF))
+            parts += (pack(MAGIC, kind, size, crc), head, payload)
+            locations.append(base | at)
+            at = stop
+        self._at = at
+        return locations
+
     def _roll(self, size: int) -> None:
         """A new segment, in memory; its file is made when it is written."""
         last = self._segment

@@ -282,6 +282,22 @@ class Store:
             self.remember(duplicate[0], duplicate[1], message, location)
         return message
 
+    def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
+        """`add` of several messages that this one queue refers to; the id of the first, the others' follow it."""
+        first = self._last_id + 1
+        self._last_id += len(payloads)
+        pack = META1.pack
+        heads = [pack(message, priority, 0, 1, 0, 0, queue) for message in range(first, self._last_id + 1)]
+        locations = self.journal.append_run(MESSAGE, heads, payloads)
+        sizes = [HEAD_SIZE + META1.size + len(payload) for payload in payloads]
+        if locations[0] >> 32 == locations[-1] >> 32:
+            self.usage(locations[0] >> 32).live += sum(sizes)
+        else:
+            for location, size in zip(locations, sizes, strict=True):
+                self.usage(location >> 32).live += size
+        self.index.put_run(first, locations, sizes, queue)
+        return first
+
     def reference(self, message: int, queue: int) -> None:
         """One more queue refers to the message, at the end of that queue."""
         queues = self.index.queues(message)
@@ -315,9 +331,10 @@ class Store:
     def remove_many(self, messages: Iterable[int], queue: int) -> None:
         """`remove` of many references of one queue, in few records: in order, but not all or nothing."""
         blocks = self.index.blocks
-        forget = self._forget
         run: list[int] = []
         run_root = -1
+        usage = self._tail[1]  # that of run_root
+        plain = False  # nothing but the index knows of the run's messages
         for message in messages:
             block = blocks.get(message >> BLOCK_BITS)
             if block is None:
@@ -328,7 +345,15 @@ class Store:
                 self._write_removes(run, queue, run_root)
                 run = []
                 run_root = root
-            if not forget(block, i, message, queue):
+                usage = self.usage(root)
+                plain = not (self.states or self.moving or usage.overrules)
+            if plain and block.queues[i] == queue and block.live > 1:
+                usage.live -= block.sizes[i]
+                block.queues[i] = 0
+                block.live -= 1
+                run.append(message)
+                continue
+            if not self._forget(block, i, message, queue):
                 continue
             if self.moving or self.usages[root].overrules:
                 self._write_removes(run, queue, run_root)

@@ -1,0 +1,220 @@
+"""Deliveries in runs: a receiver that takes what came together by one call, a sender that sends many by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.link import Link, Receiver
+from enmasse.amqp.performatives import ACCEPTED, Disposition
+from tests.amqp.engine_kit import Pair, Recorder, frames
+
+Run = tuple[str, int, list[bytes]]
+
+
+class Runs(Recorder):
+    """Takes runs on links whose name begins with "r"; settles each when it comes, unless `settling` is off."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.runs: list[Run] = []
+        self.settling = True
+
+    def on_attach(self, link: Link) -> None:
+        super().on_attach(link)
+        if isinstance(link, Receiver) and link.name.startswith("r"):
+            link.on_run = self.on_run
+
+    def on_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+        self.events.append(("run", link.name, len(payloads)))
+        self.runs.append((link.name, first, payloads))
+        self.received += payloads
+        if self.settling:
+            link.settle_run(first, len(payloads))
+
+
+def dispositions(pair: Pair) -> list[tuple[int, Any]]:
+    return [(p.first, p.last) for _, p, _ in frames(pair.to_client) if type(p) is Disposition]
+
+
+@pytest.mark.parametrize("split", [0, 7, 200])
+def test_a_run_is_every_delivery_once_and_in_order(split: int) -> None:
+    server = Runs(window=1000)
+    pair = Pair(server=server, split=split)
+    sender = pair.sender("r1")
+    sent = [b"%03d" % i for i in range(300)]
+    for payload in sent:
+        sender.send(payload, payload)
+    pair.run()
+    assert server.received == sent
+    assert pair.client.outcomes == [(payload, ACCEPTED, True) for payload in sent]
+    ids = [first + n for _, first, payloads in server.runs for n in range(len(payloads))]
+    assert ids == sorted(set(ids))
+    assert pair.remote("r1").unsettled == 0
+
+
+def test_runs_end_where_something_else_comes() -> None:
+    """The first delivery of a session comes by the tables; another link, a settled or a strange one ends a run."""
+    server = Runs(window=1000)
+    pair = Pair(server=server)
+    one, two, plain = pair.sender("r1"), pair.sender("r2"), pair.sender("s")
+    one.send(b"first")
+    pair.run()
+    server.events.clear()
+    one.send(b"a")
+    one.send(b"b")
+    two.send(b"c")
+    one.send(b"d")
+    plain.send(b"e")
+    one.send(b"f")
+    one.send(b"g", settled=True)
+    one.send(b"h")
+    one.send(b"i", message_format=7)
+    one.send(b"j")
+    two.send(b"k" * 200_000)
+    two.send(b"l")
+    pair.run()
+    assert [event[:2] for event in server.events if event[0] in ("run", "delivery")] == [
+        ("run", "r1"),
+        ("run", "r2"),
+        ("run", "r1"),
+        ("delivery", "s"),
+        ("run", "r1"),
+        ("delivery", "r1"),
+        ("run", "r1"),
+        ("delivery", "r1"),
+        ("run", "r1"),
+        ("delivery", "r2"),
+        ("run", "r2"),
+    ]
+    assert b"".join(server.received).replace(b"k", b"") == b"firstabcdefghijl"
+    assert server.runs[0][2] == [b"a", b"b"]
+    assert len(pair.client.outcomes) == 12
+
+
+def test_what_came_before_a_detach_comes_before_it() -> None:
+    server = Runs(window=1000)
+    pair = Pair(server=server)
+    sender = pair.sender("r1")
+    sender.send(b"first")
+    pair.run()
+    sender.send(b"a")
+    sender.send(b"b")
+    sender.detach()
+    pair.run()
+    names = server.names()
+    assert names.index("run") < names.index("detach")
+    assert server.received == [b"first", b"a", b"b"]
+
+
+def test_a_link_that_its_owner_detached_takes_no_run() -> None:
+    server = Runs(window=1000)
+    pair = Pair(server=server)
+    one, two = pair.sender("r1"), pair.sender("r2")
+    one.send(b"first")
+    pair.run()
+    server.on_delivery = lambda *_: pair.remote("r2").detach()  # type: ignore[method-assign]
+    pair.remote("r1").on_run = None
+    pair.remote("r1").on_delivery = server.on_delivery
+    two.send(b"taken")
+    one.send(b"detaches the other")
+    two.send(b"too late")
+    pair.run()
+    assert [run[2] for run in server.runs] == [[b"taken"]]
+
+
+def test_settling_some_of_a_run_and_the_rest_later() -> None:
+    server = Runs(window=10)
+    pair = Pair(server=server)
+    server.settling = False
+    sender = pair.sender("r1")
+    sender.send(b"first")
+    pair.run()
+    for i in range(9):
+        sender.send(b"%d" % i)
+    pair.run()
+    link = pair.remote("r1")
+    assert link.unsettled == 9  # "first" came by on_delivery, which settles
+    ((_, first, _),) = server.runs
+    link.session.settle(first + 4)
+    link.settle_run(first, 9)
+    link.settle_run(first, 9)  # nothing is settled twice
+    pair.run()
+    assert link.unsettled == 0
+    assert dispositions(pair)[-1:] == [(first, first + 8)]
+    assert len(pair.client.outcomes) == 10
+    assert sender.credit == 10
+
+
+def test_rcv_settle_mode_second_waits_for_the_sender() -> None:
+    server = Runs(window=100)
+    server.attach = lambda link: link.accept(rcv_settle_mode=1)
+    pair = Pair(server=server)
+    sender = pair.sender("r1", rcv_settle_mode=1)
+    for i in range(3):
+        sender.send(b"%d" % i, i)
+    pair.run()
+    assert [o for o in pair.client.outcomes if not o[2]] == [(i, ACCEPTED, False) for i in range(3)]
+    sender.settle([0, 1, 2])
+    pair.run()
+    assert pair.remote("r1").unsettled == 0
+
+
+def test_send_run_is_send_for_each() -> None:
+    pair = Pair(server=Recorder(window=100))
+    sender = pair.sender()
+    payloads = [b"%d" % i for i in range(60)]
+    assert sender.send_run(payloads, list(range(60))) == 60
+    assert sender.unsettled == 60
+    pair.run()
+    assert pair.server.received == payloads
+    assert pair.client.outcomes == [(i, ACCEPTED, True) for i in range(60)]
+    assert sender.unsettled == 0
+
+
+def test_send_run_stops_at_credit_frame_size_and_bytes() -> None:
+    pair = Pair(server=Recorder(window=10, outcome=None), server_fields={"max_frame_size": 1024})
+    sender = pair.sender()
+    assert sender.send_run([b"x" * 100, b"y" * 2000, b"z"], "abc") == 1  # the second needs two frames
+    sender.send(b"y" * 2000, "b")
+    pair.run()
+    assert sender.send_run([b"z"] * 20, list(range(20))) == 8
+    assert sender.send_run([b"z"], [0]) == 0
+    pair.run()
+    assert len(pair.server.received) == 10
+    other = pair.sender("settled", snd_settle_mode=1)
+    assert other.send_run([b"z"], [0]) == 0
+    wide = Pair(server=Recorder(window=1000, outcome=None))
+    assert 60 < wide.sender().send_run([b"x" * 1000] * 100, list(range(100))) < 70
+
+
+def test_send_run_stops_at_what_may_be_unsettled_and_at_a_peer_that_does_not_read() -> None:
+    pair = Pair(server=Recorder(window=100, outcome=None), client_fields={"limits": Limits(max_unsettled=5)})
+    sender = pair.sender()
+    assert sender.send_run([b"z"] * 20, list(range(20))) == 5
+    pair.c.set_blocked(True)
+    assert pair.sender("other").send_run([b"z"], [0]) == 0
+
+
+def test_send_run_at_the_wrap_of_delivery_ids() -> None:
+    pair = Pair(server=Recorder(window=100))
+    sender = pair.sender()
+    sender.send(b"first", "first")
+    pair.run()
+    session = sender.session
+    start = 0xFFFFFFFF - 3
+    for end, at in ((session, "_next_id"), (pair.remote("s").session, "_in_next")):
+        setattr(end, at, start)
+    remote = pair.remote("s").session
+    session._out_stop = (start + 1000) & 0xFFFFFFFF
+    session._out_extra = (1 - start) & 0xFFFFFFFF
+    remote._in_extra = (1 - start) & 0xFFFFFFFF
+    remote._set_stop()
+    assert sender.send_run([b"%d" % i for i in range(10)], list(range(10))) == 3
+    assert sender.send(b"3", 3) == 0xFFFFFFFF
+    assert sender.send_run([b"%d" % i for i in range(4, 10)], list(range(4, 10))) == 6
+    pair.run()
+    assert pair.server.received == [b"first", *(b"%d" % i for i in range(10))]
+    assert [token for token, _, _ in pair.client.outcomes] == ["first", *range(10)]
