@@ -50,10 +50,10 @@ class Exchange(MessagingHandler):
         address = event.link.target.address
         if address not in self._sent:
             self._sent.add(address)
-            event.link.send(Message(body=address, durable=True), tag=address)
+            event.link.send(Message(body=address, durable=True))
 
     def on_accepted(self, event: Any) -> None:
-        self.accepted[event.delivery.tag] += 1
+        self.accepted[event.link.target.address] += 1
         self._look()
 
     def on_message(self, event: Any) -> None:
@@ -68,13 +68,17 @@ class Exchange(MessagingHandler):
             self._connection.close()
 
     def on_rejected(self, event: Any) -> None:
-        self.failed.append(f"{event.delivery.tag}: rejected")
+        self.failed.append(f"{event.link.name}: rejected")
 
     def on_released(self, event: Any) -> None:
-        self.failed.append(f"{event.delivery.tag}: released or modified")
+        self.failed.append(f"{event.link.name}: released or modified")
 
     def on_link_error(self, event: Any) -> None:
         self.failed.append(f"{event.link.name}: {event.link.remote_condition}")
+
+    def on_connection_error(self, event: Any) -> None:
+        self.failed.append(str(event.connection.remote_condition))
+        self._deadline.cancel()
 
     def on_transport_error(self, event: Any) -> None:
         self.failed.append(str(event.transport.condition))

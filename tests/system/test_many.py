@@ -38,6 +38,22 @@ def test_a_thousand_addresses(suite: Suite) -> None:
     wait_for("all to be gone", lambda: not any_of(suite, many), 60)
 
 
+NAMES = [
+    "a/b/c", "x.y", "Ünïcode-☃", "per%cent", "q'uote", 'd"quote', "semi;colon", "back\\slash", "a?b=c&d", "x" * 200,
+    "-dash", "~tilde", "a:b", "(round)", "[square]", "{curly}", "a,b", "a@b", "1", "a//b", "trailing/",
+    "CamelCase", "camelcase",
+]  # fmt: skip
+
+
+def test_names_with_all_sorts_of_characters(suite: Suite) -> None:
+    every = {f"{kind['type']}:{name}": kind for kind in KINDS for name in NAMES}
+    suite.edit("addresses.json", every)
+    suite.wait_ready(30)
+    exchange(suite.url, every)
+    suite.edit("addresses.json", {}, remove=every)
+    wait_for("all to be gone", lambda: not any_of(suite, every), 60)
+
+
 CONTROL, CARRIERS = ["configserv", "ragent", "storage_controller"], ["router", "broker"]
 
 
