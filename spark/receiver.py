@@ -120,9 +120,19 @@ async def room(options: Options, spool: SpoolWriter) -> None:
         say("room", bytes=spool.bytes_held())
 
 
+async def opened(folder: Path) -> SpoolWriter:
+    """The spool, as soon as the receiver of a driver that has just died lets go of it; else SpoolError."""
+    for _ in range(100):
+        try:
+            return SpoolWriter(folder)
+        except SpoolError:
+            await asyncio.sleep(0.1)
+    return SpoolWriter(folder)
+
+
 async def receive(options: Options) -> None:
     """Receive for ever, reconnecting with a back-off, until standard input ends."""
-    spool = SpoolWriter(Path(options.spool))
+    spool = await opened(Path(options.spool))
     seen = SeenIds(spool.remembered())
     for first, path in segments(spool.folder):
         for record in read_segment(path, first, first, 1 << 63):
