@@ -9,6 +9,7 @@ question.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 import enmasse
 from enmasse.supervisor import metrics
@@ -31,7 +33,7 @@ def server(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[],
     """What `Suite.run` starts: HTTP on a socket that already listens."""
 
     async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
-        runner = web.AppRunner(make_app(suite), access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(make_app(suite), access_log=None, logger=_logger(), shutdown_timeout=0.5)
         await runner.setup()
         await web.SockSite(runner, listening).start()
         return runner.cleanup
@@ -97,6 +99,18 @@ def make_app(suite: Suite) -> web.Application:
     return app
 
 
+def _logger() -> logging.Logger:
+    """Tells on stderr what went wrong here, and not what clients send or that they leave."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError | ConnectionError)
+
+    logger = logging.getLogger("enmasse.http")
+    logger.addFilter(is_ours)
+    return logger
+
+
 @web.middleware
 async def _only_local(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -126,7 +140,14 @@ async def _json(request: web.Request) -> dict[str, Any]:
 
 
 def _are_names(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and 0 < len(value) <= MAX_NAMES and all(isinstance(name, str) for name in value)
+    return isinstance(value, list) and 0 < len(value) <= MAX_NAMES and all(map(_is_name, value))
+
+
+def _is_name(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def _refused(reason: str, code: int) -> web.Response:

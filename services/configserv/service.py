@@ -27,6 +27,8 @@ from services.configserv.store import Store
 
 CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
+SAVE_AGAIN = 2.0
+"""Seconds after which the configuration is saved again where that failed."""
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
@@ -57,6 +59,7 @@ class ConfigService:
         self._reporters: dict[str, Receiver] = {}
         self._reported: feeds.Placements | None = None
         self._disk_error: str | None = None
+        self._save_again: asyncio.TimerHandle | None = None
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._feeds = {
             feed.address: feed
@@ -101,6 +104,8 @@ class ConfigService:
 
     def close(self) -> None:
         self.forced.close()
+        if self._save_again is not None:
+            self._save_again.cancel()
         for feed in self._feeds.values():
             feed.close()
 
@@ -277,6 +282,7 @@ class ConfigService:
 
     def _save(self) -> None:
         if self._applied.state == self._saved or not self._applied.state.complete:
+            self._disk_error = None
             return
         try:
             self._store.save_configuration(self._applied.state)
@@ -287,9 +293,17 @@ class ConfigService:
                 f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
             )
             log.get().error("the configuration cannot be saved", reason=str(error))
+            if self._save_again is None:
+                self._save_again = asyncio.get_running_loop().call_later(SAVE_AGAIN, self._try_to_save)
         else:
             self._saved = self._applied.state
             self._disk_error = None
+
+    def _try_to_save(self) -> None:
+        self._save_again = None
+        self._save()
+        if self._disk_error is None:
+            self._status_changed(())
 
     def _show_health(self) -> None:
         if self._applied.state.complete:

@@ -317,6 +317,25 @@ def test_scale_and_force_over_http(config: Path, tmp_path: Path) -> None:
         assert up.http("/api/force", {"addresses": ["a", "b"]})[0] == 200
         assert json.loads((up.data / "forced.json").read_text()) == ["a", "b"]
         assert up.http("/api/force", {"addresses": []})[0] == 400
+        assert up.http("/api/force", {"addresses": ["\ud800"]})[0] == 400
+
+
+def test_what_http_clients_do_wrong_is_not_told_on_stderr(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.until_ready()
+        for request in (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", 8080 + up.offset), 20) as client:
+                client.sendall(request)
+                assert client.recv(12) == b"HTTP/1.0 400"
+        with socket.create_connection(("127.0.0.1", 8080 + up.offset), 20) as client:
+            client.sendall(
+                b"POST /api/force HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+            )
+            assert client.recv(12) == b"HTTP/1.1 100"
+        assert up.http("/healthz")[0] == 200
+        assert not [line for line in up.errors if "Traceback" in line or "Error" in line], up.errors
 
 
 def test_web_pages_cannot_order_or_read_anything(config: Path, tmp_path: Path) -> None:

@@ -84,6 +84,23 @@ def test_an_edit_is_sent_however_the_file_is_written(service: Configserv, connec
     ]
 
 
+def test_what_could_not_be_saved_is_told_and_saved_later(service: Configserv, connect: Connect) -> None:
+    service.start()
+    client = connect()
+    blocked = service.data / "configuration.new"
+    blocked.mkdir()
+    service.write("addresses.json", {"a": ANYCAST})
+    body = client.find("status", lambda body: body["errors"])
+    assert [address["name"] for address in body["addresses"]] == ["a"]
+    assert body["errors"][0]["file"] == "configuration.json" and "cannot be saved" in body["errors"][0]["reason"]
+    blocked.rmdir()
+    client.find("status", lambda body: not body["errors"])
+    service.kill()
+    (service.config / "addresses.json").unlink()
+    service.start()
+    assert connect().next("addresses")["addresses"] == {"a": ANYCAST}
+
+
 def test_a_volume_of_a_config_map(service: Configserv, connect: Connect) -> None:
     """Files are links into `..data`, a link that is exchanged."""
 
