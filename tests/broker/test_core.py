@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from enmasse.amqp.errors import AmqpError
+from services.broker.core.choice import suits
 from services.broker.core.consumer import Consumer
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import Verdict, publish
@@ -473,7 +474,7 @@ class QueueMachine(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for consumer in self.consumers:
             if outlet(consumer).credit > 0:
-                wanted = [m for m in self.q.messages() if self.q._suits(consumer, m)]
+                wanted = [m for m in self.q.messages() if suits(self.q, consumer, m)]
                 assert not wanted, "a consumer with credit and a message for it"
 
     def teardown(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, Message, outgoing
 from services.broker.core.properties import property_lookup
-from services.broker.core.queue import SLICE, Queue
+from services.broker.core.queue import Queue
 from services.broker.selector import Selector
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
@@ -10,16 +9,15 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from services.broker.core.choice import SLICE, dispatch_by_choice
 from services.broker.core.consumer import Consumer
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
-from services.broker.core.properties import property_lookup
 from services.broker.selector import Selector
 
 if TYPE_CHECKING:
     from services.broker.core.address import Address
     from services.broker.core.broker import Broker
 
-SLICE = 500  # messages sent, or looked at in search of a match, in one go; then others have their turn
 _SLICE_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
 _by_id = attrgetter("id")
@@ -156,7 +154,7 @@ class Queue:
                     if consumer.outlet.credit > 0:
                         if len(active) > 1:
                             active.rotate(-1)
-                        self._send(consumer, message)
+                        self.send(consumer, message)
                         return
                     active.popleft()
                     consumer.active = False
@@ -219,7 +217,7 @@ class Queue:
         """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
         if self.paused:
             return
-        more = self._dispatch_simple() if self.simple else self._dispatch_by_choice()
+        more = self._dispatch_simple() if self.simple else dispatch_by_choice(self)
         if more:
             self.broker.postpone(self)
         elif self.draining:
@@ -250,7 +248,7 @@ class Queue:
             left_bytes -= message.size
             if len(active) > 1:
                 active.rotate(-1)
-            self._send(consumer, message)
+            self.send(consumer, message)
         return False
 
     def _send_run(self, consumer: Consumer) -> bool:
@@ -280,83 +278,12 @@ class Queue:
                 broker.put_out(message)
         return sent > 0
 
-    def _dispatch_by_choice(self) -> bool:
-        """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next."""
-        left = SLICE
-        waiting = self._in_turn()
-        while waiting:
-            consumer = waiting.popleft()
-            if consumer.outlet.credit <= 0:
-                self._deactivate(consumer)
-                continue
-            if self.exclusive and consumer is not self.consumers[0]:
-                continue
-            message, looked = self._next_for(consumer, left)
-            left -= looked
-            if message is not None:
-                self._send(consumer, message)
-                # Equal priorities take turns; a lower one waits until the higher ones want nothing.
-                at = len(waiting)
-                while at and waiting[at - 1].priority < consumer.priority:
-                    at -= 1
-                waiting.insert(at, consumer)
-                if consumer.active and len(self.active) > 1:
-                    self.active.remove(consumer)
-                    self.active.append(consumer)
-            if left <= 0:
-                return True
-        self.settle_mode()
-        return False
-
-    def _in_turn(self) -> deque[Consumer]:
-        return deque(sorted(self.active, key=lambda consumer: -consumer.priority))
-
-    def _deactivate(self, consumer: Consumer) -> None:
+    def deactivate(self, consumer: Consumer) -> None:
         if consumer.active:
             consumer.active = False
             self.active.remove(consumer)
 
-    def _next_for(self, consumer: Consumer, limit: int) -> tuple[Message | None, int]:
-        """The first waiting message for this consumer, taken out, and how many were looked at."""
-        looked = 1
-        now = self.broker.now
-        levels = (self.ready,) if self.levels is None else reversed(self.levels)
-        for level in levels:
-            if not level or level[-1].id <= consumer.scanned:
-                continue
-            start = bisect_right(level, consumer.scanned, key=_by_id) if consumer.scanned else 0
-            at = start
-            for message in islice(level, start, None):
-                looked += 1
-                if message.expires and message.expires <= now:
-                    del level[at]
-                    self.broker.expire(self, message)
-                    return None if looked > limit else self._next_for(consumer, limit - looked)[0], looked
-                if self._suits(consumer, message):
-                    if self.levels is None and at:
-                        consumer.scanned = level[at - 1].id
-                    del level[at]
-                    return message, looked
-                if looked > limit:
-                    if self.levels is None:
-                        consumer.scanned = message.id
-                    return None, looked
-                at += 1
-        last = max((level[-1].id for level in (self.levels or (self.ready,)) if level), default=0)
-        consumer.scanned = max(consumer.scanned, last)
-        return None, looked
-
-    def _suits(self, consumer: Consumer, message: Message) -> bool:
-        if self.excluded and consumer in self.excluded.get(message.id, ()):
-            return False
-        if consumer.selector is None:
-            return True
-        payload = message.payload if message.payload is not None else self.broker.load(message)
-        if payload is None:
-            return True  # unreadable: `_send` deals with it
-        return consumer.selector.matches(property_lookup(payload, message, self))
-
-    def _send(self, consumer: Consumer, message: Message) -> None:
+    def send(self, consumer: Consumer, message: Message) -> None:
         payload = message.payload
         if payload is None:
             payload = self.broker.load(message)
@@ -411,7 +338,7 @@ class Queue:
             return
         self.consumers.remove(consumer)
         self.draining.discard(consumer)
-        self._deactivate(consumer)
+        self.deactivate(consumer)
         for message_id in [i for i, consumers in self.excluded.items() if consumer in consumers]:
             self.excluded[message_id].remove(consumer)
             if not self.excluded[message_id]:

@@ -9,7 +9,7 @@ from services.broker.core.address import Address
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message
 from services.broker.core.topology import MULTICAST
 from services.broker.selector import compile_selector
-from services.broker.storage.store import Store
+from services.broker.storage.store import Recovered, Store
 
 if TYPE_CHECKING:
     from services.broker.core.broker import Broker
@@ -33,6 +33,7 @@ def recover(broker: Broker, store: Store) -> None:
     for id, value in definitions:
         if value["kind"] == "queue":
             _recover_queue(broker, store, id, value, shared)
+    store.recovered = Recovered()  # taken in: 30 bytes a message given back
 
 
 def _recover_queue(broker: Broker, store: Store, id: int, value: dict[str, Any], shared: dict[int, Message]) -> None:

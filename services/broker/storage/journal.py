@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from enmasse import log as logs
+from services.broker.storage.chunk import Chunk, Segment
 from services.broker.storage.files import File, Files
 from services.broker.storage.segment import (
     BATCH,
@@ -53,35 +54,6 @@ READERS = 16
 _NAME = re.compile(r"(\d{10})\.journal")
 
 
-class Segment:
-    """One file. `end`: what is committed ends here; `size`: what is allocated; `file`: while it is written to."""
-
-    __slots__ = ("end", "file", "number", "path", "previous", "previous_end", "size")
-
-    def __init__(self, number: int, path: Path, size: int) -> None:
-        self.number = number
-        self.path = path
-        self.size = size
-        self.end = FIRST
-        self.previous = self.previous_end = 0
-        self.file: File | None = None
-
-
-class _Chunk:
-    """Records gathered for one segment, to be written at `start`."""
-
-    __slots__ = ("parts", "segment", "start", "stop")
-
-    def __init__(self, segment: Segment, start: int) -> None:
-        self.segment = segment
-        self.start = start
-        self.stop = start
-        self.parts: list[bytes | bytearray | memoryview] = []
-
-    def data(self) -> bytes:
-        return b"".join(self.parts)
-
-
 class Journal:
     """See the module. `open` makes one. With a loop, commits happen by themselves; without, in `flush`."""
 
@@ -104,7 +76,7 @@ class Journal:
         self._segment_size = segment_size
         self._next = 1
         self._thread = ThreadPoolExecutor(1, "journal") if loop else None
-        self._chunks: list[_Chunk] = []  # gathered; the last one is being appended to
+        self._chunks: list[Chunk] = []  # gathered; the last one is being appended to
         self._parts: list[bytes | bytearray | memoryview] = []  # those of the last chunk
         self._segment: Segment | None = None  # appended to
         self._at = 0  # where the next record goes
@@ -112,7 +84,7 @@ class Journal:
         self._base = 0
         self._salt = 0
         self._waiting: list[Done] = []
-        self._writing: list[_Chunk] = []
+        self._writing: list[Chunk] = []
         self._writing_done: list[Done] = []
         self._scheduled = False
         self._busy = False
@@ -306,7 +278,7 @@ class Journal:
     def _begin_chunk(self) -> None:
         segment = self._segment
         assert segment is not None
-        chunk = _Chunk(segment, self._at)
+        chunk = Chunk(segment, self._at)
         self._chunks.append(chunk)
         self._parts = chunk.parts
         at = self._at
@@ -351,7 +323,7 @@ class Journal:
             self._waiting.append(done)
         if not self._scheduled and self._loop and not self._closed:
             self._scheduled = True
-            self._loop.call_soon(self._scheduled_turn)
+            self._loop.call_soon(self._turn)
 
     def commit_now(self, done: Done | None = None) -> None:
         """As `commit`, but what has gathered is not made to wait for more: `done` may be called inside."""
@@ -360,11 +332,8 @@ class Journal:
         if self._loop:
             self._turn()
 
-    def _scheduled_turn(self) -> None:
-        self._scheduled = False
-        self._turn()
-
     def _turn(self) -> None:
+        self._scheduled = False
         if self._busy or self._closed:
             return  # what is being written goes on with the rest when it is done
         size = self._cut()
@@ -486,7 +455,7 @@ class Journal:
             except Exception:
                 log.exception("journal.callback-failed")
 
-    def _fail(self, chunks: list[_Chunk], error: OSError) -> None:
+    def _fail(self, chunks: list[Chunk], error: OSError) -> None:
         """After a failed sync nothing is known of the file behind its committed end: the next batch goes to a new one,
         whose head says so. What was appended meanwhile may build on what is lost, so it is lost as well."""
         log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
@@ -513,7 +482,7 @@ class Journal:
                         self._files.unlink(segment.path)
         if self._lost:
             for chunk in chunks:
-                for kind, payload, location in _records(chunk):
+                for kind, payload, location in chunk.records():
                     if kind != BATCH:
                         self._lost(kind, payload, location)
 
@@ -628,14 +597,3 @@ class Journal:
                 with contextlib.suppress(OSError):
                     segment.file.truncate(segment.end)
             self._close_file(segment)
-
-
-def _records(chunk: _Chunk) -> Iterator[tuple[int, memoryview, int]]:
-    """(kind, payload, location) of the records of a chunk, from memory."""
-    data = memoryview(chunk.data())
-    at = 0
-    while at < len(data):
-        _, kind, length, _ = HEAD.unpack_from(data, at)
-        start = at + HEAD_SIZE
-        yield kind, data[start : start + length], chunk.segment.number << OFFSET_BITS | (chunk.start + at)
-        at = start + length

@@ -11,7 +11,6 @@ they go."""
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from enmasse import log as logs
 from services.broker.storage import files as layer
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
+from services.broker.storage.format import StoreError, check_format
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, Journal
 from services.broker.storage.records import (
@@ -59,15 +59,10 @@ log = logs.get(part="storage")
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview
 
-FORMAT = 1
 DUPLICATES = 20_000
 _MOST_REMOVES = 1000  # in one record
 TICK_SECONDS = 0.5
 RESERVE = 4  # segments' worth of free space below which no more messages are taken
-
-
-class StoreError(Exception):
-    """The data directory cannot be used (in use, of a newer version, unreadable): says which, and what to do."""
 
 
 class Usage:
@@ -129,7 +124,7 @@ class Store:
                 raise StoreError(
                     f"{directory} is in use by another process: end that one or choose another data directory"
                 )
-            self._check_format()
+            check_format(directory, files)
             recovery = Recovery(self)
             self.journal = Journal.open(
                 directory, files, recovery.replay, loop=loop, lost=self._lost, segment_size=segment_size
@@ -154,36 +149,6 @@ class Store:
     def _start_ticking(self) -> None:
         if self._loop and not self.closed:
             self._timer = self._loop.call_later(TICK_SECONDS, self._ticks)
-
-    def _check_format(self) -> None:
-        path = self.directory / "FORMAT"
-        if path.name not in self._files.list(self.directory):
-            new = self.directory / "FORMAT.new"
-            if new.name in self._files.list(self.directory):
-                self._files.unlink(new)
-            file = self._files.open(new, create=True)
-            try:
-                file.write(0, json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
-                file.sync()
-            finally:
-                file.close()
-            self._files.rename(new, path)
-            self._files.sync_dir(self.directory)
-            return
-        file = self._files.open(path)
-        try:
-            found = json.loads(file.read(0, 4096))["format"]
-        except (ValueError, KeyError, TypeError):
-            raise StoreError(
-                f"{path} is not readable as a format file: restore it, or move the directory away"
-            ) from None
-        finally:
-            file.close()
-        if found != FORMAT:
-            raise StoreError(
-                f"{self.directory} has format {found}, this version reads {FORMAT}: "
-                "run the version that wrote it, or choose another data directory"
-            )
 
     def close(self) -> None:
         """Commits what is appended, unlocks. Blocks."""

@@ -1,0 +1,90 @@
+"""Which consumer gets which message, where filters, priorities or exclusions have to be looked at."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from services.broker.core.consumer import Consumer
+from services.broker.core.message import Message
+from services.broker.core.properties import property_lookup
+
+if TYPE_CHECKING:
+    from services.broker.core.queue import Queue
+
+SLICE = 500  # messages sent, or looked at in search of a match, in one go; then others have their turn
+_by_id = attrgetter("id")
+
+
+def dispatch_by_choice(queue: Queue) -> bool:
+    """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next."""
+    left = SLICE
+    waiting = deque(sorted(queue.active, key=lambda consumer: -consumer.priority))
+    while waiting:
+        consumer = waiting.popleft()
+        if consumer.outlet.credit <= 0:
+            queue.deactivate(consumer)
+            continue
+        if queue.exclusive and consumer is not queue.consumers[0]:
+            continue
+        message, looked = _next_for(queue, consumer, left)
+        left -= looked
+        if message is not None:
+            queue.send(consumer, message)
+            # Equal priorities take turns; a lower one waits until the higher ones want nothing.
+            at = len(waiting)
+            while at and waiting[at - 1].priority < consumer.priority:
+                at -= 1
+            waiting.insert(at, consumer)
+            if consumer.active and len(queue.active) > 1:
+                queue.active.remove(consumer)
+                queue.active.append(consumer)
+        if left <= 0:
+            return True
+    queue.settle_mode()
+    return False
+
+
+def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[Message | None, int]:
+    """The first waiting message for this consumer, taken out, and how many were looked at."""
+    looked = 1
+    now = queue.broker.now
+    levels = (queue.ready,) if queue.levels is None else reversed(queue.levels)
+    for level in levels:
+        if not level or level[-1].id <= consumer.scanned:
+            continue
+        start = bisect_right(level, consumer.scanned, key=_by_id) if consumer.scanned else 0
+        at = start
+        for message in islice(level, start, None):
+            looked += 1
+            if message.expires and message.expires <= now:
+                del level[at]
+                queue.broker.expire(queue, message)
+                return None if looked > limit else _next_for(queue, consumer, limit - looked)[0], looked
+            if suits(queue, consumer, message):
+                if queue.levels is None and at:
+                    consumer.scanned = level[at - 1].id
+                del level[at]
+                return message, looked
+            if looked > limit:
+                if queue.levels is None:
+                    consumer.scanned = message.id
+                return None, looked
+            at += 1
+    last = max((level[-1].id for level in (queue.levels or (queue.ready,)) if level), default=0)
+    consumer.scanned = max(consumer.scanned, last)
+    return None, looked
+
+
+def suits(queue: Queue, consumer: Consumer, message: Message) -> bool:
+    if queue.excluded and consumer in queue.excluded.get(message.id, ()):
+        return False
+    if consumer.selector is None:
+        return True
+    payload = message.payload if message.payload is not None else queue.broker.load(message)
+    if payload is None:
+        return True  # unreadable: `Queue.send` deals with it
+    return consumer.selector.matches(property_lookup(payload, message, queue))
