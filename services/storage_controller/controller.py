@@ -25,6 +25,8 @@ SHOWN = 1.0
 PATIENCE = 15.0
 """Seconds from the start in which no address is made anywhere before every known broker has said what it holds."""
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
+ASK_AGAIN = 2.0
+"""Seconds after which a broker is asked for again that could not be: the disk was full, say."""
 _LOG = log.get()
 T = TypeVar("T")
 
@@ -76,7 +78,9 @@ class Controller:
         """Addresses that had vanished, and until when that is shown."""
         self._same: dict[object, object] = {}
         self._began = asyncio.get_running_loop().time()
-        self._trouble = ""
+        self._trouble: dict[str, str] = {}
+        """Brokers that could not be asked for, and why."""
+        self._ask_again = 0.0
 
     # life
 
@@ -101,6 +105,9 @@ class Controller:
                 self.evaluate(list(self.core.addresses))
                 self.placements.changed()
             if self.core.complete:
+                if self._trouble and loop.time() >= self._ask_again:
+                    self._size_fleet()
+                    self.evaluate(list(self.core.addresses))
                 self._tidy()
                 if not self._knew_all and self._knows_all():
                     self._knew_all = True
@@ -179,6 +186,7 @@ class Controller:
         if not core.complete:
             return
         self._wanted = fleet.wanted(core.addresses, core.flavors)
+        self._trouble = {name: reason for name, reason in self._trouble.items() if name in self._wanted}
         for name in self._wanted:
             wish = self._fitting(name)
             known = self._wishes.get(name)
@@ -194,11 +202,12 @@ class Controller:
         try:
             self._driver.wish(name, wish)
         except OSError as error:
-            if self._trouble != str(error):
-                self._trouble = str(error)
+            self._ask_again = asyncio.get_running_loop().time() + ASK_AGAIN
+            if self._trouble.get(name) != str(error):
+                self._trouble[name] = str(error)
                 _LOG.error("cannot ask for a broker", broker=name, reason=str(error))
             return
-        self._trouble = ""
+        self._trouble.pop(name, None)
         self._wishes[name] = wish
         self._add(name, wish.flavor, fresh=True)
 
@@ -434,6 +443,9 @@ class Controller:
             return False, "no connection to the configuration service"
         if not self.core.complete:
             return False, "no addresses and flavors were delivered yet"
+        if self._trouble:
+            name, reason = min(self._trouble.items())
+            return False, f"cannot ask for broker {name}: {reason}; put that right, it is tried again"
         away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"

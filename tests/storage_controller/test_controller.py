@@ -42,6 +42,20 @@ def test_queues_and_topics_come_into_being(play: Play) -> None:
     play(scenario)
 
 
+def test_a_broker_that_could_not_be_asked_for_is_asked_for_again(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        blocked = world.supervisor.desired / ".disk-0.json.new"
+        blocked.mkdir()
+        world.configserv.addresses({"q": queue(), "t": topic()})
+        await world.ready("t")
+        await until(lambda: REPORTER in world.configserv.readiness)
+        assert "q" not in world.configserv.ready(REPORTER)
+        blocked.rmdir()
+        await world.ready("q")
+
+    play(scenario)
+
+
 def test_a_flavor_with_three_brokers_spreads_its_addresses_over_three_processes(play: Play) -> None:
     async def scenario(world: World) -> None:
         names = [f"q{i}" for i in range(9)]
