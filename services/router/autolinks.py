@@ -101,7 +101,7 @@ class LiveAutoLink:
         name = "qdlink." + secrets.token_urlsafe(11)
         peer_address = autolink.external or autolink.address
         try:
-            session = connection.session_for_links()
+            session = connection.session_for_links(receiving=autolink.direction == "in")
         except AmqpError as error:
             self.detached(error)
             return

@@ -65,9 +65,7 @@ def read_pattern(body: dict[str, Any]) -> tuple[bool, str, str]:
         raise ManagementError(BAD_REQUEST, f"{which} must be a non-empty string type")
     try:
         if prefix is None:
-            canonical = addresses.canonical(text)
-            return False, text if canonical != text else canonical, canonical
-        text = text.removesuffix("/#")
+            return False, text, addresses.canonical(text)
         return True, text, addresses.canonical(addresses.canonical(text) + "/#")
     except ValueError:
         raise ManagementError(BAD_REQUEST, f"{which} invalid - no tokens") from None

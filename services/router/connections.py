@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from enmasse.amqp.errors import AmqpError
+
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
     from enmasse.amqp.session import Session
@@ -18,6 +20,7 @@ NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
 DEFAULT_CAPACITY = 250
 LINKS_PER_SESSION = 1000
+RECEIVING_SESSIONS = 8
 
 
 class RouterConnection:
@@ -57,7 +60,9 @@ class RouterConnection:
         self.senders = 0
         self.receivers = 0
         self.last_traffic = 0
-        self._session: Session | None = None
+        self._sending: list[Session] = []
+        self._receiving: list[Session] = []
+        self._turn = 0
 
     @property
     def usable(self) -> bool:
@@ -69,15 +74,29 @@ class RouterConnection:
         return self.role == ROUTE_CONTAINER
 
     @staticmethod
-    def _links_allowed(session: Session) -> int:
+    def _has_room(session: Session) -> bool:
         begin = session.remote_begin
-        return LINKS_PER_SESSION if begin is None else min(LINKS_PER_SESSION, int(begin.handle_max) + 1)
+        most = LINKS_PER_SESSION if begin is None else min(LINKS_PER_SESSION, int(begin.handle_max) + 1)
+        return not session.ended and len(session.links) < most
 
-    def session_for_links(self) -> Session:
-        """A session of ours for auto-links and routed links; a new one when the last is full."""
-        session = self._session
-        if session is None or session.ended or len(session.links) >= self._links_allowed(session):
-            session = self._session = self.amqp.begin()
+    def session_for_links(self, *, receiving: bool) -> Session:
+        """A session of ours for an auto-link or a routed link. Raises AmqpError where the peer allows no more.
+
+        Links that receive are spread over several: a stream that nobody takes closes the window of its session only.
+        """
+        pool = self._receiving if receiving else self._sending
+        self._turn += 1
+        at = self._turn % (RECEIVING_SESSIONS if receiving else 1)
+        if at < len(pool) and self._has_room(pool[at]):
+            return pool[at]
+        try:
+            session = self.amqp.begin()
+        except AmqpError:
+            old = next((session for session in pool if self._has_room(session)), None)
+            if old is None:
+                raise
+            return old
+        pool[at : at + 1] = [session]
         return session
 
     def drop(self) -> None:

@@ -240,7 +240,7 @@ class RouterHandler(Handler):
             terminus.address = route.external(asked)
             pair.rewritten = (asked, terminus.address)
             source, target = (source, terminus) if sending else (terminus, target)
-        session = container.session_for_links()
+        session = container.session_for_links(receiving=not sending)
         other: Sender | Receiver
         if sending:
             other = session.attach_sender(pair.name, source, target)

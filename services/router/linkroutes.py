@@ -49,6 +49,8 @@ class LinkRoute:
         self.identity = identity
         self.name: str = body["name"] or f"router.config.linkRoute/{identity}"
         self.direction: str | None = body["direction"]
+        if self.direction is None:
+            raise ManagementError(BAD_REQUEST, "No 'direction' attribute provided - it is mandatory")
         if self.direction not in ("in", "out"):
             raise ManagementError(BAD_REQUEST, "Invalid value for 'direction'")
         self.prefix, self.shown, self.pattern = read_pattern(body)

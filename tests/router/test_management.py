@@ -75,7 +75,7 @@ def test_create_is_seen_at_once_with_types(management: Management) -> None:
             "Both connection and containerId cannot be specified. Specify only one",
         ),
         (LINK_ROUTE, {"direction": "in"}, "Either a 'prefix' or 'pattern' attribute must be provided"),
-        (LINK_ROUTE, {"prefix": "t"}, "Invalid value for 'direction'"),
+        (LINK_ROUTE, {"prefix": "t"}, "No 'direction' attribute provided - it is mandatory"),
     ],
 )
 def test_refusals_of_core_entities(management: Management, kind: str, body: dict[str, Any], text: str) -> None:
@@ -107,7 +107,7 @@ def test_columns_and_aliases(management: Management) -> None:
     assert (row["addr"], row["dir"], row["externalAddr"], row["phase"]) == ("q", "out", "x::y", 0)
     assert (row["operStatus"], row["lastError"], row["linkRef"]) == ("inactive", None, None)
     management.delete(AUTO_LINK, "columns")
-    management.create(LINK_ROUTE, "columns", prefix="t/#", direction="in", containerId="b-in")
+    management.create(LINK_ROUTE, "columns", prefix="t", direction="in", containerId="b-in")
     row = management.one(LINK_ROUTE, "columns")
     assert list(row) == [
         "name", "identity", "type", "prefix", "distribution", "connection", "containerId", "direction", "dir",

@@ -21,7 +21,7 @@ def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
     if operation == "GET-OPERATIONS":
         return {kind.name: sorted(kind.operations) for kind in kinds}
     if operation == "GET-ANNOTATIONS":
-        return {kind.name: [] for kind in kinds}
+        return {}
     if operation == "GET-MGMT-NODES":
         return [f"amqp:/_topo/0/{router_id}/$management"]
     if operation == "GET-LOG":

@@ -174,6 +174,7 @@ class PolicyTable(EntityTable):
     def __init__(self, names: Names, policy: Policy) -> None:
         super().__init__(schema.POLICY, names, lambda _: "policy")
         self._policy = policy
+        self._default: Entity | None = None
         self.getters |= {
             "connectionsProcessed": lambda _: policy.processed,
             "connectionsDenied": lambda _: policy.denied,
@@ -182,6 +183,12 @@ class PolicyTable(EntityTable):
             "maxMessageSizeDenied": lambda _: policy.size_denied,
             "totalDenials": lambda _: policy.denied + policy.links_denied + policy.size_denied,
         }
+
+    def rows(self) -> Iterable[Any]:
+        """There is always one."""
+        if not self.entities and self._default is None:
+            self._default = Entity(self.type, "policy", read_body(self.type, None, {}))
+        return self.entities.values() or (self._default,)
 
     def make(self, body: dict[str, Any]) -> Entity:
         self._policy.configure(body)
