@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -66,13 +67,25 @@ class Server:
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
 
+def die_with_parent() -> None:
+    """PR_SET_PDEATHSIG: a server does not outlive a benchmark that was killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 @contextlib.contextmanager
 def running(
     name: str, command: Sequence[str], port: int, *, sasl: bool = False, scratch: Path | None = None
 ) -> Iterator[Server]:
     """Start a server, wait until it listens, stop it and what it started at the end."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, once the process has ended
-    process = subprocess.Popen(list(command), stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(
+        list(command),
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=ROOT,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
     try:
         try:
             await_port(port, process)
