@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from enmasse import log
 from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, LinkClosed, Reply
@@ -31,6 +31,13 @@ SERVE_ANYWAY = 5.0
 """Seconds that clients wait at most for links to brokers: a dead broker must not keep them from all others."""
 
 _EMPTY: Names = set()
+
+
+class Unchanged(NamedTuple):
+    """A complete sweep of a type that found nothing new: the table's version then, digest and rows of each page."""
+
+    version: int
+    pages: list[tuple[int, int]]
 
 
 class Router:
@@ -73,11 +80,14 @@ class Router:
         self._unverified: set[str] = set()
         self._scan: Scan | None = None
         self._sweep: list[str] = []
+        self._same: dict[str, Unchanged] = {}
+        """What the last sweep of a type has read, where that was just what was known."""
+        self._compared = 0
         self._sweep_began = 0.0
         self._sweep_rows = 0
         self._page_at = 0.0
-        self._consumers: dict[str, int] = {}
-        self._consumers_offset = 0
+        self._consumer_pages: list[Counts] = []
+        self._consumers_page_number = 0
         self._poll_at = 0.0
         self._poll_delay = POLL_FIRST
         self._retry_at = 0.0
@@ -198,6 +208,7 @@ class Router:
     async def _read_all(self) -> None:
         self._full = False
         self._scan = None
+        self._forget_sweeps(*ADDRESS_TYPES)
         for type_ in ALL_TYPES:
             scan = Scan(self.table, type_, self._desired.expected)
             await self._pages(scan)
@@ -215,15 +226,18 @@ class Router:
             pass
 
     async def _page(self, scan: Scan, size: int) -> int:
-        properties: dict[str, Any] = {"operation": "QUERY", "entityType": scan.type}
-        paged = scan.type in ADDRESS_TYPES
-        if paged:
-            properties |= {"offset": scan.offset, "count": size}
-        reply = await self._node.operation(properties, {"attributeNames": columns(scan.type)})
+        reply = await self._query(scan.type, scan.offset, size)
         names, rows = _results(reply)
         count = scan.page(names, rows)
+        scan.pages.append((reply.digest, count))
         # A router that does not page sends everything at once; then there is no next page.
-        return count if paged else 0
+        return count if scan.type in ADDRESS_TYPES else 0
+
+    async def _query(self, type_: str, offset: int, size: int) -> Reply:
+        properties: dict[str, Any] = {"operation": "QUERY", "entityType": type_}
+        if type_ in ADDRESS_TYPES:
+            properties |= {"offset": offset, "count": size}
+        return await self._node.operation(properties, {"attributeNames": columns(type_)})
 
     def _finish(self, scan: Scan) -> None:
         """What a complete scan has found is put right next."""
@@ -452,6 +466,8 @@ class Router:
         type_ = self._sweep[0]
         if type_ == ROUTER_ADDRESS:
             count, done = await self._consumers_page()
+        elif type_ in self._same and self._scan is None:
+            count, done = await self._compare_page(type_, self._same[type_])
         else:
             if self._scan is None:
                 self._scan = Scan(self.table, type_, self._desired.expected)
@@ -459,9 +475,12 @@ class Router:
             count = await self._page(scan, SWEEP_PAGE)
             done = count < SWEEP_PAGE
             if done:
+                missing = scan.missing()
+                if type_ in ADDRESS_TYPES and scan.quiet and not missing:
+                    self._same[type_] = Unchanged(self.table.version[type_], scan.pages)
                 self._scan = None
                 self._finish(scan)
-                await self._confirm(type_, scan.missing())
+                await self._confirm(type_, missing)
         self._sweep_rows += count
         if done:
             self._sweep.pop(0)
@@ -472,32 +491,71 @@ class Router:
             if not self.failed:
                 self._retry_delay = RETRY_FIRST
 
+    async def _compare_page(self, type_: str, known: Unchanged) -> tuple[int, bool]:
+        """A page of a type that was as it should be: where it is what it was, byte for byte, nothing is to be done.
+
+        Else all of the type is read as if nothing was known of it.
+        """
+        if known.version == self.table.version[type_]:
+            digest, count = known.pages[self._compared]
+            offset = sum(count for _, count in known.pages[: self._compared])
+            if (await self._query(type_, offset, SWEEP_PAGE)).digest == digest:
+                self._compared += 1
+                done = self._compared == len(known.pages)
+                if done:
+                    self._compared = 0
+                return count, done
+        self._forget_sweeps(type_)
+        return 0, False
+
+    def _forget_sweeps(self, *types: str) -> None:
+        self._compared = 0
+        for type_ in types:
+            self._same.pop(type_, None)
+
     async def _consumers_page(self) -> tuple[int, bool]:
         """How many receivers addresses have on this router (a topic's are the broker's to count)."""
+        number = self._consumers_page_number
         properties = {
             "operation": "QUERY",
             "entityType": ROUTER_ADDRESS,
-            "offset": self._consumers_offset,
+            "offset": number * SWEEP_PAGE,
             "count": SWEEP_PAGE,
         }
         reply = await self._node.operation(properties, {"attributeNames": ["key", "subscriberCount"]})
-        names, rows = _results(reply)
-        at, count_at = names.index("key"), names.index("subscriberCount")
-        for row in rows:
-            key, count = row[at], row[count_at]
-            if not isinstance(key, str) or not isinstance(count, int) or not count:
-                continue
-            # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
-            kind = self._desired.kind(key[2:])
-            if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
-                self._consumers[key[2:]] = count
-        if len(rows) == SWEEP_PAGE:
-            self._consumers_offset += SWEEP_PAGE
-            return len(rows), False
-        found, self._consumers, self._consumers_offset = self._consumers, {}, 0
+        if number == len(self._consumer_pages) or self._consumer_pages[number].digest != reply.digest:
+            self._consumer_pages[number : number + 1] = [_counts(reply)]
+        count = self._consumer_pages[number].rows
+        if count == SWEEP_PAGE:
+            self._consumers_page_number += 1
+            return count, False
+        del self._consumer_pages[number + 1 :]
+        self._consumers_page_number = 0
+        found = {}
+        for page in self._consumer_pages:
+            for key, consumers in page.counts.items():
+                # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
+                kind = self._desired.kind(key[2:])
+                if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
+                    found[key[2:]] = consumers
         old, self.consumers = self.consumers, found
         self._news.update(name for name in old.keys() | found.keys() if old.get(name) != found.get(name))
-        return len(rows), True
+        return count, True
+
+
+class Counts(NamedTuple):
+    """A page of the router's addresses: digest, rows, and the subscribers of those that have any, by key."""
+
+    digest: int
+    rows: int
+    counts: dict[str, int]
+
+
+def _counts(reply: Reply) -> Counts:
+    names, rows = _results(reply)
+    at, count_at = names.index("key"), names.index("subscriberCount")
+    counts = {row[at]: row[count_at] for row in rows if isinstance(row[at], str) and row[count_at]}
+    return Counts(reply.digest, len(rows), {key: int(n) for key, n in counts.items() if isinstance(n, int)})
 
 
 def _results(reply: Reply) -> tuple[list[str], list[list[Any]]]:

@@ -57,6 +57,8 @@ class Table:
         """Why an entity does not work, or could not be made; the router's words."""
         self.waiting: set[Key] = set()
         """What is there and has not been seen to work yet."""
+        self.version = dict.fromkeys(ALL_TYPES, 0)
+        """How often something of a type was news."""
 
     def status(self, key: Key) -> str | None:
         """None: the router does not have it."""
@@ -67,6 +69,7 @@ class Table:
         type_, name = key
         rows = self.rows[type_]
         news = rows.get(name) != status
+        self.version[type_] += news
         rows[name] = sys.intern(status)
         if error and status not in WORKING:
             self.errors[name] = error[:200]
@@ -82,7 +85,9 @@ class Table:
         """Notes that it is not there; True where that is news."""
         self.waiting.discard(key)
         self.errors.pop(key[1], None)
-        return self.rows[key[0]].pop(key[1], None) is not None
+        news = self.rows[key[0]].pop(key[1], None) is not None
+        self.version[key[0]] += news
+        return news
 
     def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
         """Notes an entity as the router shows it, compared with what it shall be; True where that is news."""
@@ -142,6 +147,8 @@ class Scan:
         self.unwanted: list[Key] = []
         """Ours by name, and not wanted."""
         self.different: list[str] = []
+        self.pages: list[tuple[int, int]] = []
+        """Digest and number of rows of each page, as the reader of the pages notes them."""
         self._expected = expected
         self._seen: set[str] = set()
         self._touched: set[str] = set()
@@ -172,6 +179,11 @@ class Scan:
                 self.different.append(name)
         self.offset += count
         return count
+
+    @property
+    def quiet(self) -> bool:
+        """Everything that was seen was known and as it should be, and nothing was made or deleted meanwhile."""
+        return not (self.changed or self.unwanted or self.different or self._touched)
 
     def missing(self) -> list[str]:
         """Known before, not seen, not touched."""
