@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
 import proton
 from cproton import (  # type: ignore[import-untyped]
     pn_message,
@@ -259,18 +260,25 @@ class Artemis(Management):
 
     async def invoke(self, resource: str, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
         """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises ManagementError."""
+        return self.result(await self.ask(resource, operation, *arguments, timeout=timeout))
+
+    def ask(
+        self, resource: str, operation: str, *arguments: Any, timeout: float | None = None
+    ) -> asyncio.Future[Reply]:
+        """Calls an operation; `result` takes the reply apart."""
         properties = {"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation}
-        return self._result(await self.request(properties, json.dumps(arguments), timeout))
+        return self.request(properties, json.dumps(arguments), timeout)
 
     async def attribute(self, resource: str, name: str) -> Any:
         """An attribute's value (`attribute("queue.q", "messageCount")`). Raises ManagementError."""
-        return self._result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
+        return self.result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
 
     @staticmethod
-    def _result(reply: Reply) -> Any:
+    def result(reply: Reply) -> Any:
+        """What an operation gave. Raises ManagementError where it failed."""
         text = reply.body
         try:
-            found = json.loads(text) if text else []
+            found = msgspec.json.decode(text) if text else []
         except (ValueError, TypeError):
             found = [text]
         result = found[0] if isinstance(found, list) and found else None

@@ -16,9 +16,9 @@ from services.storage_controller.view import EVERYTHING, USER, Held, QueueRow, r
 BATCH = 500
 """Addresses whose operations are under way together."""
 READ_BY_NAME = 64
-LOOK_EVERY = 1.0
-"""Seconds between two looks at everything, or COST times as long as a look takes."""
-COST = 25
+LOOK_EVERY, LOOK_LAST = 1.0, 5.0
+"""Seconds between two looks at everything; COST times as long as a look takes, in between."""
+COST = 100
 RETIRE_FIRST, RETIRE_LAST = 0.05, 1.0
 RETRY_FIRST, RETRY_LAST = 0.25, 5.0
 TOPIC_GRACE = 5.0
@@ -64,6 +64,8 @@ class Conversation:
         self._empty: set[str] = set()
         """Those that were found empty and without producers in the last round."""
         self._look_at = 0.0
+        self._seen: tuple[int, int] | None = None
+        """What the broker said at the last look, if its view is still just that."""
         self._retire_at = 0.0
         self._retire_delay = RETIRE_FIRST
         self._retry_at = 0.0
@@ -164,7 +166,7 @@ class Conversation:
         elif self._when_quiet is not None and now >= self._quiet_at:
             await self._quiet_round(now)
         elif now >= self._look_at:
-            await self._look()
+            await self._look(glance=True)
         elif self._audit:
             await self._audit_some()
         else:
@@ -182,21 +184,24 @@ class Conversation:
                 pass
             self._wake.clear()
 
-    async def _look(self) -> list[QueueRow]:
-        """Reads everything; tells what is news. Gives the rows of the queues."""
+    async def _look(self, *, glance: bool = False) -> list[QueueRow]:
+        """Reads everything; tells what is news. Gives the rows of the queues; none for a glance that shows no news."""
         began = self._loop.time()
         queues, addresses = await asyncio.gather(
-            self._node.invoke("broker", "listQueues", *EVERYTHING),
-            self._node.invoke("broker", "listAddresses", *EVERYTHING),
+            self._node.ask("broker", "listQueues", *EVERYTHING), self._node.ask("broker", "listAddresses", *EVERYTHING)
         )
-        found, others = rows(queues, addresses)
-        before = self._broker.view
-        changed = self._core.set_view(self._broker, view(found, others))
+        found: list[QueueRow] = []
+        changed: set[str] = set()
+        seen, before = (queues.digest, addresses.digest), self._broker.view
+        if not glance or seen != self._seen or self._unverified:
+            found, others = rows(self._node.result(queues), self._node.result(addresses))
+            changed = self._core.set_view(self._broker, view(found, others))
+            self._seen = seen
         self._unverified.clear()
         now = self._loop.time()
         if self._when_quiet is None and now > self._cut_until:
             self._let_producers_in()  # it was cut off to be restarted, and then was not
-        self._look_at = now + max(LOOK_EVERY, COST * (now - began))
+        self._look_at = now + max(LOOK_EVERY, min(LOOK_LAST, COST * (now - began)))
         if changed:
             lost = [name for name in changed if before is not None and name in before.held and self._is_lost(name)]
             if lost and self._broker.connected:
@@ -311,6 +316,7 @@ class Conversation:
             elif self._core.lies(self._broker, name) is None:
                 ours = True if kind == "queue" else None
                 self._core.note(self._broker, name, share(Held(kind, ours)))
+                self._seen = None
         self._changed(names)
 
     async def _audit_some(self) -> None:
