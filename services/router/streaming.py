@@ -38,7 +38,7 @@ class _Copy:
 class Stream:
     """One incoming delivery and its copies."""
 
-    __slots__ = ("base", "copies", "discard", "held", "log", "partial")
+    __slots__ = ("again", "base", "copies", "discard", "held", "log", "partial", "pumping")
 
     def __init__(self, partial: Partial) -> None:
         self.partial = partial
@@ -47,6 +47,7 @@ class Stream:
         self.base = 0  # number of the first chunk in the log
         self.held = 0  # bytes in the log
         self.discard = False
+        self.pumping = self.again = False
 
     def add(self, out: OutLink | RoutedLink, token: Token | None) -> None:
         self.copies.append(_Copy(out, token))
@@ -65,7 +66,20 @@ class Stream:
         self.pump()
 
     def pump(self) -> None:
-        """Move what can be moved."""
+        """Move what can be moved. What is written may leave at once, and the engine then says in the middle of it that
+        there is room: that must not write the same chunk again."""
+        self.again = True
+        if self.pumping:
+            return
+        self.pumping = True
+        try:
+            while self.again:
+                self.again = False
+                self._move()
+        finally:
+            self.pumping = False
+
+    def _move(self) -> None:
         partial = self.partial
         if partial.aborted:
             self._abort()
