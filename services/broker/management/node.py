@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
@@ -33,13 +35,14 @@ class ManagementNode:
         properties = request.application_properties or {}
         reply_to = request.reply_to or properties.get("JMSReplyTo")
         self.context.user = user
-        succeeded, body = True, None
+        succeeded = True
         try:
-            body = self._call(properties, request.body)
+            result = self._call(properties, request.body)
+            text = None if result is None else msgspec.json.encode([result]).decode()  # lists have megabytes
         except (BrokerError, SelectorError) as error:
-            succeeded, body = False, str(error)
+            succeeded, text = False, json.dumps([str(error)])
         except (AmqpError, ValueError, RecursionError) as error:
-            succeeded, body = False, f"AMQ229000: {error}"
+            succeeded, text = False, json.dumps([f"AMQ229000: {error}"])
         if not isinstance(reply_to, str) or not reply_to:
             return
         for prefix in _PREFIXES:
@@ -49,7 +52,7 @@ class ManagementNode:
             to=reply_to,
             correlation_id=correlation,
             application_properties={"_AMQ_OperationSucceeded": succeeded},
-            body=AmqpValue(None if body is None else json.dumps([body], separators=(",", ":"))),
+            body=AmqpValue(text),
         )
         self._send(reply_to, reply.encode())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
@@ -74,23 +75,28 @@ def queue_row(queue: Queue) -> dict[str, str]:
 
 
 def address_row(address: Address) -> dict[str, str]:
-    values: dict[str, object] = {
-        "id": address.id,
+    queues = address.queues.values()
+    return {
+        "id": str(address.id),
         "name": address.name,
-        "routingTypes": json.dumps(sorted(address.routing_types)),
-        "queueCount": len(address.queues),
-        "autoCreated": address.auto_created,
-        "internal": False,
-        "temporary": not address.explicit and any(queue.temporary for queue in address.queues.values()),
-        "paused": address.paused,
-        "messageCount": sum(queue.count for queue in address.queues.values()),
-        "addressSize": address.size,
-        "limitPercent": 100 * address.size // address.limit if 0 < address.limit < 2**60 else 0,
-        "paging": address.full and address.settings.full_policy == "PAGE",
-        "routedMessageCount": address.routed,
-        "unRoutedMessageCount": address.unrouted,
+        "routingTypes": _routing_types(frozenset(address.routing_types)),
+        "queueCount": str(len(queues)),
+        "autoCreated": _BOOLEAN[address.auto_created],
+        "internal": "false",
+        "temporary": _BOOLEAN[not address.explicit and any(queue.temporary for queue in queues)],
+        "paused": _BOOLEAN[address.paused],
+        "messageCount": str(sum(queue.count for queue in queues)) if queues else "0",
+        "addressSize": str(address.size),
+        "limitPercent": str(100 * address.size // address.limit if 0 < address.limit < 2**60 else 0),
+        "paging": _BOOLEAN[address.full and address.settings.full_policy == "PAGE"],
+        "routedMessageCount": str(address.routed),
+        "unRoutedMessageCount": str(address.unrouted),
     }
-    return {key: text(value) for key, value in values.items()}
+
+
+@functools.cache
+def _routing_types(types: frozenset[str]) -> str:
+    return json.dumps(sorted(types))
 
 
 def connection_json(client: Client) -> dict[str, Any]:
