@@ -7,7 +7,7 @@ from typing import Any
 from enmasse.process import Fatal
 from enmasse.settings import Settings as CommonSettings
 from services.router.core import Clock, Router
-from services.router.management.schema import ROUTER_CONFIG, EntityType, ManagementError, coerce, find_type
+from services.router.management.schema import ROUTER_CONFIG, ManagementError, coerce, find_type
 from services.router.management.statics import ConnectorTable, EntityTable, ListenerTable
 from services.router.management.tables import ConfigTable
 
@@ -16,11 +16,6 @@ class Settings(CommonSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`."""
 
     entities: list[tuple[str, dict[str, Any]]]
-
-
-def entity_type(name: str) -> EntityType | None:
-    """The type for a name as the file may spell it: `listener`, `address`, `router.config.address`, or in full."""
-    return find_type(name)
 
 
 def router_settings(settings: Settings) -> dict[str, Any]:
@@ -64,7 +59,7 @@ async def load(settings: Settings, config_tables: list[ConfigTable], static_tabl
     for i, (kind_name, body) in enumerate(settings.entities):
         if kind_name == "router":
             continue
-        kind = entity_type(kind_name)
+        kind = find_type(kind_name)
         if kind is None or kind.name not in by_type:
             known = ", ".join(sorted(t.type.short for t in by_type.values()))
             raise Fatal(

@@ -59,7 +59,6 @@ class RouterConnection:
         ] = {}  # attaches that wait for such a name to be free
         self.senders = 0
         self.receivers = 0
-        self.last_traffic = 0
         self._sending: list[Session] = []
         self._receiving: list[Session] = []
         self._turn = 0

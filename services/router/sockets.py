@@ -10,7 +10,6 @@ from typing import Any
 
 from enmasse import log, process
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient, SaslServer
 from enmasse.amqp.sasl import anonymous as anonymous_mechanism
@@ -59,6 +58,7 @@ class Sockets:
         self.ssl_profiles: dict[str, Any] = {}
         self.listeners: set[Listener] = set()
         self.connectors: set[Connector] = set()
+        self._one_at_a_time = asyncio.Lock()
 
     def profile(self, name: str) -> dict[str, Any]:
         """Raises tls.ProfileError when there is no such sslProfile."""
@@ -77,20 +77,26 @@ class Sockets:
         """Open a listener's port; `done` hears how that went."""
 
         async def opening() -> None:
-            try:
-                await listener.open()
-            except ManagementError as error:
-                done(error)
-            else:
-                done(None)
+            failure: ManagementError | None = None
+            async with self._one_at_a_time:
+                try:
+                    if listener.wanted:
+                        await listener.open()
+                except ManagementError as error:
+                    failure = error
+            done(failure)
 
         process.spawn(opening(), f"open {listener.name}")
 
     def close_soon(self, listener: Listener, done: Callable[[], None]) -> None:
         async def closing() -> None:
-            await listener.close()
+            async with self._one_at_a_time:  # whoever opens the port next finds it free
+                await listener.close()
+                for _ in range(3):
+                    await asyncio.sleep(0)  # uvloop closes sockets a turn later
             done()
 
+        listener.wanted = False
         process.spawn(closing(), f"close {listener.name}")
 
     def amqp_connection(
@@ -164,6 +170,7 @@ class Listener:
         self.name: str = entity.name
         self.identity: str = entity.identity
         self.port: int | None = None  # once it is open
+        self.wanted = True  # not deleted yet
         self._sockets = sockets
         self._server: Server | None = None
         self._http: Health | None = None
@@ -348,6 +355,3 @@ class Connector:
         if not name:
             return None
         return tls.client_context(name, self._sockets.profile(name), verify_hostname=self.body["verifyHostname"])
-
-
-__all__ = ["AmqpError", "Connector", "Listener", "Sockets", "port_number"]

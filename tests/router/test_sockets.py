@@ -298,3 +298,30 @@ def test_ssl_context_is_strict() -> None:
         server_context("p", {}, authenticate=False)
     context = client_context("p", {}, verify_hostname=True)
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+
+
+def test_a_port_can_be_taken_again_at_once(router: RouterProcess) -> None:
+    """DELETE and CREATE of a listener, sent without waiting: the agent's way to change one."""
+    port = str(free_port())
+    connection = router.connect()
+    inbox = connection.create_receiver(None, dynamic=True, credit=50)
+    sender = connection.create_sender("$management")
+    reply_to = inbox.link.remote_source.address
+    statuses = []
+    for round_ in range(10):
+        for operation in ("CREATE", "DELETE"):
+            post(
+                sender,
+                Message(
+                    properties={"operation": operation, "type": LISTENER, "name": "again"},
+                    reply_to=reply_to,
+                    correlation_id=f"{operation}{round_}",
+                    body={"host": "127.0.0.1", "port": port} if operation == "CREATE" else {},
+                ),
+            )
+            if operation == "CREATE":
+                statuses.append(inbox.receive().properties["statusCode"])
+    for _ in range(10):
+        statuses.append(inbox.receive().properties["statusCode"])
+    assert sorted(statuses) == [201] * 10 + [204] * 10
+    connection.close()

@@ -114,7 +114,8 @@ class ListenerTable(EntityTable):
             if error is None:
                 created(listener)
             else:
-                self.delete(listener)
+                if self.entities.get(listener.name) is listener:
+                    self.delete(listener)
                 failed(error)
 
         self._sockets.open_soon(listener, done)
