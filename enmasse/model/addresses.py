@@ -150,6 +150,7 @@ def parse_addresses(
             continue
         good[name] = shared.setdefault(address, address)
     problems += indistinct(document, good, keep)
+    problems += shadowed(document, good, keep)
     problems += _references(document, good)
     problems += _defaults(document, good, keep)
     return good, problems
@@ -252,6 +253,30 @@ def indistinct(document: Document, good: dict[str, Address], keep: Collection[st
     for problem in problems:
         assert problem.entry is not None
         del good[problem.entry]
+    return problems
+
+
+def shadowed(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+    """What lies below a topic and is none: the topic's broker takes everything below its name. The newer one goes."""
+    topics = {router_form(name): name for name, address in good.items() if address.type == "topic"}
+    problems: list[Problem] = []
+    for name, address in list(good.items()) if topics else ():
+        if address.type == "topic":
+            continue
+        above = router_form(name)
+        while (cut := above.rfind("/")) > 0:
+            above = above[:cut]
+            topic = topics.get(above)
+            if topic is None or topic not in good:
+                continue
+            if name in keep and topic not in keep:
+                gone, reason = topic, f"covers all names below it, and {name!r} is one already; rename one of the two"
+            else:
+                gone, reason = name, f"lies below the topic {topic!r}, which covers all names below it; rename it"
+            problems.append(document.problem(reason, gone))
+            del good[gone]
+            if gone == name:
+                break
     return problems
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses
+from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses, shadowed
 from enmasse.model.brokers import HandMade, parse_brokers
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
@@ -176,6 +176,7 @@ def _addresses(
         if found is not None:
             result[name] = found
     problems += indistinct(document, result, last.addresses)
+    problems += shadowed(document, result, last.addresses)
     reasons: dict[str, str] = {}
     for problem in problems:
         if problem.entry is not None:

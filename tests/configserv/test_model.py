@@ -233,6 +233,18 @@ def test_names_that_routers_cannot_tell_apart() -> None:
     assert list(applied(both, last=last).state.addresses) == ["a/b.c"]
 
 
+def test_only_topics_lie_below_a_topic() -> None:
+    topic = {"type": "topic", "flavor": "t"}
+    found = applied({"a/x/y": {"type": "anycast"}, "a": topic, "a.deeper": topic, "ax": {"type": "anycast"}})
+    assert list(found.state.addresses) == ["a", "a.deeper", "ax"]
+    assert "below the topic 'a'" in str(found.problems[0])
+    # the one that was there before stays
+    last = applied({"a/x": {"type": "multicast"}}).state
+    found = applied({"a": topic, "a/x": {"type": "multicast"}}, last=last)
+    assert list(found.state.addresses) == ["a/x"]
+    assert "covers all names below it" in str(found.problems[0])
+
+
 def test_one_default_for_mqtt() -> None:
     topic = {"type": "topic", "flavor": "t", "mqttDefault": True}
     found = applied({"one": topic, "two": topic})
