@@ -81,13 +81,12 @@ class Journal:
         self._segment: Segment | None = None  # appended to
         self._at = 0  # where the next record goes
         self._limit = 0  # and where the segment ends
-        self._base = 0
-        self._salt = 0
+        self._base = self._salt = 0
         self._waiting: list[Done] = []
         self._writing: list[Chunk] = []
         self._writing_done: list[Done] = []
         self._scheduled = False
-        self._busy = False
+        self._busy = self._again = False  # a batch is in the thread; another was asked for meanwhile
         self._closing = self._closed = False
         self._sync_cost = 0.0  # seconds, smoothed
         self._unproved = False  # the last batch has no BATCH record behind it
@@ -335,7 +334,8 @@ class Journal:
     def _turn(self) -> None:
         self._scheduled = False
         if self._busy or self._closed:
-            return  # what is being written goes on with the rest when it is done
+            self._again = True  # when what is being written is done
+            return
         size = self._cut()
         if size == 0:
             self._finish(None)
@@ -369,15 +369,15 @@ class Journal:
         else:
             self._sync_cost *= 0.9  # a large batch says little of a small one's cost: try in the loop again some time
         self._finish(error)
-        if self._waiting or self.gathered:
+        again, self._again = self._again, False
+        if again:
             self.commit()
 
     def _took(self, seconds: float) -> None:
         self._sync_cost += (min(seconds, 0.1) - self._sync_cost) * 0.1
 
     def flush(self) -> None:
-        """Writes and syncs what has gathered, blocking, and calls what waits. Not while a loop's commit is under
-        way."""
+        """Writes and syncs what has gathered, blocking, and calls what waits. Not while a batch is in the thread."""
         assert not self._busy
         if self._cut() or self._writing_done:
             self._finish(self._write() if self._writing else None)
