@@ -98,9 +98,11 @@ class Address:
     def add_out(self, link: OutLink) -> None:
         self.outs.append(link)
         self._changed()
-        if len(self.outs) == 1:
-            for producer in self.ins:
+        for producer in self.ins:
+            if len(self.outs) == 1:
                 producer.open_gate()
+            else:
+                producer.resize()
 
     def remove_out(self, link: OutLink) -> None:
         if link not in self.outs:
@@ -110,9 +112,19 @@ class Address:
             self.egress_containers += link.sent
         self.egress += link.sent
         self._changed()
-        if not self.reachable:
-            for producer in self.ins:
+        for producer in self.ins:
+            if self.reachable:
+                producer.resize()
+            else:
                 producer.close_gate()
+
+    def relieve(self, ready: OutLink) -> None:
+        """A consumer has credit and nothing to do: it gets what waits for others that have none."""
+        if self.treatment == MULTICAST:
+            return
+        for out in self.outs:
+            if out.queue and out.sender.credit <= 0:
+                ready.take_from(out)
 
     def _changed(self) -> None:
         self.only = self.outs[0] if len(self.outs) == 1 else None

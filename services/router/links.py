@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from services.router.address import Address
     from services.router.connections import RouterConnection
 
+WINDOWS = 16
+"""Most windows of credit that a broker gets for one queue, however many consumers there are: it bounds memory."""
+
 FAILED = Modified(delivery_failed=True)
 """The state of deliveries that were on the wire when their receiver went away."""
 
@@ -93,7 +96,19 @@ class InLink:
         if self.zero_since is not None:
             self.zero_total += self.connection.router.now() - self.zero_since
             self.zero_since = None
-        self.link.credit_window = self.capacity
+        self.link.credit_window = self.window()
+
+    def window(self) -> int:
+        """Credit for the peer. A broker gets a window for each consumer there is, so that one which takes messages and
+        never settles them holds up its own window and not the queue."""
+        if self.auto is None or self.address is None:
+            return self.capacity
+        return self.capacity * max(1, min(len(self.address.outs), WINDOWS))
+
+    def resize(self) -> None:
+        """The number of consumers has changed."""
+        if self.auto is not None and self.zero_since is None:
+            self.link.credit_window = self.window()
 
     def close_gate(self) -> None:
         if self.zero_since is None:
@@ -336,8 +351,19 @@ class OutLink:
         if not queue:
             self.connection.waiting.discard(self)
             self.direct = self.stream is None and not self.presettle
+            if sender.credit > 0 and self.stream is None and len(self.address.outs) > 1:
+                self.address.relieve(self)
         if sender.drain and self.stream is None and not queue:
             sender.drained()
+
+    def take_from(self, other: OutLink) -> None:
+        """Send what waits at a consumer that has no credit, oldest first, as long as this one has some."""
+        queue, sender = other.queue, self.sender
+        while queue and sender.credit > 0 and isinstance(queue[0][0], bytes | bytearray | memoryview):
+            self._put(*queue.popleft())
+        if not queue:
+            other.connection.waiting.discard(other)
+            other.direct = other.stream is None and not other.presettle
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
         """The receiver told `state` of these deliveries: pass it to their senders."""

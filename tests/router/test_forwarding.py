@@ -401,6 +401,25 @@ def test_a_slow_consumer_slows_only_its_own_share(router: RouterProcess, address
         connection.close()
 
 
+def test_a_consumer_that_never_settles_holds_only_what_it_has(router: RouterProcess, address: str) -> None:
+    stuck, busy, producer = router.connect(), router.connect(), router.connect()
+    held = stuck.create_receiver(address, credit=0, name="stuck")
+    held.link.flow(10)
+    pump(stuck)
+    sender = producer.create_sender(address)
+    for i in range(250):  # all that the router lets in
+        post(sender, Message(body=i))
+    stuck.wait(lambda: len(held.fetcher.incoming) == 10)
+    receiver = busy.create_receiver(address, credit=50, name="busy")
+    got = []
+    for _ in range(240):
+        got.append(receiver.receive(timeout=10).body)
+        receiver.accept()
+    assert got == list(range(10, 250))  # what waited for the one that is stuck, in order
+    for connection in (stuck, busy, producer):
+        connection.close()
+
+
 def test_closest_takes_turns(router: RouterProcess) -> None:
     connection = router.connect()
     receivers = [connection.create_receiver("near", credit=100, name=f"r{i}") for i in range(2)]
