@@ -21,6 +21,8 @@ TIMEOUT = 10.0
 class Health:
     """What a service tells of itself: `ready`, `detail`, `endpoints` are set by the service as they change.
 
+    Where `check` is set, it is asked for ready and detail whenever somebody wants to know.
+
     `metrics` gives the Prometheus text; without it the default registry of prometheus_client is shown.
     """
 
@@ -30,6 +32,7 @@ class Health:
         self.detail = "starting"
         self.endpoints: dict[str, str] = {}
         self.metrics = metrics
+        self.check: Callable[[], tuple[bool, str]] | None = None
         self._server: asyncio.Server | None = None
         self._open: set[_Request] = set()
 
@@ -60,6 +63,8 @@ class Health:
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"only GET\n", head=False)
         if path == "/healthz":
+            if self.check is not None:
+                self.set(*self.check())
             body = {"ready": self.ready, "detail": self.detail, "endpoints": self.endpoints}
             status = "200 OK" if self.ready else "503 Service Unavailable"
             return _response(status, "application/json", msgspec.json.encode(body), head=method == "HEAD")

@@ -254,21 +254,26 @@ class Suite:
                 self._write_facts()
             except OSError as error:
                 self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
-            current = self.status()
-            for component in current["components"]:
+            for component in self.components():
                 if component["ready"] and component["name"] not in self._told_ready:
                     self._told_ready.add(component["name"])
                     where = "".join(f" {name} {at}" for name, at in component["endpoints"].items())
                     self._print(f"{component['name']} is ready (pid {component['pid']}){where}")
-            for line in error_lines(current["errors"]):
-                self._say_once(line)
-            if not self.is_ready and self._feed and self._feed.attached and status.started(current):
-                self.is_ready = True
-                self.was_ready.set()
-                for address in current["addresses"]:
-                    if not address.get("ready"):
-                        self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
-                self._print("EnMasse is ready")
+            if self._feed and self._feed.body:
+                for line in error_lines(self._feed.body.get("errors", ())):
+                    self._say_once(line)
+                if not self.is_ready and self._feed.attached:
+                    self._tell_ready(self.status())  # looks at every address: only until it is
+
+    def _tell_ready(self, current: dict[str, Any]) -> None:
+        if not status.started(current):
+            return
+        self.is_ready = True
+        self.was_ready.set()
+        for address in current["addresses"]:
+            if not address.get("ready"):
+                self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
+        self._print("EnMasse is ready")
 
     async def _tell_what_is_missing(self) -> None:
         """Somebody may be sitting there and wondering."""

@@ -296,6 +296,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal where a port cannot be had."""
     agent = Agent(config)
     state = health.Health(config.health, agent.metrics)
+    state.check = agent.healthy
     await state.start()
     host, port = settings.host_port(config.listen)
     listener = await listen(
@@ -310,13 +311,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
     host, port = settings.host_port(config.configserv)
     feeding = asyncio.ensure_future(keep_connected(host, port, agent.configserv, container=config.name))
     try:
-        while not stop.is_set():
-            state.set(*agent.healthy())
-            try:
-                async with asyncio.timeout(0.1):
-                    await stop.wait()
-            except TimeoutError:
-                pass
+        await stop.wait()
     finally:
         feeding.cancel()
         await listener.close()

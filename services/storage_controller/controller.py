@@ -396,6 +396,11 @@ class Controller:
         if not self._knows_all():
             return None
         self._telling = dict(self._entries)
+        # Thousands are alike, and then one and the same object.
+        shown = {
+            entries: [{"broker": broker, "state": state, "type": kind} for broker, state, kind in entries]
+            for entries in set(self._entries.values())
+        }
         return {
             "schema": feeds.SCHEMA,
             "brokers": {
@@ -403,10 +408,7 @@ class Controller:
                 for name, where in self._endpoints.items()
                 if name in core.brokers and where.port
             },
-            "addresses": {
-                name: [{"broker": broker, "state": state, "type": kind} for broker, state, kind in entries]
-                for name, entries in self._entries.items()
-            },
+            "addresses": {name: shown[entries] for name, entries in self._entries.items()},
         }
 
     def _placements_taken(self) -> None:
@@ -476,6 +478,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
     controller = Controller(config.name, LocalDriver(config.driver.desired, config.driver.actual))
     controller.start()
     state = health.Health(config.health, controller.metrics)
+    state.check = controller.healthy
     await state.start()
     host, port = settings.host_port(config.configserv)
     tasks = [
@@ -483,13 +486,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
         process.spawn(controller.run(), "fleet"),
     ]
     try:
-        while not stop.is_set():
-            state.set(*controller.healthy())
-            try:
-                async with asyncio.timeout(0.1):
-                    await stop.wait()
-            except TimeoutError:
-                pass
+        await stop.wait()
     finally:
         for task in tasks:
             task.cancel()
