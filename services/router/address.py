@@ -152,11 +152,13 @@ class Address:
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None
-        ready = [out for out in outs if out.sender.credit > 0 and out.stream is None and not out.queue]
+        # Who has a whole window outstanding gets nothing while another has room, however much it asks for (A.6.5).
+        room = outs if self.treatment == CLOSEST else [out for out in outs if _load(out) < out.capacity] or outs
+        ready = [out for out in room if out.sender.credit > 0 and out.stream is None and not out.queue]
         if not ready:  # nobody can take it: it will wait where the least waits
             self.ring = ()
             self.at = 0
-            return min(outs, key=_load)
+            return min(room, key=_load)
         if self.treatment == CLOSEST:
             ring = ready
         else:
