@@ -135,7 +135,9 @@ def parse_addresses(
     good: dict[str, Address] = {}
     problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
-    shared: dict[Address, Address] = {}  # many addresses are alike: one object for all of them
+    # Many addresses are alike: one object for all of them, and the plain ones are looked at once.
+    shared: dict[Address, Address] = {}
+    plain: dict[tuple[str, str | None], Address] = {}
     for name, entry in document.entries.items():
         if name in bad:
             continue
@@ -143,17 +145,33 @@ def parse_addresses(
         if reason is not None:
             problems.append(document.problem(reason, name))
             continue
+        key = _plain(entry)
+        if key is not None and key in plain:
+            good[name] = plain[key]
+            continue
         try:
             address = parse_address(entry, flavors)
         except Wrong as wrong:
             problems.append(document.problem(str(wrong), name, *wrong.path))
             continue
-        good[name] = shared.setdefault(address, address)
+        good[name] = address = shared.setdefault(address, address)
+        if key is not None:
+            plain[key] = address
     problems += indistinct(document, good, keep)
     problems += shadowed(document, good, keep)
     problems += _references(document, good)
     problems += _defaults(document, good, keep)
     return good, problems
+
+
+def _plain(entry: Any) -> tuple[str, str | None] | None:
+    """Type and flavor of an entry that says nothing else; None for any other entry."""
+    if not isinstance(entry, dict) or len(entry) > 2:
+        return None
+    kind, flavor = entry.get("type"), entry.get("flavor")
+    if len(entry) != 1 + (flavor is not None) or not isinstance(kind, str) or not isinstance(flavor, str | None):
+        return None
+    return kind, flavor
 
 
 def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
@@ -286,7 +304,8 @@ def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
     changed = True
     while changed:  # an address that goes may be what another one names
         changed = False
-        for name, address in list(good.items()):
+        referring = [(n, a) for n, a in good.items() if a.deadletter is not None or a.expiry is not None]
+        for name, address in referring:
             for key, other in (("deadletter", address.deadletter), ("expiry", address.expiry)):
                 if other is None:
                     continue

@@ -175,8 +175,9 @@ def _addresses(
         found = good.get(name) or last.addresses.get(name)
         if found is not None:
             result[name] = found
-    problems += indistinct(document, result, last.addresses)
-    problems += shadowed(document, result, last.addresses)
+    if result.keys() != good.keys():  # of those that are kept, some may not go together with new ones
+        problems += indistinct(document, result, last.addresses)
+        problems += shadowed(document, result, last.addresses)
     reasons: dict[str, str] = {}
     for problem in problems:
         if problem.entry is not None:
