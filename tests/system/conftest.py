@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite, running, wait_for
 from tests.system.load import MADE
 from tests.system.seeing import status
 
@@ -38,9 +38,11 @@ def suite(running_suite: Suite) -> Iterator[Suite]:
     running_suite.wait_ready(60)
     yield running_suite
     for client in MADE:
+        print(client.describe())  # shown where the test has failed
         client.abandon()
     MADE.clear()
     running_suite.wait_ready(60)
+    wait_for("no messages", lambda: not any(a["messages"] for a in status(running_suite)["addresses"]), 20)
     now = status(running_suite)
     assert now["errors"] == []
     assert {a["name"] for a in now["addresses"]} >= ADDRESSES.keys()

@@ -99,6 +99,11 @@ class Client(threading.Thread):
         if self._failed:
             raise self._failed[0]
 
+    def describe(self) -> str:
+        """How it is doing, for whoever reads why a test has failed."""
+        many = len(self.disturbances)
+        return f"{type(self).__name__} {self.address}: attached {self.attached}, {many} times {self.disturbances[-3:]}"
+
     def disturbed(self, what: str) -> None:
         if not self.ended():
             self.disturbances.append(what)
@@ -191,6 +196,12 @@ class Producer(Client):
         """Sent again although the first copy may have arrived: never answered, or modified."""
         self.again: deque[int] = deque()
         self._enough = False
+
+    def describe(self) -> str:
+        counts = (
+            f"sent {self.sent}, accepted {len(self.accepted)}, in doubt {len(self.in_doubt)}, again {len(self.again)}"
+        )
+        return f"{super().describe()}, {counts}"
 
     def enough(self) -> None:
         """Nothing new, and to the end once everything that was sent is accepted."""
@@ -288,6 +299,9 @@ class Consumer(Client):
 
     def attempt(self) -> Attempt:
         return _Receiving(self)
+
+    def describe(self) -> str:
+        return f"{super().describe()}, came {len(self.came)}, different {len(self.seen)}"
 
     def wait_all(self, producer: Producer) -> None:
         """Wait until everything that the producer has sent has come."""
