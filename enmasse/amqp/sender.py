@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -174,15 +175,15 @@ class Sender(Link):
         first = delivery_id
         stop = delivery_id + room
         written = 0
-        for payload, token in zip(payloads, tokens, strict=False):
+        for payload in payloads:
             size = len(payload) + overhead
             if delivery_id == stop or size > frame_max or written >= _RUN_BYTES:
                 break
-            outgoing[delivery_id] = (self, token)
             append(pack(size, head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
             append(payload)
             written += size
             delivery_id += 1
+        outgoing.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
         session._next_id = delivery_id
         self._sent += delivery_id - first
         connection._spill(written)
