@@ -42,6 +42,8 @@ class Client(threading.Thread):
         self.disturbances: list[str] = []
         self.attached = 0
         """How often the link was attached."""
+        self.closing = False
+        """Whether the link is closed at the end, which ends a durable subscription."""
         self._end = threading.Event()
         self._failed: list[BaseException] = []
         MADE.append(self)
@@ -77,8 +79,9 @@ class Client(threading.Thread):
         self.check()
         assert not self.is_alive(), f"{self.address}: not finished"
 
-    def stop(self) -> None:
-        """Close the connection and wait until that is done."""
+    def stop(self, *, detach: bool = False) -> None:
+        """Close link and connection, and wait until that is done. `detach`: a durable subscription shall stay."""
+        self.closing = not detach
         self._end.set()
         self.join(30)
         assert not self.is_alive(), f"{self.address}: the client does not end"
@@ -138,6 +141,8 @@ class Attempt(MessagingHandler):
     def close(self) -> None:
         """End this attempt."""
         if self.connection is not None:
+            if self.owner.closing:
+                self.link.close()
             self.connection.close()
         self.gone()
 
@@ -352,4 +357,4 @@ def subscribe(url: str, address: str, container_id: str) -> None:
     consumer = Consumer(url, address, container_id=container_id, subscription="durable")
     consumer.start()
     consumer.wait_attached()
-    consumer.stop()
+    consumer.stop(detach=True)
