@@ -170,12 +170,10 @@ class Queue:
         self.added += len(messages)
         idle = not self.ready
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
-            if idle and len(self.active) == 1:
-                messages = messages[self._send_run(self.active[0], messages, payloads) :]
-            if messages:
-                self.ready.extend(messages)
-                if idle:
-                    self.dispatch()
+            sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
+            self.ready.extend(messages[sent:])
+            if idle:
+                self.dispatch()
             return
         for message in messages:
             self._push(message)
