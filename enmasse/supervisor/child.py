@@ -15,7 +15,7 @@ from enmasse.supervisor import logfile
 from enmasse.supervisor.files import read_json, write_json
 from enmasse.supervisor.plan import Spec
 from enmasse.supervisor.ports import LOOPBACK
-from enmasse.supervisor.probe import Health, probe
+from enmasse.supervisor.probe import Health, Probe
 
 BACK_OFF = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the first, second … restart in a row; the last one for all further."""
@@ -175,15 +175,19 @@ class Child:
         """Follows the health of the running process, and bounds its log."""
         loop = asyncio.get_running_loop()
         next_log_check = loop.time() + LOG_CHECK
-        while True:
-            health = await probe(LOOPBACK, self.spec.health_port)
-            ready, detail = self._judge(health)
-            self.endpoints = health.endpoints
-            self._set(ready, detail)
-            if loop.time() >= next_log_check:
-                logfile.bound_log(self._log)
-                next_log_check = loop.time() + LOG_CHECK
-            await asyncio.sleep(POLL_READY if ready else POLL_STARTING)
+        probe = Probe(LOOPBACK, self.spec.health_port)
+        try:
+            while True:
+                health = await probe.ask()
+                ready, detail = self._judge(health)
+                self.endpoints = health.endpoints
+                self._set(ready, detail)
+                if loop.time() >= next_log_check:
+                    logfile.bound_log(self._log)
+                    next_log_check = loop.time() + LOG_CHECK
+                await asyncio.sleep(POLL_READY if ready else POLL_STARTING)
+        finally:
+            probe.close()
 
     def _judge(self, health: Health) -> tuple[bool, str]:
         missing = self.spec.wanted_endpoints.difference(health.endpoints.values())

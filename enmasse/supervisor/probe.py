@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 from dataclasses import dataclass, field
 
 TIMEOUT = 2.0
@@ -19,31 +21,67 @@ class Health:
     endpoints: dict[str, str] = field(default_factory=dict)
 
 
-async def probe(host: str, port: int) -> Health:
-    """One question, answered within two seconds; never raises but for cancellation."""
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            return _read_health(await _get(host, port))
-    except TimeoutError:
-        return Health(False, f"does not answer its health check within {TIMEOUT:g} s")
-    except ConnectionRefusedError:
-        return Health(False, "starting")
-    except (OSError, ValueError) as error:
-        return Health(False, f"health check failed: {error}")
+class Probe:
+    """Asks one child again and again, over one connection as long as that lasts."""
 
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._request = (
+            f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: keep-alive\r\n\r\n".encode()
+        )
 
-async def _get(host: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n" % (host.encode(), port))
+    async def ask(self) -> Health:
+        """One question, answered within two seconds; never raises but for cancellation."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return _read_health(await self._exchange())
+        except TimeoutError:
+            self.close()
+            return Health(False, f"does not answer its health check within {TIMEOUT:g} s")
+        except ConnectionRefusedError:
+            return Health(False, "starting")
+        except (OSError, ValueError) as error:
+            return Health(False, f"health check failed: {error}")
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _exchange(self) -> bytes:
+        if self._streams is not None:
+            with contextlib.suppress(OSError):
+                answer = await self._get(*self._streams)
+                if answer:
+                    return answer
+            self.close()  # it is of a process that has ended, or was kept for too long
+        self._streams = await asyncio.open_connection(self._host, self._port)
+        return await self._get(*self._streams)
+
+    async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """An answer: as long as its head says, or up to the end of the connection."""
+        writer.write(self._request)
         answer = bytearray()
-        while chunk := await reader.read(65536):
+        end: int | None = None
+        while len(answer) != end and (chunk := await reader.read(65536)):
             answer += chunk
             if len(answer) > MAX_ANSWER:
+                self.close()
                 raise ValueError("answer too long")
+            if end is None and b"\r\n\r\n" in answer:
+                end = _end(bytes(answer))
+        if len(answer) != end:
+            self.close()
         return bytes(answer)
-    finally:
-        writer.close()
+
+
+def _end(answer: bytes) -> int | None:
+    """How long the answer is, where the peer says so and keeps the connection."""
+    head, _, _ = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\nContent-Length: *([0-9]{1,9})\r\n", head + b"\r\n", re.IGNORECASE)
+    kept = re.search(rb"\r\nConnection: *keep-alive\r\n", head + b"\r\n", re.IGNORECASE)
+    return len(head) + 4 + int(length[1]) if length and kept else None
 
 
 def _read_health(answer: bytes) -> Health:

@@ -14,10 +14,15 @@ def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
     """The status JSON. `feed`: the newest body of the status feed, None before the first.
 
     ready = there is a feed, every component and every address is ready. What `errors` holds does not matter: a broken
-    edit leaves the last good version in force.
+    edit leaves the last good version in force, and an entry that never had one is no address that could be ready.
     """
     addresses = list(feed.get("addresses", ())) if feed else []
-    ready = feed is not None and all(c["ready"] for c in components) and all(a.get("ready") for a in addresses)
+    wrong = {error.get("entry") for error in feed.get("errors", ())} if feed else set()
+    ready = (
+        feed is not None
+        and all(c["ready"] for c in components)
+        and all(a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong) for a in addresses)
+    )
     return {
         "schema": 1,
         "ready": ready,

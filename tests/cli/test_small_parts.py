@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from enmasse import health
 from enmasse.cli.tables import _age
 from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.files import read_json, write_json, write_text
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.probe import probe
+from enmasse.supervisor.probe import Probe
 from tests.cli.running import address
 
 
@@ -74,7 +75,11 @@ def test_merge() -> None:
     assert status.merge([component("r", "router", ready=False)], feed)["ready"] is False
     assert status.merge(parts, feed | {"addresses": [address("a", ready=False)]})["ready"] is False
     assert status.merge(parts, feed | {"addresses": []})["ready"] is True
-    assert status.started(status.merge(parts, feed | {"addresses": [address("a", ready=False, phase="Failed")]}))
+    failed = feed | {"addresses": [address("a", ready=False, phase="Failed")]}
+    assert status.started(status.merge(parts, failed))
+    assert status.merge(parts, failed)["ready"] is False  # a controller could not make it
+    wrong = {"file": "addresses.json", "entry": "a", "reason": "unknown flavor"}
+    assert status.merge(parts, failed | {"errors": [wrong]})["ready"] is True  # its entry is wrong, and always was
     assert not status.started(status.merge(parts, feed | {"addresses": [address("a", ready=False, phase="Pending")]}))
     assert not status.started(status.merge([], feed))
 
@@ -140,11 +145,31 @@ def test_probe(answer: bytes, ready: bool, detail: str) -> None:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        found = await probe("127.0.0.1", port)
+        found = await Probe("127.0.0.1", port).ask()
         assert (found.ready, found.detail) == (ready, detail)
         server.close()
         await server.wait_closed()
-        assert await probe("127.0.0.1", port) == type(found)(False, "starting")
+        assert await Probe("127.0.0.1", port).ask() == type(found)(False, "starting")
+
+    asyncio.run(ask())
+
+
+def test_a_probe_keeps_its_connection_while_that_lasts() -> None:
+    async def ask() -> None:
+        server = health.Health("127.0.0.1:0")
+        await server.start()
+        host, _, port = server.address.rpartition(":")
+        probe = Probe(host, int(port))
+        assert (await probe.ask()).detail == "starting"
+        (connection,) = server._open
+        server.set(True, "fine")
+        found = await probe.ask()
+        assert (found.ready, found.detail) == (True, "fine") and server._open == {connection}
+        connection.abort()
+        assert (await probe.ask()).ready and server._open != {connection}
+        await server.close()
+        assert not (await probe.ask()).ready
+        probe.close()
 
     asyncio.run(ask())
 
