@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP, without a web framework: two GETs, one answer a connection, everything bounded."""
+"""Health and metrics over HTTP, without a web framework: two GETs, one at a time, everything bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REQUEST = 8192
 """Bytes of a request's head."""
 MAX_CONNECTIONS = 32
 TIMEOUT = 10.0
-"""Seconds from connect to the end of the answer."""
+"""Seconds from connect, or from the answer before, to the end of the answer."""
 
 
 class Health:
@@ -85,7 +85,7 @@ def metric(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str,
 
 
 class _Request(asyncio.Protocol):
-    """One connection: reads a head, answers, closes."""
+    """One connection: reads a head, answers, closes; or goes on, for as long as it is told to keep alive."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
@@ -107,7 +107,10 @@ class _Request(asyncio.Protocol):
             return
         self._data += data
         if b"\r\n\r\n" in self._data or b"\n\n" in self._data:
-            self._finish(self._respond())
+            if b"\r\nConnection: keep-alive\r\n" in self._data:
+                self._go_on(self._respond())
+            else:
+                self._finish(self._respond())
         elif len(self._data) > MAX_REQUEST:
             self._finish(_response("431 Request Header Fields Too Large", "text/plain", b"too large\n", head=False))
 
@@ -116,6 +119,16 @@ class _Request(asyncio.Protocol):
         if len(line) != 3 or not line[2].startswith("HTTP/"):
             return _response("400 Bad Request", "text/plain", b"not HTTP\n", head=False)
         return self._health.answer(line[0], line[1].split("?", 1)[0])
+
+    def _go_on(self, response: bytes) -> None:
+        assert self._transport is not None and self._timer is not None
+        if self._transport.get_write_buffer_size():
+            self.abort()  # asks on and does not read
+            return
+        self._transport.write(response.replace(b"Connection: close", b"Connection: keep-alive", 1))
+        self._data = b""
+        self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(TIMEOUT, self.abort)
 
     def _finish(self, response: bytes) -> None:
         self._answered = True

@@ -27,9 +27,7 @@ class Probe:
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._request = (
-            f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: keep-alive\r\n\r\n".encode()
-        )
+        self._request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: keep-alive\r\n\r\n".encode()
 
     async def ask(self) -> Health:
         """One question, answered within two seconds; never raises but for cancellation."""

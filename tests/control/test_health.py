@@ -94,3 +94,20 @@ async def test_a_slow_request_is_ended_and_connections_are_bounded(monkeypatch: 
     await until(lambda: not server._open)
     assert b"503" in await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n")
     await server.close()
+
+
+@asyncio_test
+async def test_who_asks_again_without_reading_is_cut_off() -> None:
+    server = Health("127.0.0.1:0", lambda: "x" * 1_000_000)
+    await server.start()
+    host, port = server.address.split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    await until(lambda: server._open)
+
+    def ask_on() -> bool:
+        writer.write(b"GET /metrics HTTP/1.1\r\nConnection: keep-alive\r\n\r\n")
+        return not server._open
+
+    await until(ask_on)
+    writer.close()
+    await server.close()
