@@ -6,6 +6,7 @@ The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol
@@ -85,7 +86,7 @@ class Broker(Topology):
         self._expiring: dict[Queue, None] = {}
         self._next_scan = 0
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
-        self._last_id = 0  # where there is no store
+        self._sequence = itertools.count(1)
         self.disk_full = False
         if store is not None:
             recover(self, store)
@@ -94,12 +95,8 @@ class Broker(Topology):
     def now(self) -> int:
         return self.clock()
 
-    def next_id(self, count: int = 1) -> int:
-        """The first of so many ids that follow each other."""
-        if self.store is not None:
-            return self.store.new_id(count)
-        self._last_id += count
-        return self._last_id - count + 1
+    def next_id(self) -> int:
+        return self.store.new_id() if self.store is not None else next(self._sequence)
 
     def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
         return Queue(self, id, name, address, routing_type, **attributes)

@@ -85,26 +85,26 @@ def publish(
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
-    """`publish` of unsettled deliveries with consecutive ids, as far as they are alike: messages to one queue, with
-    nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
+    """`publish` of unsettled deliveries with consecutive ids, as far as they are alike: durable messages to one durable
+    queue with nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
     owner = route.owner
     queue = route.single
-    if queue is None or owner.special or broker.disk_full:
+    store = broker.store
+    if queue is None or store is None or owner.special or broker.disk_full or not queue.durable:
         return 0
-    front = read_front(payloads[0])
-    if not front.simple:
-        return 0
+    size = 0
     count = 0
+    front = read_front(payloads[0])
+    if not front.simple or not front.durable:
+        return 0
     for payload in payloads:
         other = read_front(payload)
         if other is not front and (other.flags != front.flags or not other.simple):
             break
         if not other.bare and may_be_marked(payload):
             break
+        size += len(payload)
         count += 1
-    if count < len(payloads):
-        payloads = payloads[:count]
-    size = sum(map(len, payloads))
     if (
         count == 0
         or owner.size + size >= owner.limit
@@ -112,26 +112,20 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         or broker.size + size >= broker.size_limit
     ):
         return 0
+    if count < len(payloads):
+        payloads = payloads[:count]
     owner.size += size
     owner.count += count
     owner.routed += count
     broker.size += size
     broker.resident += size
-    flags = front.flags
-    store = broker.store
-    if store is not None and front.durable and queue.durable:
-        flags |= STORED
-        id = store.add_run(payloads, queue.id, front.priority)
-    else:
-        id = broker.next_id(count)
+    flags = front.flags | STORED
+    id = store.add_run(payloads, queue.id, front.priority)
     messages = [Message(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
-    if flags & STORED:
-        broker.uncommitted.append((waiting, first, messages))
-        if broker.commit_asked != 2:
-            broker.ask_commit(True)
-    else:
-        waiting.stored(first, count)
-    queue.add_run(messages, payloads, size)
+    broker.uncommitted.append((waiting, first, messages))
+    if broker.commit_asked != 2:
+        broker.ask_commit(True)
+    queue.add_run(messages, size)
     if broker.resident > broker.memory_limit:
         for message in messages:
             if message.refs:

@@ -163,15 +163,14 @@ class Queue:
         self._push(message)
         self.dispatch()
 
-    def add_run(self, messages: list[Message], payloads: list[bytes], size: int) -> None:
-        """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
+    def add_run(self, messages: list[Message], size: int) -> None:
+        """`add` of messages without expiry, `size` bytes together."""
         self.count += len(messages)
         self.bytes += size
         self.added += len(messages)
         idle = not self.ready
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
-            sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
-            self.ready.extend(messages[sent:])
+            self.ready.extend(messages)
             if idle:
                 self.dispatch()
             return
@@ -237,7 +236,7 @@ class Queue:
                 continue
             if left <= 0 or left_bytes <= 0:
                 return True
-            if len(active) == 1 and self._send_first(consumer):
+            if len(active) == 1 and self._send_run(consumer):
                 left -= _RUN
                 continue
             message = ready.popleft()
@@ -252,8 +251,10 @@ class Queue:
             self.send(consumer, message)
         return False
 
-    def _send_first(self, consumer: Consumer) -> int:
-        """Sends those first in line that need no looking at, up to _RUN; how many."""
+    def _send_run(self, consumer: Consumer) -> bool:
+        """Sends what is first in line and needs no looking at, up to _RUN messages. False: there is nothing such."""
+        if consumer.presettled or self.attempts:
+            return False
         ready = self.ready
         messages: list[Message] = []
         payloads: list[bytes] = []
@@ -263,29 +264,19 @@ class Queue:
                 break
             messages.append(message)
             payloads.append(payload)
-        sent = self._send_run(consumer, messages, payloads)
-        for _ in range(sent):
+        sent = consumer.outlet.send_run(payloads, messages)
+        if sent < len(messages):
+            del messages[sent:]
+        for _ in messages:
             ready.popleft()
-        return sent
-
-    def _send_run(self, consumer: Consumer, messages: list[Message], payloads: list[bytes]) -> int:
-        """Sends messages that need no looking at, as far as credit goes; how many."""
-        if consumer.presettled or self.attempts or not messages or messages[0].flags & REWRITE:
-            return 0
-        send_run = consumer.outlet.send_run
-        sent = more = send_run(payloads, messages)
-        while more and sent < len(messages) and sent < SLICE and consumer.outlet.credit > 0:
-            more = send_run(payloads[sent:], messages[sent:])
-            sent += more
-        messages = messages[:sent]
         unsettled = consumer.unsettled
+        broker = self.broker
         for message in messages:
             unsettled[message.id] = message
-        broker = self.broker
         if broker.resident > broker.memory_limit:
             for message in messages:
                 broker.put_out(message)
-        return sent
+        return sent > 0
 
     def deactivate(self, consumer: Consumer) -> None:
         if consumer.active:
@@ -376,41 +367,42 @@ class Queue:
         """Acknowledged by the consumer: gone for good, once that is recorded."""
         take = consumer.unsettled.pop
         broker = self.broker
-        stored: list[int] = []
-        plain = not (self.attempts or self.expiring)
+        release = broker.release
+        stored: list[int] | None = [] if broker.store is not None and self.durable else None
+        attempts = self.attempts
+        done = size = resident = 0
+        gone = gone_size = 0  # messages nobody refers to any more, all of one address
         owner = messages[0].owner if messages else self.address
-        done = size = 0
-        gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
         for message in messages:
-            id = message.id
-            if take(id, None) is None:
-                continue
-            if message.flags & STORED:
-                stored.append(id)
-            if plain and message.refs == 1 and message.owner is owner and message.place is None:
-                message.refs = 0
-                gone += 1
-                gone_size += message.size
-                if message.payload is not None:
-                    gone_resident += message.size
+            if take(message.id, None) is None:
                 continue
             done += 1
             size += message.size
+            if stored is not None and message.flags & STORED:
+                stored.append(message.id)
             if message.expires:
                 self._unexpect()
-            self.attempts.pop(id, None)
-            message.refs -= 1
-            if not message.refs:
-                broker.release(message)
+            if attempts:
+                attempts.pop(message.id, None)
+            message.refs = refs = message.refs - 1
+            if refs:
+                continue
+            if message.owner is owner and message.place is None:
+                gone += 1
+                gone_size += message.size
+                if message.payload is not None:
+                    resident += message.size
+            else:
+                release(message)
         owner.count -= gone
         owner.size -= gone_size
         broker.size -= gone_size
-        broker.resident -= gone_resident
-        if stored and broker.store is not None and self.durable:
+        broker.resident -= resident
+        if stored and broker.store is not None:
             broker.store.remove_many(stored, self.id)
-        self.acknowledged += done + gone
-        self.count -= done + gone
-        self.bytes -= size + gone_size
+        self.acknowledged += done
+        self.count -= done
+        self.bytes -= size
         broker.acknowledged_some()
 
     def release(self, consumer: Consumer, messages: list[Message]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from enmasse import log as logs
@@ -21,7 +21,7 @@ from services.broker.storage import files as layer
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError, check_format
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, Block, Index
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, Journal
 from services.broker.storage.records import (
     DEFINE,
@@ -162,10 +162,10 @@ class Store:
         if self._lock is not None:
             self._files.unlock(self._lock)
 
-    def new_id(self, count: int = 1) -> int:
-        """An id for a definition or a message that is not stored; with `count` the first of so many."""
-        self._last_id += count
-        return self._last_id - count + 1
+    def new_id(self) -> int:
+        """An id for a definition."""
+        self._last_id += 1
+        return self._last_id
 
     # -- definitions: queues, addresses, settings; the value is the caller's (JSON) -----------------------------------
     def define(self, id: int, value: bytes) -> None:
@@ -293,13 +293,13 @@ class Store:
         if root != location >> 32:
             usage.kills.add(root)
 
-    def remove_many(self, messages: list[int], queue: int) -> None:
+    def remove_many(self, messages: Iterable[int], queue: int) -> None:
         """`remove` of many references of one queue, in few records: in order, but not all or nothing."""
-        if not (self.states or self.moving):
-            messages = self._remove_rows(messages, queue)
         blocks = self.index.blocks
         run: list[int] = []
         run_root = -1
+        usage = self._tail[1]  # that of run_root
+        plain = False  # nothing but the index knows of the run's messages
         for message in messages:
             block = blocks.get(message >> BLOCK_BITS)
             if block is None:
@@ -310,6 +310,14 @@ class Store:
                 self._write_removes(run, queue, run_root)
                 run = []
                 run_root = root
+                usage = self.usage(root)
+                plain = not (self.states or self.moving or usage.overrules)
+            if plain and block.queues[i] == queue and block.live > 1:
+                usage.live -= block.sizes[i]
+                block.queues[i] = 0
+                block.live -= 1
+                run.append(message)
+                continue
             if not self._forget(block, i, message, queue):
                 continue
             if self.moving or self.usages[root].overrules:
@@ -319,33 +327,6 @@ class Store:
             else:
                 run.append(message)
         self._write_removes(run, queue, run_root)
-
-    def _remove_rows(self, messages: list[int], queue: int) -> list[int]:
-        """The usual case of `remove_many`, in slices: ids without a gap, which nothing but the index knows of. Returns
-        the messages that are left to do."""
-        done, count = 0, len(messages)
-        while done < count:
-            first = messages[done]
-            block = self.index.blocks.get(first >> BLOCK_BITS)
-            start = first & BLOCK_MASK
-            stop = min(start + count - done, BLOCK_MASK + 1)
-            some = stop - start
-            row = messages[done : done + some]
-            if row != list(range(first, first + some)) or block is None or block.queues[start:stop].count(queue) < some:
-                break
-            locations = block.locations[start:stop]
-            root = min(locations) >> 32
-            usage = self.usages[root]
-            if max(locations) >> 32 != root or usage.overrules:
-                break
-            usage.live -= sum(block.sizes[start:stop])
-            block.queues[start:stop] = NO_QUEUES[:some]
-            block.live -= some
-            if not block.live:
-                del self.index.blocks[first >> BLOCK_BITS]
-            self._write_removes(row, queue, root)
-            done += some
-        return messages[done:]
 
     def _write_removes(self, messages: Sequence[int], queue: int, root: int) -> None:
         if not messages:
