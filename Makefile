@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 
 .PHONY: install lint test demo bench lock clean
 
-install: $(STAMP)
+install: $(STAMP) $(COMPILED)
 
 $(STAMP): requirements.lock pyproject.toml tools/install.sh
 	@tools/install.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+# Where Python may not write its bytecode (PYTHONDONTWRITEBYTECODE), every start of a service would compile all it imports.
+$(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
+	@$(BIN)/python -m compileall -q enmasse services spark
 	@touch $@
 
 lint: install

@@ -10,10 +10,14 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 from demo.telemetry import Reading, Window
 
 COLOURS = {"seattle": "#2a6f97", "san-francisco": "#c1666b"}
+CLIENTS = "devices, workers\nand Spark"
+PLACES = {"configserv": (3.7, 3.0), "ragent": (2.1, 2.0), "storage_controller": (5.3, 2.0), "router": (2.1, 1.0)}
+DIALS = [("clients", "router"), ("router", "ragent"), ("ragent", "configserv"), ("storage_controller", "configserv")]
 
 
 def series_picture(series: dict[str, list[Reading]], found: dict[tuple[str, dt.datetime], Window], path: Path) -> None:
@@ -35,33 +39,46 @@ def series_picture(series: dict[str, list[Reading]], found: dict[tuple[str, dt.d
 
 
 def topology_picture(status: dict[str, Any], path: Path) -> None:
-    """Every process that ran, and which addresses lie where."""
-    places = {"configserv": (2, 3), "ragent": (1, 2), "storage_controller": (3, 2), "router": (1, 1)}
+    """Every process that ran, and which addresses lie where: the control plane above, the data plane below."""
     brokers = [c for c in status["components"] if c["kind"] == "broker"]
-    spots = {c["name"]: places[c["kind"]] for c in status["components"] if c["kind"] in places}
-    spots |= {c["name"]: (1.6 + i * 1.5, -0.2 - 0.7 * (i % 2)) for i, c in enumerate(brokers)}
+    spots = {CLIENTS: (0.0, 1.0)}
+    spots |= {c["name"]: PLACES[c["kind"]] for c in status["components"] if c["kind"] in PLACES}
+    spots |= {c["name"]: (5.4 / (len(brokers) + 1) * (i + 1) + 1, 0.0) for i, c in enumerate(brokers)}
     figure, axis = plt.subplots(figsize=(12, 7))
-    names = {c["kind"]: c["name"] for c in status["components"]}
-    arrows = [("ragent", "configserv"), ("storage_controller", "configserv"), ("router", "ragent")]
-    lines = [(spots[names[a]], spots[names[b]]) for a, b in arrows if a in names and b in names]
-    for broker in brokers:
-        lines += [(spots[names[k]], spots[broker["name"]]) for k in ("router", "storage_controller") if k in names]
-    for a, b in lines:
-        axis.annotate("", b, a, arrowprops={"arrowstyle": "->", "color": "#567", "shrinkA": 32, "shrinkB": 40})
-    for component in status["components"]:
-        if component["name"] not in spots:
-            continue
-        held = [a["name"] for a in status["addresses"] if component["name"] in a["components"]]
-        text = f"{component['name']}\npid {component['pid']}, {component['restarts']} restarts"
-        if component["kind"] == "broker" and held:
-            text += "\n" + ", ".join(held[:4]) + (" …" if len(held) > 4 else "")
-        colour = "#e9f6ec" if component["ready"] else "#f8d7da"
-        box = {"boxstyle": "round,pad=0.6", "fc": colour, "ec": "#2a6"}
-        axis.text(*spots[component["name"]], text, ha="center", va="center", fontsize=10, bbox=box)
-    axis.set_xlim(0, max(x for x, _ in spots.values()) + 1)
-    axis.set_ylim(min(y for _, y in spots.values()) - 0.5, 3.5)
+    axis.set_xlim(-0.7, 6.4)
+    axis.set_ylim(-0.5, 3.4)
     axis.set_axis_off()
+    boxes = {CLIENTS: _box(axis, spots[CLIENTS], CLIENTS, "#eef4fb", "#2a6f97")}
+    for component in status["components"]:
+        if component["name"] in spots:
+            colour = "#e9f6ec" if component["ready"] else "#f8d7da"
+            boxes[component["name"]] = _box(
+                axis, spots[component["name"]], _about(component, status), colour, "#22aa66"
+            )
+    names = {c["kind"]: c["name"] for c in status["components"]} | {"clients": CLIENTS}
+    dials = [(names[a], names[b]) for a, b in DIALS if a in names and b in names]
+    dials += [(names[a], b["name"]) for a in ("router", "storage_controller") if a in names for b in brokers]
+    for a, b in dials:
+        style = {"arrowstyle": "-|>", "color": "#556677", "shrinkA": 3, "shrinkB": 3}
+        axis.annotate("", spots[b], spots[a], arrowprops={**style, "patchA": boxes[a], "patchB": boxes[b]})
     axis.set_title("what ran: an arrow points from who dials to who listens", loc="left")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _about(component: dict[str, Any], status: dict[str, Any]) -> str:
+    restarts = component["restarts"]
+    text = f"{component['name']}\npid {component['pid']}"
+    if restarts:
+        text += f", started again {restarts} time{'s' if restarts > 1 else ''}"
+    held = [a["name"] for a in status["addresses"] if component["name"] in a["components"]]
+    if component["kind"] == "broker" and held:
+        text += "\n" + ", ".join(held[:4]) + (" …" if len(held) > 4 else "")
+    return text
+
+
+def _box(axis: Axes, spot: tuple[float, float], text: str, fill: str, edge: str) -> Any:
+    """A text in a box; the patch of the box, at which arrows end."""
+    style = {"boxstyle": "round,pad=0.6", "fc": fill, "ec": edge}
+    return axis.text(*spot, text, ha="center", va="center", fontsize=10, bbox=style, zorder=3).get_bbox_patch()

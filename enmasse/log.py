@@ -64,6 +64,18 @@ def setup(level: str = "warning", **ids: Any) -> None:
     root.setLevel(_threshold)
 
 
+def level() -> str:
+    """The level below which nothing is logged."""
+    return next(name for name, number in _LEVELS.items() if number == _threshold)
+
+
+def set_level(level: str) -> None:
+    """Changes the level while the process runs."""
+    global _threshold
+    _threshold = _LEVELS[level]
+    logging.getLogger().setLevel(_threshold)
+
+
 def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) -> None:
     getattr(_logger(), level)(event, **{**_common, **ids, **facts})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import sys
@@ -17,8 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from enmasse import log, settings
+from enmasse.startup import die_with_parent
 
-_PR_SET_PDEATHSIG = 1
 GRACE = 10.0
 """Seconds a service may take from the signal to its end; then it is cancelled."""
 
@@ -70,6 +71,8 @@ async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> Non
     stop = asyncio.Event()
     me = asyncio.current_task()
     assert me is not None
+    gc.freeze()  # what has been imported stays
+    gc.enable()
 
     def asked_to_stop() -> None:
         if not stop.is_set():
@@ -79,20 +82,6 @@ async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     await run(stop)
-
-
-def die_with_parent() -> None:
-    """With ENMASSE_PARENT=<pid> in the environment: this process is killed when that parent dies, however it dies."""
-    wanted = os.environ.get("ENMASSE_PARENT")
-    if not wanted:
-        return
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent may have died before the call above: then we have another one by now.
-    if str(os.getppid()) != wanted:
-        settings.end(f"the parent process {wanted} is gone (ENMASSE_PARENT)")
 
 
 def cannot_listen(address: str, error: OSError, setting: str) -> Fatal:

@@ -1,8 +1,9 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
-`python -m spark.receiver '<options as JSON>'`; it ends when its standard input ends, so it never outlives the reader
-that started it, however that reader died. One line on standard output per change of state: `attached`, or what is
-wrong.
+`python -m spark.receiver` with the options as one line of JSON on standard input (not as an argument: everybody on the
+machine would see the URL's password in the list of processes). It ends when its standard input ends, so it never
+outlives the reader that started it, however that reader died. One line on standard output per change of state:
+`attached`; `lost` and why, while it tries again; `full` and `room` of the spool; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 
 import msgspec
 
-from enmasse.amqp.client import Delivery, connect
+from enmasse.amqp.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Sections
 from enmasse.amqp.performatives import ACCEPTED
+from spark.outage import Outage, Patience, Phase, words
 from spark.spool import SeenIds, SpoolError, SpoolWriter, read_segment, segments
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -31,7 +33,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
     container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
-    may hold before no more credit is given.
+    may hold before no more credit is given. patience: how long what is wrong may stay so.
     """
 
     url: str
@@ -41,6 +43,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscription: str = ""
     credit: int = 1000
     spool_limit: int = 1 << 30
+    patience: Patience = Patience()
 
 
 def identity(payload: bytes) -> str | None:
@@ -54,6 +57,10 @@ def identity(payload: bytes) -> str | None:
         return None
     message_id = properties.message_id if properties is not None else None
     return None if message_id is None else f"{type(message_id).__name__}:{message_id!r}"
+
+
+class ReceiverFailed(Exception):
+    """There is no sense in trying again: the text says which option is wrong and what to do."""
 
 
 class Intake:
@@ -87,25 +94,44 @@ def say(event: str, **more: Any) -> None:
     print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201 - the protocol with the reader
 
 
-async def receive_once(options: Options, intake: Intake) -> None:
-    """One connection from dial to loss. Raises OSError, AmqpError or TimeoutError: why it ended."""
+async def receive_once(options: Options, intake: Intake, outage: Outage) -> None:
+    """One connection from dial to loss; says `lost` and returns. Raises ReceiverFailed where trying again is no use."""
+    phase = Phase.CONNECT
+    try:
+        async with connect(options.url, container_id=options.container, idle_timeout=30) as client:
+            phase = Phase.ATTACH
+            receiver = await attached(options, client)
+            phase = Phase.ATTACHED
+            outage.attached()
+            say("attached", address=options.address)
+            await take_all(options, intake, receiver)
+    except (OSError, AmqpError, TimeoutError, UnicodeError) as error:
+        verdict = outage.failed(phase, error, asyncio.get_running_loop().time())
+        if verdict is not None:
+            raise ReceiverFailed(verdict) from None
+        say("lost", reason=words(error))
+
+
+async def attached(options: Options, client: Client) -> ClientReceiver:
     durable = options.subscription or None
-    async with connect(options.url, container_id=options.container, idle_timeout=30) as client:
-        receiver = await client.receiver(
-            options.address, credit=options.credit, durable_name=durable, capabilities=("topic",) if durable else ()
-        )
-        say("attached", address=options.address)
-        try:
-            while True:
-                group = [await receiver.receive()]
-                while (more := receiver.receive_nowait()) is not None:
-                    group.append(more)
-                intake.take(group)
-                await room(options, intake.spool)
-        finally:
-            if durable:  # the subscription stays
-                with contextlib.suppress(AmqpError, TimeoutError):
-                    await receiver.detach(timeout=1)
+    return await client.receiver(
+        options.address, credit=options.credit, durable_name=durable, capabilities=("topic",) if durable else ()
+    )
+
+
+async def take_all(options: Options, intake: Intake, receiver: ClientReceiver) -> None:
+    """From the address into the spool. Raises OSError or AmqpError: why it ended."""
+    try:
+        while True:
+            group = [await receiver.receive()]
+            while (more := receiver.receive_nowait()) is not None:
+                group.append(more)
+            intake.take(group)
+            await room(options, intake.spool)
+    finally:
+        if options.subscription:  # it stays
+            with contextlib.suppress(AmqpError, TimeoutError):
+                await receiver.detach(timeout=1)
 
 
 async def room(options: Options, spool: SpoolWriter) -> None:
@@ -141,13 +167,11 @@ async def receive(options: Options) -> None:
                 seen.add(message_id)
     intake = Intake(spool, seen)
     loop = asyncio.get_running_loop()
+    outage = Outage(options.url, options.address, options.patience, loop.time())
     attempt = 0
     while True:
         began = loop.time()
-        try:
-            await receive_once(options, intake)
-        except (OSError, AmqpError, TimeoutError) as error:
-            say("lost", reason=str(error))
+        await receive_once(options, intake, outage)
         attempt = 0 if loop.time() - began > 10 else attempt + 1
         await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS)) - 1])
 
@@ -171,8 +195,8 @@ async def run(options: Options) -> None:
 
 def main() -> None:
     try:
-        asyncio.run(run(msgspec.json.decode(sys.argv[1].encode(), type=Options)))
-    except (SpoolError, msgspec.ValidationError) as error:
+        asyncio.run(run(msgspec.json.decode(sys.stdin.buffer.readline(), type=Options)))
+    except (ReceiverFailed, SpoolError, OSError, msgspec.DecodeError) as error:
         say("failed", reason=str(error))
         sys.exit(1)
 

@@ -19,9 +19,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from enmasse.amqp.client import connect
+from enmasse.amqp.client import Client, ClientSender, connect
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted
+from spark.options import required, url_of
+from spark.outage import Phase, remedy, unreached
 
 WINDOW = 500
 
@@ -57,10 +60,8 @@ def message_of(row: dict[str, Any], message_id: str) -> Message:
 
 class AmqpStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: dict[str, str]) -> None:
-        self.url = options.get("url", "amqp://127.0.0.1:5672")
-        self.address = options.get("address", "")
-        if not self.address:
-            raise ValueError('amqp sink: the option "address" is missing: .option("address", …)')
+        self.url = url_of(options, "sink")
+        self.address = required(options, "address", "sink")
         self.name = options.get("sinkid", self.address)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -71,14 +72,15 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     async def _send(self, iterator: Iterator[pa.RecordBatch], prefix: str) -> int:
         sent = 0
-        client = sender = None
+        client: Client | None = None
+        sender: ClientSender | None = None
         pending: set[asyncio.Task[Any]] = set()
         try:
             for batch in iterator:
                 for row in batch.to_pylist():
                     if sender is None:
-                        client = await connect(self.url).open()
-                        sender = await client.sender(self.address)
+                        client = connect(self.url)
+                        sender = await self._sender(client)
                     pending.add(asyncio.create_task(sender.send(message_of(row, f"{prefix}-{sent}"))))
                     sent += 1
                     if len(pending) >= WINDOW:
@@ -88,9 +90,22 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         finally:
             for task in pending:
                 task.cancel()
-            if client is not None:
+            if sender is not None and client is not None:
                 await client.close()
         return sent
+
+    async def _sender(self, client: Client) -> ClientSender:
+        """Raises RuntimeError that says which option is wrong and what to do."""
+        phase = Phase.CONNECT
+        try:
+            await client.open()
+            phase = Phase.ATTACH
+            return await client.sender(self.address)
+        except (OSError, AmqpError, UnicodeError) as error:
+            if phase is Phase.ATTACH:
+                await client.close()
+            wrong = remedy(self.url, self.address, phase, error) or unreached(self.url, self.address, phase, error)
+            raise RuntimeError(f"amqp sink: {wrong}") from None
 
     async def _settled(self, pending: set[asyncio.Task[Any]], when: str) -> set[asyncio.Task[Any]]:
         done, rest = await asyncio.wait(pending, return_when=when)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -22,9 +24,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark.options import number, required, shown, url_of
 from spark.receiver import identity
 from spark.schema import batches
 from spark.spool import Head, SpoolError, forget, read_segment, read_spool, segments
+
+log = logging.getLogger(__name__)
 
 ROWS_PER_PARTITION = 50_000
 START_SECONDS = 30.0
@@ -37,35 +42,18 @@ class Range(InputPartition):
         self.start, self.end = start, end
 
 
-def required(options: dict[str, str], name: str) -> str:
-    value = options.get(name, "")
-    if not value:
-        raise ValueError(f'amqp source: the option "{name}" is missing: .option("{name}", …)')
-    return value
-
-
 def receiver_options(options: dict[str, str]) -> dict[str, Any]:
     """The options of the receiver process, checked. Raises ValueError naming the option."""
-    address, spool = required(options, "address"), str(Path(required(options, "spool")).absolute())
-    url = options.get("url", "amqp://127.0.0.1:5672")
-    if not url.startswith(("amqp://", "amqps://")):
-        raise ValueError(f'amqp source: option "url" must begin with amqp:// or amqps://, not {url!r}')
+    spool = str(Path(required(options, "spool", "source")).absolute())
     return {
-        "url": url,
-        "address": address,
+        "url": url_of(options, "source"),
+        "address": required(options, "address", "source"),
         "spool": spool,
         "container": options.get("container") or "spark-" + hashlib.sha256(spool.encode()).hexdigest()[:12],
         "subscription": options.get("subscription", ""),
         "credit": number(options, "credit", 1000),
-        "spool_limit": number(options, "spoollimit", 1 << 30),
+        "spool_limit": number(options, "spoolLimit", 1 << 30),
     }
-
-
-def number(options: dict[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f'amqp source: option "{name}" must be a positive number, not {text!r}')
-    return int(text)
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,7 +61,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = receiver_options(options)
-        self.max_rows = number(options, "maxrowspertrigger", 0) if "maxrowspertrigger" in options else 0
+        self.max_rows = number(options, "maxRowsPerTrigger", 1) if "maxrowspertrigger" in options else 0
         self.receiver: Receiver | None = None
         self.target: int | None = None
 
@@ -96,6 +84,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.max_rows) if self.max_rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
+        self.started().await_address()  # else a wrong one would look like nothing to read
         self.target = self.started().head.get()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -129,33 +118,73 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.receiver.stop()
 
 
+class ReceiverError(Exception):
+    """The receiver process has ended: the text says why and what to do."""
+
+
 class Receiver:
     """The receiver process as the driver-side reader sees it."""
 
     def __init__(self, options: dict[str, Any]) -> None:
+        self.source = f"{options['address']!r} at {shown(options['url'])}"
         self.trouble = ""
+        self.had = threading.Event()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "spark.receiver", json.dumps(options)],
-            stdin=subprocess.PIPE,  # its end is the receiver's sign to end
+            [sys.executable, "-m", "spark.receiver"],
+            stdin=subprocess.PIPE,  # the options; its end is the receiver's sign to end
             stdout=subprocess.PIPE,
             text=True,
         )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._tell(options)
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
         self.head = self._await_spool(Path(options["spool"]))
 
     def check(self) -> None:
+        """Raises ReceiverError where the process has ended."""
         if self.process.poll() is not None:
-            raise SpoolError(f"the AMQP receiver has ended: {self.trouble or f'status {self.process.returncode}'}")
+            self.listener.join(10)  # its last words
+            raise ReceiverError(self.trouble or f"amqp source: the receiver ended with {self.process.returncode}")
+
+    def await_address(self) -> None:
+        """Returns once the address is attached. Raises ReceiverError: the receiver gives up, in bounded time."""
+        while not self.had.wait(0.1):
+            self.check()
 
     def stop(self) -> None:
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait(timeout=10)
 
+    def _tell(self, options: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: check() says so
+            self.process.stdin.write(json.dumps(options) + "\n")
+            self.process.stdin.flush()
+
     def _listen(self) -> None:
         for line in self.process.stdout or ():
-            event = json.loads(line)
-            self.trouble = event.get("reason", "") if event["event"] in ("lost", "failed") else ""
+            self._heard(json.loads(line))
+
+    def _heard(self, said: dict[str, Any]) -> None:
+        """A change of state: told once when trouble begins, and once when it is over."""
+        event, before = said["event"], self.trouble
+        if event == "attached":
+            self.had.set()
+            self.trouble = ""
+            if before:
+                log.warning("amqp source: receiving again from %s", self.source)
+        elif event in ("lost", "failed"):
+            self.trouble = str(said["reason"])
+            if event == "lost" and not before:
+                log.warning("amqp source: nothing from %s, trying again: %s", self.source, self.trouble)
+        elif event == "full":
+            log.warning(
+                "amqp source: the spool holds %d bytes, more than spoolLimit: nothing is received until Spark commits",
+                said["bytes"],
+            )
+        elif event == "room":
+            log.warning("amqp source: the spool has room again, receiving from %s", self.source)
 
     def _await_spool(self, folder: Path) -> Head:
         deadline = time.monotonic() + START_SECONDS

@@ -11,5 +11,5 @@ venv=$2
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 [ -x "$venv/bin/uv" ] || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 echo "installing what requirements.lock pins (the first time PySpark alone is 450 MB) ..."
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --require-hashes -r requirements.lock
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes -r requirements.lock
 VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps -e .

@@ -25,6 +25,7 @@ class Receiver(Link):
         "_discarded",
         "_due",
         "_given",
+        "_held",
         "_limit",
         "_partial",
         "_pieces",
@@ -33,6 +34,7 @@ class Receiver(Link):
         "_second",
         "_settled",
         "_size",
+        "_topped",
         "_topup_at",
         "_window",
         "draining",
@@ -55,6 +57,8 @@ class Receiver(Link):
         self._limit = 0  # what our credit lets _received become; -1 when dead
         self._window = 0
         self._topup_at = NEVER  # value of _settled at which credit is topped up
+        self._topped = 0  # value of _settled when it was topped up last
+        self._held = 0  # unsettled deliveries that are not expected to be settled soon
         self._due = False  # in session._due
         self._second = False
         self._partial: Partial | None = None
@@ -93,6 +97,19 @@ class Receiver(Link):
             self._want_flow()
         else:
             self._topup_at = NEVER
+
+    def expect(self, held: int) -> None:
+        """So many unsettled deliveries are not expected to be settled soon: credit is topped up at half of what is left
+        of `credit_window` without them. Else a peer would wait for credit that only they could give."""
+        self._held = held
+        if self._topup_at != NEVER:
+            self._topup_at = self._topped + self._step()
+            if self._settled >= self._topup_at:
+                self._want_flow()
+
+    def _step(self) -> int:
+        """Settlements from one top-up to the next."""
+        return max(1, (self._window - self._held + 1) // 2)
 
     def grant(self, n: int) -> None:
         """Let the peer send n deliveries more."""
@@ -152,7 +169,8 @@ class Receiver(Link):
             limit = self._settled + window
             if limit > self._limit:
                 self._limit = limit
-            self._topup_at = self._settled + (window + 1) // 2
+            self._topped = self._settled
+            self._topup_at = self._settled + self._step()
         self._send_flow(self.draining)
 
     def _send_flow(self, drain: bool = False) -> None:

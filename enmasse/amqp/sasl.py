@@ -163,6 +163,11 @@ class SaslClient:
         self.done = False
         self._current: ClientMechanism | None = None
 
+    @property
+    def mechanism(self) -> str | None:
+        """The mechanism that was chosen, once the server has told what it offers."""
+        return None if self._current is None else self._current.name
+
     def receive(self, frame: Any) -> Any:
         """A frame of the server; returns the answer to it, or None. Raises AmqpError where we are refused."""
         if isinstance(frame, SaslMechanisms) and self._current is None:

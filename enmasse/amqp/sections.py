@@ -437,6 +437,13 @@ class Sections:
             annotations.pop(key, None)
         return self.front(annotations=annotations) + self.bare
 
+    def replace_annotations(self, annotations: Mapping[Any, Any]) -> bytes:
+        """The message with these message annotations instead of its own (none: without the section), the rest as it
+        came."""
+        start, rest = self._span_of(MESSAGE_ANNOTATIONS), self._bare_start()
+        encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations) if annotations else b""
+        return b"".join((self.payload[: rest if start < 0 else start], encoded, self.payload[rest:]))
+
     def forwarded(self) -> Buffer:
         """The message without its delivery annotations, for the next hop; the payload itself where it has none."""
         start = self._span_of(DELIVERY_ANNOTATIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,21 @@ class Session:
     @property
     def ended(self) -> bool:
         return self._end_sent or self._over
+
+    @property
+    def crowded(self) -> bool:
+        """Pieces of streamed deliveries that were not taken fill more than half of the peer's window."""
+        connection = self.connection
+        streamed = connection.limits.streaming_window // connection.max_frame_size
+        return 2 * self._unconsumed > min(self._window, max(1, streamed))
+
+    def unsettled_in(self) -> tuple[int, Mapping[int, Receiver]]:
+        """The delivery-id that comes next (-1: none has come), and what we have not settled, the oldest first."""
+        return self._in_next, self._incoming
+
+    def unsettled_out(self) -> tuple[int, Mapping[int, tuple[Sender, Any]]]:
+        """The delivery-id that goes next, and what the peer has not settled: sender and token, the oldest first."""
+        return self._next_id, self._outgoing
 
     def attach_sender(self, name: str | None, source: Any, target: Any, **fields: Any) -> Sender:
         """Attach a link on which we send. `fields` are those of attach (2.7.3); a name is made where None is given.

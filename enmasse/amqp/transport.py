@@ -285,7 +285,7 @@ async def serve(
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
     `.address` ("host:port"), `.certificate` (subject's common name of a verified client certificate, or None), `.tls`
-    and `.close()`. Raises OSError where the port is in use."""
+    and `.ssl` (the TLS connection, for more of the certificate). Raises OSError where the port is in use."""
     server = Server(hub)
 
     def protocol() -> asyncio.Protocol:
@@ -301,7 +301,8 @@ class Peer:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.address = _peer_name(transport)
-        self.tls = transport.get_extra_info("ssl_object") is not None
+        self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
+        self.tls = self.ssl is not None
         self.certificate: str | None = None
         certificate = transport.get_extra_info("peercert")
         if certificate:

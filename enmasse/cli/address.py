@@ -57,10 +57,16 @@ def _read(folder: Path) -> str:
 def _entries(folder: Path, text: str) -> dict[str, Any]:
     from enmasse.cli.jsonfile import parse
 
+    path = folder / "addresses.json"
     try:
-        return {entry.key: entry.value for entry in parse(text)}
+        found = {entry.key: entry.value for entry in parse(text)}
     except (ValueError, RecursionError) as error:
-        end(f"{folder / 'addresses.json'}: is not a JSON object: {error}. Put it right first; nothing was changed.")
+        end(f"{path}: is not a JSON object: {error}. Put it right first; nothing was changed.")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        end(f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Put it right first; nothing was changed.")
+    return found
 
 
 def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
@@ -75,14 +81,19 @@ def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _described(name: str, entry: Any) -> dict[str, Any]:
-    """An entry of the file in the shape of an entry of the status JSON, for an address nothing runs for."""
+def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
+    """An entry of the file in the shape of an entry of the status JSON, for an address nothing runs for.
+
+    `in_memory`: the flavors that keep messages there.
+    """
     from enmasse.cli.validate import type_of
+    from enmasse.model.flavors import IN_MEMORY
 
     flavor = entry.get("flavor") if isinstance(entry, dict) else None
+    message = IN_MEMORY if isinstance(flavor, str) and flavor in in_memory else ""
     return {
         "name": name, "type": type_of(entry), "flavor": flavor, "ready": False, "phase": "not running",
-        "message": "", "components": [], "messages": None, "consumers": None,
+        "message": message, "components": [], "messages": None, "consumers": None,
     }  # fmt: skip
 
 
@@ -91,10 +102,13 @@ def _described(name: str, entry: Any) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
 def list_(config: Path | None, offset: int, as_json: bool) -> None:
     """List the addresses of the file, with their state where the suite runs."""
+    from enmasse.cli import validate
+
     folder = _folder(config, offset)
     wanted = _entries(folder, _read(folder))
     running = _running(offset, folder)
-    rows = [running.get(name) or _described(name, entry) for name, entry in wanted.items()]
+    in_memory = validate.in_memory(folder)
+    rows = [running.get(name) or _described(name, entry, in_memory) for name, entry in wanted.items()]
     rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
     if as_json:
         click.echo(json.dumps({"addresses": rows}))
@@ -110,6 +124,8 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
     """Show what the file says of one address, and its state where the suite runs."""
+    from enmasse.cli import validate
+
     folder = _folder(config, offset)
     wanted = _entries(folder, _read(folder))
     running = _running(offset, folder).get(name)
@@ -120,7 +136,10 @@ def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
         click.echo(json.dumps(shown))
         return
     click.echo(f"{name}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
-    for key, value in (running or {"phase": "not running"}).items():
+    if running is None:
+        entry = _described(name, wanted[name], validate.in_memory(folder))
+        running = {key: entry[key] for key in ("phase", "message")}
+    for key, value in running.items():
         if key != "name" and value not in (None, "", []):
             click.echo(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
 

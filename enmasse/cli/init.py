@@ -76,6 +76,9 @@ A flavor is a pool of brokers that carries queues or topics.
 | `small-persisted-queue`, `small-persisted-topic` | on disk, before they are accepted | 1 GiB |
 | `large-persisted-queue`, `large-persisted-topic` | on disk, before they are accepted | 10 GiB |
 
+`enmasse status` and `enmasse address show` say of every address of a flavor in memory that its messages are lost with
+their broker.
+
 `templateParameters` may hold:
 
 | parameter | means |
@@ -91,7 +94,8 @@ A flavor is a pool of brokers that carries queues or topics.
 Both files may be changed while the suite runs, with an editor or with `enmasse address`; it takes effect within a
 second. A file that does not parse changes nothing. An entry that is wrong keeps its last good version and is reported
 by `enmasse status` with file, entry, field, line and reason. An address that is removed, or given another type or
-flavor, while it holds messages is kept and reported until it is empty, or until `enmasse address remove --force`.
+flavor, while it holds messages is kept and reported until it is empty, or until `enmasse address remove --force` throws
+them away (after which it can be added again).
 """
 
 FILES = {"addresses.json": ADDRESSES, "flavors.json": FLAVORS, "README.md": README}

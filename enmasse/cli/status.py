@@ -14,7 +14,12 @@ import click
 from enmasse.cli.common import FAILED, NOT_RUNNING, OK, port_offset
 
 POLL_SECONDS = 0.05
-FILES = ("addresses.json", "flavors.json", "brokers.json")
+BROKERS = "brokers.json"
+FILES = ("addresses.json", "flavors.json", BROKERS)
+MOST = 20
+"""Lines about what is missing."""
+Hashes = dict[str, str | None]
+"""File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
 EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
 
 
@@ -52,7 +57,7 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]
         except NotRunning as error:
             return None, str(error)
     deadline = time.monotonic() + wait
-    hashes: dict[str, str] | None = None
+    hashes: Hashes | None = None
     while True:
         left = deadline - time.monotonic()
         patience = max(1.0, left)
@@ -73,30 +78,39 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
-def _missing(hashes: dict[str, str], status: dict[str, Any]) -> list[str]:
+def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:
     missing = missing_files(hashes, status)
-    return [f"not applied yet: {', '.join(missing)}"] if missing else []
+    if not missing:
+        return []
+    told = [f"{name} (its removal)" if hashes[name] is None else name for name in missing]
+    # What keeps them from it may be told by what is ready all the same.
+    notes = [f"address {a['name']}: {a['message']}" for a in status["addresses"] if a["ready"] and a.get("message")]
+    notes += [f"{c['name']}: {c['detail']}" for c in status["components"] if c["ready"] and c["detail"]]
+    return [f"not applied yet: {', '.join(told)}", *notes[:MOST]]
 
 
-def file_hashes(folder: Path) -> dict[str, str]:
-    """Name → sha256 in hex of each configuration file there is."""
+def file_hashes(folder: Path) -> Hashes:
+    """What is to be applied of each configuration file. One that cannot be read is left out: nobody can apply it."""
     from enmasse.supervisor.files import read_file
 
-    hashes = {}
+    hashes: Hashes = {}
     for name in FILES:
         try:
             hashes[name] = hashlib.sha256(read_file(folder / name)).hexdigest()
+        except FileNotFoundError:
+            if name == BROKERS:  # the others cannot be taken away: what applied before stays
+                hashes[name] = None
         except OSError:
             continue
     return hashes
 
 
-def missing_files(wanted: dict[str, str], status: dict[str, Any]) -> list[str]:
-    """Names of files whose wanted content is not what is applied."""
+def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
+    """Names of files of which something else is applied than what is wanted."""
     return [name for name, digest in wanted.items() if status["config"].get(name) != digest]
 
 
-def _reasons(status: dict[str, Any], most: int = 20) -> list[str]:
+def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
     from enmasse.supervisor.lines import error_lines
 
     lines = [f"{c['name']}: {c['detail'] or 'not ready'}" for c in status["components"] if not c["ready"]]

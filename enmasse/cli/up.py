@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import signal
+import contextlib
+import io
+import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import port_offset
 
 CANNOT_START = 2
-
-
-def _told_early(*_: object) -> NoReturn:
-    """Until the suite has handlers of its own nothing runs yet that were to be ended."""
-    sys.exit(0)
 
 
 @click.command(name="up", short_help="Run everything in the foreground.")
@@ -35,20 +31,57 @@ def command(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_ke
     the offset. Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _told_early)
+    _occupy_standard_streams()
+    try:
+        _run(config, data, offset, tls_cert, tls_key)
+    finally:
+        _give_up_unwritten()
+
+
+def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan import Options
 
-    options = Options(
-        config=config.absolute(),
-        data=data.absolute(),
-        offset=offset,
-        tls_cert=tls_cert.absolute() if tls_cert else None,
-        tls_key=tls_key.absolute() if tls_key else None,
-    )
     try:
-        start.run(options, sys.stdout, lambda line: click.echo(line, err=True))
+        options = Options(
+            config=config.absolute(),
+            data=data.absolute(),
+            offset=offset,
+            tls_cert=tls_cert.absolute() if tls_cert else None,
+            tls_key=tls_key.absolute() if tls_key else None,
+        )
+    except OSError as error:
+        _say(f"the directory this was called in is gone ({error.strerror}): call it in another one")
+        sys.exit(CANNOT_START)
+    try:
+        start.run(options, sys.stdout or io.StringIO(), _say)
     except StartError as error:
-        end("\n".join(error.lines), CANNOT_START)
+        _say("\n".join(error.lines))
+        sys.exit(CANNOT_START)
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads: not a reason to stop
+        click.echo(line, err=True)
+
+
+def _occupy_standard_streams() -> None:
+    """Where 0, 1 or 2 is closed, the next file that is opened would be what others take for the terminal."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _give_up_unwritten() -> None:
+    """What could not be written cannot be written at the end either: else the interpreter's last attempt would become
+    the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())

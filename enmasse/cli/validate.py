@@ -22,6 +22,19 @@ def type_of(entry: Any) -> str:
     return kinds.get((entry.get("store_and_forward"), entry.get("multicast")), "")  # type: ignore[arg-type]
 
 
+def in_memory(folder: Path) -> set[str]:
+    """The flavors of flavors.json that keep messages in memory; none where the file cannot be used."""
+    from enmasse.model.flavors import parse_flavors
+    from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.supervisor.files import read_file
+
+    try:
+        flavors, _ = parse_flavors(parse("flavors.json", read_file(folder / "flavors.json")))
+    except (OSError, Unparsable):
+        return set()
+    return {name for name, flavor in flavors.items() if flavor.in_memory}
+
+
 def new_problems(folder: Path, before: str, after: str) -> list[str]:
     """One line for each thing wrong with `after` as content of addresses.json that was not wrong with `before`."""
     from enmasse.model.flavors import parse_flavors

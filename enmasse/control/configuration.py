@@ -16,6 +16,8 @@ from enmasse.control.link import Delivery, Receiver, Sender
 
 COALESCE = 0.02
 """Seconds in which changes gather before they are reported."""
+AGAIN = 0.1
+"""Seconds until a link that was ended is attached again."""
 
 T = TypeVar("T")
 
@@ -62,48 +64,84 @@ def encode_message(subject: str, body: Any) -> bytes:
 class ReadinessReporter:
     """Reports readiness: everything when a connection begins, then what has changed, gathered for a moment.
 
-    `reports(names)` gives the report of each name that is reported at all; None stands for all names.
+    `reports(names)` gives the report of each name that is reported at all; None stands for all names. `feeds`: those by
+    which that is judged; who follows them says `saw` when what `reports` and `pending` give takes a snapshot into
+    account. `pending()`: feed → what is still to be done because of its snapshot, beside what the reports say.
+    `begin()`: whether everything can be reported by now; asked when `saw` or `changed` was called.
     """
 
-    def __init__(self, reporter: str, reports: Callable[[Iterable[str] | None], Mapping[str, Report]]) -> None:
+    def __init__(
+        self,
+        reporter: str,
+        reports: Callable[[Iterable[str] | None], Mapping[str, Report]],
+        feeds: Iterable[str],
+        pending: Callable[[], dict[str, str]],
+        begin: Callable[[], bool],
+    ) -> None:
         self.reporter = reporter
         self._reports = reports
+        self._feeds = tuple(feeds)
+        self._pending = pending
+        self._begin = begin
+        self._seen: dict[str, int] = {}
+        self._received: set[str] = set()
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
 
-    def changed(self, names: Iterable[str]) -> None:
-        """These may have to be reported anew."""
+    def connected(self) -> None:
+        """A connection begins: of its snapshots none was seen yet. Called before any feed is followed on it."""
+        self._seen = dict.fromkeys(self._feeds, 0)
+        self._received.clear()
+
+    def saw(self, feed: str, revision: int) -> None:
+        """From now on everything takes this snapshot into account."""
+        self._seen[feed] = revision
+        self._received.add(feed)
+        self._wake.set()
+
+    def received(self, *feeds: str) -> bool:
+        """Whether each of these has delivered on this connection."""
+        return self._received.issuperset(feeds)
+
+    def changed(self, names: Iterable[str] = ()) -> None:
+        """These, or what is pending, may have to be reported anew."""
         self._changed.update(names)
-        if self._changed:
-            self._wake.set()
+        self._wake.set()
 
     async def run(self, connection: Connection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         sender = connection.sender("readiness", name=self.reporter)
         await sender.opened()
-        self._changed.clear()
-        await _deliver(sender, "full", {"addresses": self._reports(None), "removed": []})
+        told: dict[str, Any] | None = None
         while True:
             await self._wake.wait()
             await asyncio.sleep(COALESCE)
             self._wake.clear()
+            if told is None and not self._begin():
+                continue
             names, self._changed = self._changed, set()
-            if names:
+            # Of one moment with the reports: they hold for what is said to be seen.
+            more = {"seen": dict(self._seen), "pending": self._pending()}
+            if told is None:
+                await _deliver(sender, "full", {"addresses": self._reports(None), "removed": [], **more})
+            elif names or more != told:
                 found = self._reports(names)
-                await _deliver(sender, "change", {"addresses": found, "removed": [n for n in names if n not in found]})
+                removed = [name for name in names if name not in found]
+                await _deliver(sender, "change", {"addresses": found, "removed": removed, **more})
+            told = more
 
 
 class FullReporter:
     """Reports something whole (`placements`): when a connection begins and whenever it has changed.
 
-    `report()` gives the body, or None while there is nothing complete to tell; `taken()` is called when what the last
-    call of `report` gave has been accepted.
+    `report()` gives the body, or None while there is nothing complete to tell; `answered(accepted)` is called when what
+    the last call of `report` gave has been accepted, or refused.
     """
 
-    def __init__(self, target: str, report: Callable[[], Any | None], taken: Callable[[], None]) -> None:
+    def __init__(self, target: str, report: Callable[[], Any | None], answered: Callable[[bool], None]) -> None:
         self.target = target
         self._report = report
-        self._taken = taken
+        self._answered = answered
         self._wake = asyncio.Event()
 
     def changed(self) -> None:
@@ -112,13 +150,26 @@ class FullReporter:
 
     async def run(self, connection: Connection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
-        sender = connection.sender(self.target)
-        await sender.opened()
+        while True:
+            sender = connection.sender(self.target)
+            sender.on_closed = lambda _: self._wake.set()
+            try:
+                await sender.opened()
+                await self._report_over(sender)
+            except LinkClosed:
+                if connection.is_gone:
+                    raise
+            # Who takes the reports wants them anew (brokers.json is gone), or cannot be told anything now.
+            await asyncio.sleep(AGAIN)
+
+    async def _report_over(self, sender: Sender) -> None:
         self._wake.set()
         while True:
             await self._wake.wait()
             await asyncio.sleep(COALESCE)
             self._wake.clear()
+            if sender.closed:
+                raise sender.error or LinkClosed("closed")
             body = self._report()
             if body is None:
                 continue
@@ -129,8 +180,9 @@ class FullReporter:
                     raise
                 # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
                 log.get(target=self.target).warning("a report was refused", reason=str(error))
+                self._answered(False)
             else:
-                self._taken()
+                self._answered(True)
 
 
 async def _deliver(sender: Sender, subject: str, body: Any) -> None:

@@ -56,6 +56,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """Bytes the address may hold."""
     full_policy: str | None = None
     """FAIL, BLOCK, DROP or PAGE once it holds them."""
+    duplicates: str | None = None
+    """"message-id": a message whose id is among the newest that were stored is taken once, durably remembered."""
     mqtt_default: bool = False
     """Takes every MQTT topic that no other address takes (design §5.3)."""
 
@@ -112,6 +114,12 @@ def _object(value: Any, keys: Mapping[str, Callable[[Any], Any]]) -> dict[str, A
     return found
 
 
+def _duplicates(value: Any) -> str:
+    if value != "message-id":
+        raise Wrong('must be "message-id", or be left out')
+    return "message-id"
+
+
 # key in the file → (attribute, check), for what a broker stores
 _STORED_ONLY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "messageTtl": ("message_ttl", _ttl),
@@ -120,6 +128,7 @@ _STORED_ONLY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "expiry": ("expiry", values.text),
     "maxSize": ("max_size", values.size),
     "fullPolicy": ("full_policy", values.full_policy),
+    "duplicates": ("duplicates", _duplicates),
 }
 _BASIC = ("type", "store_and_forward", "multicast", "flavor", "mqttDefault")
 KEYS = (*_BASIC, *_STORED_ONLY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -44,8 +44,13 @@ def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem
     return good, problems
 
 
-def place(brokers: Mapping[str, HandMade], addresses: Mapping[str, Address]) -> Placements:
-    """Which broker carries which queue and topic: the first that names it, else the first that names its flavor."""
+def place(
+    brokers: Mapping[str, HandMade], addresses: Mapping[str, Address], invalid: Collection[str] = ()
+) -> Placements:
+    """Which broker carries which queue and topic: the first that names it, else the first that names its flavor.
+
+    `invalid`: brokers in the file of which nothing valid is known.
+    """
     by_address: dict[str, str] = {}
     by_flavor: dict[str, str] = {}
     for broker, entry in brokers.items():
@@ -59,7 +64,9 @@ def place(brokers: Mapping[str, HandMade], addresses: Mapping[str, Address]) -> 
         if found is not None and (address.type == "queue" or address.type == "topic"):
             placed[name] = [Placement(broker=found, type=address.type)]
     return Placements(
-        brokers={name: Broker(host=entry.host, port=entry.port) for name, entry in brokers.items()}, addresses=placed
+        brokers={name: Broker(host=entry.host, port=entry.port, by_hand=True) for name, entry in brokers.items()},
+        addresses=placed,
+        invalid=list(invalid) or msgspec.UNSET,
     )
 
 

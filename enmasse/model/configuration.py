@@ -15,7 +15,7 @@ import msgspec
 from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses, shadowed
 from enmasse.model.brokers import HandMade, parse_brokers
 from enmasse.model.flavors import Flavor, parse_flavors
-from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
 
 ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
 FILES = (ADDRESSES, FLAVORS, BROKERS)
@@ -60,6 +60,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State
     failed: dict[str, Failed] = {}
+    failed_brokers: list[str] = []
+    """Those of brokers.json that are invalid and never were valid."""
     problems: list[Problem] = []
 
 
@@ -72,9 +74,11 @@ def apply(contents: Mapping[str, Content], last: State) -> Applied:
         config.pop(ADDRESSES, None)
         documents[ADDRESSES] = None
     brokers = _brokers(documents[BROKERS], contents.get(BROKERS), last, config, problems)
+    document = documents[BROKERS]
+    failed_brokers = [name for name in document.entries if name not in (brokers or {})] if document is not None else []
     addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
     state = State(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
-    return Applied(state=state, failed=failed, problems=problems)
+    return Applied(state=state, failed=failed, failed_brokers=failed_brokers, problems=problems)
 
 
 def sha256(data: bytes) -> str:
@@ -82,7 +86,8 @@ def sha256(data: bytes) -> str:
 
 
 def _document(file: str, content: Content, config: dict[str, str], problems: list[Problem]) -> Document | None:
-    kept = "what applied before stays" if file in config else "nothing is served before it is there"
+    missing = "placements go on without it" if file == BROKERS else "nothing is served before it is there"
+    kept = "what applied before stays" if file in config else missing
     if isinstance(content, bytes):
         try:
             document = parse(file, content)
@@ -183,7 +188,7 @@ def _addresses(
         if problem.entry is not None:
             reasons.setdefault(problem.entry, f"{problem.field}: {problem.reason}" if problem.field else problem.reason)
     failed = {
-        name: _failed(entry, reasons.get(name, "is not valid"))
+        shown(name): _failed(entry, reasons.get(shown(name), "is not valid"))
         for name, entry in document.entries.items()
         if name not in result
     }
@@ -198,4 +203,4 @@ def _failed(entry: Any, reason: str) -> Failed:
         stored: tuple[AddressType, AddressType] = STORED
         direct: tuple[AddressType, AddressType] = ("anycast", "multicast")
         kind = (stored if entry["store_and_forward"] else direct)[entry["multicast"]]
-    return Failed(reason, kind if kind in TYPES else None, flavor if isinstance(flavor, str) else None)
+    return Failed(reason, kind if kind in TYPES else None, shown(flavor) if isinstance(flavor, str) else None)

@@ -15,25 +15,38 @@ Phase = Literal["Pending", "Configuring", "Active", "Failed", "Terminating"]
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `addresses`: every valid address; `forced` may be thrown away together with their messages."""
+    """Feed `addresses`: every valid address; `forced` may be thrown away together with their messages.
+
+    `invalid` (where there are any): names that are in the file, and nobody knows what they are to be. What there is of
+    them is left alone.
+
+    `revision`, here and in the feeds below: grows with every change of the content; 0: not told.
+    """
 
     schema: Literal[1] = SCHEMA
+    revision: Count = 0
     addresses: dict[str, Address] = {}
     forced: list[str] = []
+    invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `flavors`."""
 
     schema: Literal[1] = SCHEMA
+    revision: Count = 0
     flavors: dict[str, Flavor] = {}
 
 
-class Broker(msgspec.Struct, frozen=True, kw_only=True):
+class Broker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Where a broker listens for AMQP."""
 
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    by_hand: bool = False
+    """No storage controller makes or reads what lies there: the router agent reads it (docs/decisions/0006)."""
+    run: str = ""
+    """Differs after each start of the broker: then whoever is connected to it may not be."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +61,16 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed and report `placements`: which broker carries which address."""
+    """Feed and report `placements`: which broker carries which address. A report has no `revision`.
+
+    `invalid` (where there are any): brokers of which nobody knows where they are. What leads to them is left alone.
+    """
 
     schema: Literal[1] = SCHEMA
+    revision: Count = 0
     brokers: dict[str, Broker] = {}
     addresses: dict[str, list[Placement]] = {}
+    invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +85,17 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Report `readiness`, subject `full` (all addresses of the reporter) or `change`."""
+    """Report `readiness`, subject `full` (all addresses of the reporter) or `change`.
+
+    `seen`: feed → revision of the newest snapshot that all the reporter has said so far takes into account (0: none on
+    this link yet), for the feeds it judges by; None: it does not tell. `pending`: feed → what it has yet to do because
+    of that snapshot beside what the addresses say.
+    """
 
     addresses: dict[str, Readiness] = {}
     removed: list[str] = []
+    seen: dict[str, Count] | None = None
+    pending: dict[str, str] = {}
 
 
 class AddressStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +124,7 @@ class ErrorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `status`. `config`: file → SHA-256 (hex) of the content that is applied."""
+    """Feed `status`. `config`: file → SHA-256 (hex) of the content that every reporter has taken into account."""
 
     schema: Literal[1] = SCHEMA
     config: dict[str, str] = {}

@@ -21,6 +21,8 @@ TEMPLATES: dict[str, FlavorType] = {
     "router": "router",
 }
 MAX_BROKERS = 64
+IN_MEMORY = "in memory: messages are lost with their broker"
+"""What is said of every address of a flavor that keeps messages in memory, also of one that is ready (design §5.2)."""
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=str.upper):
@@ -48,6 +50,10 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def persisted(self) -> bool:
         return self.template_name.endswith("-persisted")
+
+    @property
+    def in_memory(self) -> bool:
+        return self.template_name.endswith("-inmemory")
 
 
 _PARAMETERS: dict[str, Callable[[Any], Any]] = {

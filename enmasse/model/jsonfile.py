@@ -14,7 +14,11 @@ from typing import Any, NoReturn
 import msgspec
 
 MAX_BYTES = 64 * 1024 * 1024
+MAX_NAME = 1000
+"""Characters of a key that are shown; a legal name has fewer."""
 _SPACE = re.compile(r"[ \t\r\n]*")
+_STRING = r'"(?:[^"\\]++|\\.)*+"|'
+_CONSTANT, _ENDLESS = re.compile(_STRING + "(NaN|-?Infinity)"), re.compile(_STRING + r"(\d{4301,})")
 _SKIP = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
@@ -69,11 +73,16 @@ class Document:
         """A problem with the entry, field … named by `path`."""
         return Problem(
             file=self.file,
-            entry=path[0] if path else None,
-            field=".".join(path[1:]) or None,
+            entry=shown(path[0]) if path else None,
+            field=".".join(map(shown, path[1:])) or None,
             line=self.line(*path),
             reason=reason,
         )
+
+
+def shown(name: str) -> str:
+    """The name as messages have it: one that is far too long to be legal is cut off."""
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
 
 
 class _Repeated(dict[str, Any]):
@@ -87,7 +96,7 @@ def parse(file: str, data: bytes) -> Document:
         raise Unparsable(Problem(file=file, line=line, reason=reason))
 
     if len(data) > MAX_BYTES:
-        unparsable(f"is larger than {MAX_BYTES} bytes")
+        unparsable(f"is larger than {MAX_BYTES >> 20} MiB, which is the most that is read; make it smaller")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -105,7 +114,7 @@ def parse(file: str, data: bytes) -> Document:
         return found
 
     def constant(name: str) -> NoReturn:
-        unparsable(f"{name} is not JSON")
+        unparsable(f"{name} is not JSON; write a number", _line_of(_CONSTANT, text))
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
@@ -116,7 +125,8 @@ def parse(file: str, data: bytes) -> Document:
     except Unparsable:
         raise
     except ValueError:  # Python's limit of digits; what it says is for programmers
-        unparsable("is not JSON that can be read: a number has thousands of digits")
+        line = _line_of(_ENDLESS, text)
+        unparsable("is not JSON that can be read: a number has thousands of digits; write a smaller one", line)
     if not isinstance(value, dict):
         unparsable("must be an object: name → entry", 1)
     if "\\u" in text:
@@ -137,6 +147,14 @@ def parse(file: str, data: bytes) -> Document:
             if path in twice and not any(path[:n] in twice for n in range(1, len(path)))
         ]
     return document
+
+
+def _line_of(pattern: re.Pattern[str], text: str) -> int | None:
+    """The line of the first match of the pattern's group."""
+    for match in pattern.finditer(text):
+        if match.group(1) is not None:
+            return text.count("\n", 0, match.start()) + 1
+    return None
 
 
 def locate(text: str, depth: int = 3) -> dict[tuple[str, ...], list[int]]:

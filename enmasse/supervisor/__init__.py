@@ -1,6 +1,7 @@
 """The supervisor behind `enmasse up`: starts and watches the processes of the suite and serves HTTP.
 
 errors.py    StartError: why the suite cannot start, for people
+limits.py    how many files may be open
 datadir.py   the data directory: lock, format version, free space
 ports.py     public ports are checked, internal ones are chosen and kept
 plan.py      which services run, with which settings

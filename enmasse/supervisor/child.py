@@ -21,8 +21,8 @@ BACK_OFF = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the first, second … restart in a row; the last one for all further."""
 STABLE = 10.0
 """Seconds a process must have run for its next death to count as the first again."""
-POLL_STARTING, POLL_READY = 0.05, 0.5
-"""Seconds between two health checks."""
+POLL_STARTING, POLL_READY = 0.05, 1.0
+"""Seconds between two health checks. (That a process has died is known without them.)"""
 LOG_CHECK = 5.0
 
 Command = Callable[[str, Path], list[str]]
@@ -50,7 +50,6 @@ class Child:
         self.since = now()
         self.endpoints: dict[str, str] = {}
         self.detail = "not started"
-        self.was_ready = False
         self._command = command
         self._file = run_dir / f"{spec.name}.json"
         self._log = log_dir / f"{spec.name}.log"
@@ -79,7 +78,8 @@ class Child:
             await self._task
 
     def kill(self) -> None:
-        """SIGKILL, now. While not stopping it is started again."""
+        """SIGKILL, now and for good."""
+        self._stopping.set()
         self._signal(signal.SIGKILL)
 
     def is_alive(self) -> bool:
@@ -196,16 +196,14 @@ class Child:
         return health.ready, health.detail
 
     def _set(self, ready: bool, detail: str) -> None:
+        if (ready, detail) == (self.ready, self.detail):
+            return
         if ready and not self.is_alive():  # the answer of a process that is gone by now
             return
         if ready != self.ready:
             self.since = now()
-        told = (self.ready, self.detail)
         self.ready, self.detail = ready, detail
-        if ready and not self.was_ready:
-            self.was_ready = True
-        if told != (ready, detail):
-            self._changed()
+        self._changed()
 
     def _how_it_ended(self, code: int) -> str:
         if code < 0:

@@ -23,62 +23,72 @@ MIN_FREE_BYTES = 64 << 20
 class DataDir:
     """An opened (locked) data directory. The lock lasts until `close` or the end of the process."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.run = path / "run"
         self.logs = path / "logs"
         self.desired = path / "desired"
-        self._lock = lock
+        self._locks: list[int] = []
+
+    def lock(self) -> None:
+        """Hold the directory until `close`. Raises StartError where somebody else does, OSError.
+
+        The file `lock` tells who it is. The directory itself is locked too, where its file system can do that: a file
+        may be deleted by hand.
+        """
+        file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        self._locks.append(file)
+        self._locks.append(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        for descriptor in self._locks:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(file, 32, 0).decode("ascii", "replace").strip()
+                who = f"process {holder} (enmasse up)" if holder.isdigit() else "another process"
+                raise StartError(
+                    f"data directory {self.path} is in use by {who}. "
+                    "Stop it, or give this suite its own directory with --data."
+                ) from None
+            except OSError:
+                if descriptor == file:
+                    raise
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
         """Give the lock back."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        while self._locks:
+            os.close(self._locks.pop())
 
 
 def open_data_dir(path: Path) -> DataDir:
     """Make `path` where it is missing, lock and check it. Raises StartError."""
-    path = path.absolute()
+    data = DataDir(path.absolute())
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StartError(
-            f"data directory {path}: {error.strerror}. Choose a directory this user may write to with --data."
-        ) from None
-    data = DataDir(path, lock)
-    try:
-        _take_lock(path, lock)
-        _check_format(path)
-        _check_space(path)
+        data.path.mkdir(parents=True, exist_ok=True)
+        data.lock()
+        _check_format(data.path)
         for folder in (data.run, data.logs, data.desired):
             folder.mkdir(exist_ok=True)
     except OSError as error:
         data.close()
-        raise StartError(f"data directory {path}: {error.strerror or error}") from None
+        what = f"{error.filename}: " if error.filename not in (None, str(data.path)) else ""
+        raise StartError(
+            f"data directory {data.path}: {what}{error.strerror or error}. Choose a directory this user may write to "
+            "with --data, or put that right."
+        ) from None
     except BaseException:
         data.close()
         raise
     return data
 
 
-def _take_lock(path: Path, lock: int) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-        who = f"process {holder} (enmasse up)" if holder.isdigit() else "another process"
-        raise StartError(
-            f"data directory {path} is in use by {who}. Stop it, or give this suite its own directory with --data."
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-
-
 def _check_format(path: Path) -> None:
+    """Raises StartError where the directory is not ours to use, or there is no room for the first messages. Where there
+    are some already, consumers must be able to make room."""
     marker = path / "format.json"
     if not marker.exists():
+        _check_space(path)
         write_json(marker, {"format": FORMAT}, durable=True)
         return
     content = read_json(marker)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from enmasse.supervisor.files import write_json
+from enmasse.supervisor.files import read_file, write_json
 
 KINDS = frozenset({"broker"})
 """What may be asked for: nothing else is ever started because of a file."""
@@ -35,11 +36,16 @@ Mark = tuple[tuple[str, int, int], ...]
 
 def look(folder: Path) -> Mark:
     """Something that differs when the folder's content does (files are replaced, so inodes and times change)."""
+    entries = []
     try:
-        entries = [(e.name, e.stat()) for e in folder.iterdir() if e.suffix == ".json"]
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):  # one that goes at this moment, or a link to nowhere
+                if path.suffix == ".json":
+                    stat = path.stat()
+                    entries.append((path.name, stat.st_ino, stat.st_mtime_ns))
     except OSError:
         return ()
-    return tuple(sorted((name, stat.st_ino, stat.st_mtime_ns) for name, stat in entries))
+    return tuple(sorted(entries))
 
 
 def read_wishes(folder: Path, taken: Iterable[str]) -> tuple[dict[str, Wish], dict[str, str]]:
@@ -62,7 +68,7 @@ def read_wishes(folder: Path, taken: Iterable[str]) -> tuple[dict[str, Wish], di
                 raise ValueError(f"more than {MAX_WISHES} processes")
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             problems[path.stem] = f"{path}: {error}; nothing changes for it until the file is put right"
             continue
         wishes[wish.name] = wish
@@ -70,7 +76,7 @@ def read_wishes(folder: Path, taken: Iterable[str]) -> tuple[dict[str, Wish], di
 
 
 def _read(path: Path) -> Wish:
-    value = json.loads(path.read_bytes())
+    value = json.loads(read_file(path))
     if not isinstance(value, dict) or value.get("schema") != 1:
         raise ValueError('expected an object with "schema": 1')
     name, kind, flavor, settings = (value.get(key) for key in ("name", "kind", "flavor", "settings"))
@@ -84,5 +90,7 @@ def _read(path: Path) -> Wish:
 
 
 def write_actual(path: Path, components: list[dict[str, Any]]) -> None:
-    """What runs because of the wishes: one {"name","kind","pid","ready","host","port","restarts","detail"} each."""
+    """What runs because of the wishes: one {"name","kind","pid","ready","restarts","detail","host","port","settings"}
+    each.
+    """
     write_json(path, {"schema": 1, "components": components})

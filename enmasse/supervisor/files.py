@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -15,16 +16,19 @@ def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = Fals
     file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # people know the file by this name
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if durable:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -35,7 +39,8 @@ def write_text(path: Path, text: str, *, mode: int = 0o600, durable: bool = Fals
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Replace `path` by `value` as JSON (see `write_text`)."""
+    """Replace `path` by `value` as JSON (see `write_text`); its folder is made where it is missing (any more)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(value, indent=1) + "\n", durable=durable)
 
 
@@ -52,5 +57,5 @@ def read_json(path: Path) -> Any:
     """The value in `path`, or None where there is no file or it holds no JSON."""
     try:
         return json.loads(read_file(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

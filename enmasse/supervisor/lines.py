@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
+MAX_LINES = 100
 
-def error_lines(errors: Iterable[dict[str, Any]]) -> list[str]:
-    """`errors` of the status JSON as lines: file, line, entry, field, reason."""
+
+def error_lines(errors: Sequence[dict[str, Any]]) -> list[str]:
+    """`errors` of the status JSON as lines: file, line, entry, field, reason. Of very many the first, and how many more
+    there are.
+    """
     lines = []
-    for error in errors:
+    for error in errors[:MAX_LINES]:
         where = str(error.get("file", "?"))
         if error.get("line"):
             where += f":{error['line']}"
         parts = [f"{key} {error[key]!r}" for key in ("entry", "field") if error.get(key)]
         lines.append(": ".join([where, *([", ".join(parts)] if parts else []), str(error.get("reason", ""))]))
+    if len(errors) > MAX_LINES:
+        lines.append(f"… and {len(errors) - MAX_LINES} more errors; `enmasse status --json` shows all")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import socket
@@ -113,11 +114,10 @@ class InternalPorts:
         self._held.clear()
 
     def _reserve(self, wished: int | None) -> socket.socket:
-        candidates = random.sample(INTERNAL, len(INTERNAL))
-        if wished is not None:
-            candidates.insert(0, wished)
+        start = random.randrange(len(INTERNAL))
+        candidates = itertools.chain((wished,), INTERNAL[start:], INTERNAL[:start])
         for port in candidates:
-            if port in self._avoid:
+            if port is None or port in self._avoid:
                 continue
             holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from enmasse.supervisor import datadir
+from enmasse.supervisor import datadir, limits
 from enmasse.supervisor.child import Command
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
@@ -42,6 +43,8 @@ def run(
     make_feed: Callable[[str], Awaitable[Feed]] = _configserv_feed,
 ) -> None:
     """Run the suite until it is told to stop. Raises StartError when it cannot start."""
+    limits.raise_open_files(say)
+    check_names(options)
     check_tls(options)
     data = datadir.open_data_dir(options.data)
     try:
@@ -83,6 +86,20 @@ async def _asked(listening: socket.socket, started: asyncio.Event) -> None:
         loop.remove_reader(listening)
         for task in waiting:
             task.cancel()
+
+
+def check_names(options: Options) -> None:
+    """Raise StartError where a path cannot be written into JSON."""
+    for option, path in (
+        ("--config", options.config),
+        ("--data", options.data),
+        ("--tls-cert", options.tls_cert),
+        ("--tls-key", options.tls_key),
+    ):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise StartError(f"{option} {os.fsencode(path or '')!r}: the name is not UTF-8. Choose another.") from None
 
 
 def check_tls(options: Options) -> None:

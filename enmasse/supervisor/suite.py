@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TextIO
@@ -20,6 +19,8 @@ from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder of wishes."""
+WRITE_AGAIN = 1.0
+"""Seconds after which the files for others are written again that could not be: the disk was full, say."""
 PATIENCE = 20.0
 """Seconds after which a start that takes its time says what it waits for."""
 STOP_WITHIN = 12.0
@@ -64,7 +65,9 @@ class Suite:
         self._fixed: dict[str, Child] = {}
         self._wished: dict[str, Child] = {}
         self._wish_specs: dict[str, Spec] = {}
-        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._wish_settings: dict[str, dict[str, Any]] = {}
+        """What each of `_wished` was started with, as it was wished for."""
+        self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
         self._feed: Feed | None = None
         self._close_http: Callable[[], Awaitable[None]] | None = None
         self._seen: desired.Mark | None = None
@@ -144,12 +147,13 @@ class Suite:
 
         def asked() -> None:
             if self._stop.is_set():  # asked twice: no patience any more
-                for child in self._children():
+                for child in (*self._children(), *(child for child, _ in self._leaving.values())):
                     child.kill()
             self._stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, asked)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, asked)
 
     def _child(self, spec: Spec) -> Child:
         return Child(spec, self._command, self.data.run, self.data.logs, self._news.set, self._say)
@@ -160,7 +164,7 @@ class Suite:
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -202,6 +206,7 @@ class Suite:
         for name, spec in specs.items():
             if name not in self._wished and name not in self._leaving:
                 self._wish_specs[name] = spec
+                self._wish_settings[name] = wishes[name].settings
                 self._wished[name] = self._child(spec)
                 self._wished[name].start()
         self._news.set()
@@ -209,7 +214,7 @@ class Suite:
     def _leave(self, name: str, *, forget_ports: bool) -> None:
         """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
         child = self._wished.pop(name)
-        del self._wish_specs[name]
+        del self._wish_specs[name], self._wish_settings[name]
 
         async def leave() -> None:
             await child.stop(STOP_WITHIN)
@@ -219,7 +224,7 @@ class Suite:
             del self._leaving[name]
             self._seen = None  # look again: it may be wished for, with other settings
 
-        self._leaving[name] = asyncio.create_task(leave(), name=f"leave {name}")
+        self._leaving[name] = child, asyncio.create_task(leave(), name=f"leave {name}")
 
     def _broker_spec(self, wish: desired.Wish) -> Spec:
         settings = {
@@ -240,7 +245,8 @@ class Suite:
             entry = child.component()
             host, _, port = child.spec.settings["listen"].rpartition(":")
             keep = ("name", "kind", "pid", "ready", "restarts", "detail")
-            facts.append({**{key: entry[key] for key in keep}, "host": host, "port": int(port)})
+            fact = {key: entry[key] for key in keep}
+            facts.append({**fact, "host": host, "port": int(port), "settings": self._wish_settings[name]})
         return facts
 
     # What people and the storage controller are told
@@ -254,6 +260,7 @@ class Suite:
                 self._write_facts()
             except OSError as error:
                 self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
+                asyncio.get_running_loop().call_later(WRITE_AGAIN, self._news.set)
             for component in self.components():
                 if component["ready"] and component["name"] not in self._told_ready:
                     self._told_ready.add(component["name"])
@@ -287,21 +294,21 @@ class Suite:
         await asyncio.Event().wait()  # like the others, ended by cancellation
 
     def _write_facts(self) -> None:
+        """Raises OSError; what was not written then is written at the next call."""
         pids = sorted(child.pid for child in self._children() if child.pid is not None)
-        if pids != self._told_pids:
-            self._told_pids = pids
-            write_json(self.data.run / "children.json", pids)
         actual = self._actual()
-        if actual != self._told_actual:
-            desired.write_actual(self.data.run / "actual.json", actual)
+        children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
+        if actual != self._told_actual or not actual_file.exists():
+            desired.write_actual(actual_file, actual)
             self._told_actual = actual
+        if pids != self._told_pids or not children_file.exists():
+            write_json(children_file, pids)
+            self._told_pids = pids
 
     def _print(self, line: str) -> None:
-        try:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or no room: not a reason to stop
             self._out.write(line + "\n")
             self._out.flush()
-        except (BrokenPipeError, ValueError):
-            self._out = open(os.devnull, "w")  # noqa: SIM115 - nobody reads any more: not a reason to stop
 
     def _say_once(self, line: str) -> None:
         if line not in self._told_lines:

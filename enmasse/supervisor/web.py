@@ -62,7 +62,7 @@ def make_app(suite: Suite) -> web.Application:
         return web.json_response(
             {
                 "schema": 1,
-                "version": getattr(enmasse, "__version__", ""),
+                "version": enmasse.__version__,
                 "pid": os.getpid(),
                 "config_dir": str(options.config),
                 "data_dir": str(options.data),

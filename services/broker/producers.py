@@ -10,7 +10,7 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Rejected
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
-from services.broker.core.address import Address
+from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.clients import ProducerInfo
 from services.broker.core.message import destination_type, to_address
 from services.broker.core.publisher import ACCEPT, WAIT, publish, publish_run
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
+_UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well have
 
 
 def rejected(error: errors.BrokerError | AmqpError) -> Rejected:
@@ -61,13 +62,19 @@ class AddressProducer:
         self.link.credit_window = self._window()
 
     def _window(self) -> int:
-        """Less credit where the address has little room left: what is granted may come after it is full."""
-        owner = self.owner
-        if owner is None or owner.settings.max_size_bytes < 0:
+        """Less credit where there is little room left: what is granted may come after the address, or the broker, is
+        full."""
+        owner, broker = self.owner, self.broker
+        if owner is None or not self._bounded:
             return CREDIT
-        average = max(1024, owner.size // owner.count if owner.count else 0)
-        room = max(0, owner.limit - owner.size) // average // max(1, len(owner.producers))
-        return max(_MIN_CREDIT, min(CREDIT, room))
+        room = min(owner.limit - owner.size, broker.capacity - broker.size)
+        average = max(1024, owner.size // owner.count) if owner.count else _UNKNOWN_SIZE
+        return max(_MIN_CREDIT, min(CREDIT, max(0, room) // average // max(1, len(owner.producers))))
+
+    @property
+    def _bounded(self) -> bool:
+        owner = self.owner
+        return owner is not None and (owner.settings.max_size_bytes >= 0 or self.broker.capacity < UNLIMITED)
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -116,6 +123,10 @@ class AddressProducer:
 
     def stored(self, first: int, count: int) -> None:
         self.link.settle_run(first, count)
+        if self._bounded and self.owner is not None and not self.owner.blocked:
+            window = self._window()
+            if window != self.link.credit_window:
+                self.link.credit_window = window
 
     def refused(self, delivery_id: int, error: errors.BrokerError) -> None:
         self.link.session.settle(delivery_id, rejected(error))

@@ -1,7 +1,10 @@
 """`python -m services.configserv --config FILE.json`."""
 
-from enmasse import process
-from services.configserv.service import Settings, serve
+from enmasse import startup
 
 if __name__ == "__main__":
+    startup.begin()
+    from enmasse import process
+    from services.configserv.service import Settings, serve
+
     process.start(Settings, serve)

@@ -13,6 +13,8 @@ import msgspec
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import Applied, Failed
+from enmasse.model.flavors import IN_MEMORY, Flavor
+from services.configserv.revisions import Revisions
 
 MAX_REPORTED = 250_000
 """Addresses that one reporter may name."""
@@ -28,11 +30,20 @@ class Merger:
     """The status of every address, kept up to date. `reporters`: whose word queues and topics need."""
 
     def __init__(self, reporters: Collection[str]) -> None:
+        self.revisions = Revisions(reporters)
         stored = tuple(reporters)
         direct = tuple(name for name in reporters if name == ROUTER_AGENT)
         self._needs = {"queue": stored, "topic": stored, "anycast": direct, "multicast": direct}
+        self._complete = False
         self._addresses: Mapping[str, Address] = {}
+        self._in_memory: frozenset[str] = frozenset()
+        """Flavors that keep messages in memory."""
         self._failed: Mapping[str, Failed] = {}
+        self._flavors: Mapping[str, Flavor] = {}
+        self._marks: dict[str, int] = {}
+        """Address → revision at which it, its flavor or its placement changed, as long as somebody may not know it."""
+        self._held: set[str] = set()
+        """Those that would be Active if what was said of them were known to be up to date."""
         self._notes: dict[str, str] = {}
         self._gone: dict[str, Address] = {}
         """Addresses that are no longer wanted and not yet gone, as they were."""
@@ -69,14 +80,22 @@ class Merger:
         return self._reports.keys()
 
     def configure(self, applied: Applied) -> set[str]:
-        """Another configuration. Gives the addresses whose status changed."""
+        """Another configuration, in the newest revision. Gives the addresses whose status changed."""
+        others = self._mark_changes(applied)
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
         for problem in applied.problems:
             if problem.entry in self._addresses and problem.entry is not None and problem.file == "addresses.json":
                 self._notes[problem.entry] = f"{problem}; the last valid entry applies"
-        touched = {name for name, address in self._addresses.items() if before.get(name) != address}
+        touched = {name for name, address in self._addresses.items() if before.get(name) != address} | others
+        if applied.state.complete != self._complete:
+            self._complete = applied.state.complete
+            touched.update(itertools.chain.from_iterable(self._reports.values()))
+        in_memory = frozenset(name for name, flavor in applied.state.flavors.items() if flavor.in_memory)
+        if moved := in_memory ^ self._in_memory:
+            self._in_memory = in_memory
+            touched.update(name for name, address in self._addresses.items() if address.flavor in moved)
         gone = {name: address for name, address in before.items() if name not in self._addresses}
         self._gone.update(gone)
         touched.update(gone)
@@ -85,6 +104,31 @@ class Merger:
         touched.update(name for name, note in self._notes.items() if notes_before.get(name) != note)
         touched.update(name for name in notes_before if name not in self._notes)
         return self._merge(touched)
+
+    def _mark_changes(self, applied: Applied) -> set[str]:
+        """Remembers in which revision they are what they are now. Gives those of which only the flavor changed."""
+        addresses, before = applied.state.addresses, self._addresses
+        flavors, flavors_before = applied.state.flavors, self._flavors
+        self._flavors = flavors
+        changed = [name for name, address in addresses.items() if before.get(name) != address]
+        others: set[str] = set()
+        altered = {name for name in flavors if name in flavors_before and flavors_before[name] != flavors[name]}
+        if altered:
+            others.update(name for name, address in addresses.items() if address.flavor in altered)
+        self._marks.update(dict.fromkeys(itertools.chain(changed, others), self.revisions.number))
+        return others
+
+    def placed(self, names: Collection[str]) -> set[str]:
+        """These lie elsewhere, or nowhere, in the newest revision. Gives the addresses whose status changed."""
+        self._marks.update(dict.fromkeys(names, self.revisions.number))
+        return self._merge(name for name in names if self._phases.get(name) == "Active")
+
+    def review(self) -> set[str]:
+        """Somebody may be further than before. Gives the addresses whose status changed."""
+        changed = self._merge(list(self._held))
+        if self._marks and self.revisions.floor >= max(self._marks.values()):
+            self._marks.clear()
+        return changed
 
     def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[str]:
         """What a reporter says, of all its addresses or of some. Gives the addresses whose status changed.
@@ -95,6 +139,7 @@ class Merger:
         if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
             raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
         self._reports[reporter] = known
+        is_further = self.revisions.tell(reporter, report.seen, report.pending)
         touched: set[str] = set()
         if full:
             touched.update(name for name in known if name not in report.addresses)
@@ -106,15 +151,18 @@ class Merger:
             if known.get(name) != readiness:
                 known[name] = readiness
                 touched.add(name)
-        return self._merge(touched)
+        changed = self._merge(touched)
+        return changed | self.review() if is_further else changed
 
     def forget(self, reporter: str) -> set[str]:
         """The reporter is gone, and with it what it said."""
+        self.revisions.forget(reporter)
         return self._merge(self._reports.pop(reporter, {}))
 
     def _merge(self, names: Iterable[str]) -> set[str]:
         changed: set[str] = set()
         for name in names:
+            self._held.discard(name)
             status = self._status(name)
             if status is None:
                 self._phases.pop(name, None)
@@ -160,22 +208,35 @@ class Merger:
         if address is None:
             shown = failed = self._failed.get(name)
             if failed is not None:
-                phase, told = "Failed", [failed.reason]
+                phase, told = "Failed", [failed.reason, *told]
+            elif naming and not self._complete:
+                phase, told = "Pending", ["what it is to be is not known: the configuration files cannot be used"]
             elif naming:
                 phase, shown = "Terminating", self._gone.get(name)
+            elif name in self._gone and (late := self._late(name, self._needs["anycast"])):
+                phase, shown, told = "Terminating", self._gone[name], [f"that it is gone waits for {', '.join(late)}"]
+                self._held.add(name)
             else:
                 return None
         else:
             if name in self._notes:
                 told.append(self._notes[name])
+            if address.flavor in self._in_memory:
+                told.append(IN_MEMORY)
             missing = [need for need in self._needs[address.type] if need not in naming]
             if broken:
                 phase = "Failed"
             elif missing:
                 phase = "Pending"
                 told.insert(0, f"waits for {', '.join(missing)}")
+            elif not ready:
+                phase = "Configuring"
+            elif late := self._late(name, self._needs[address.type]):
+                phase = "Configuring"
+                told.insert(0, f"what has changed waits for {', '.join(late)}")
+                self._held.add(name)
             else:
-                phase = "Active" if ready else "Configuring"
+                phase = "Active"
         return feeds.AddressStatus(
             name=name,
             type=shown.type if shown is not None else None,
@@ -187,3 +248,8 @@ class Merger:
             messages=messages,
             consumers=consumers,
         )
+
+    def _late(self, name: str, needed: Iterable[str]) -> list[str]:
+        """Who of these has not seen yet what has changed about the address."""
+        mark = self._marks.get(name)
+        return [need for need in needed if self.revisions.horizon(need) < mark] if mark is not None else []

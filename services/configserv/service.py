@@ -14,7 +14,7 @@ from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health, metric
 from enmasse.model import feeds
 from enmasse.model.brokers import place
-from enmasse.model.configuration import Applied, apply
+from enmasse.model.configuration import Applied, State, apply
 from enmasse.model.jsonfile import Problem
 from services.configserv import v1
 from services.configserv.drivers import Contents
@@ -27,8 +27,8 @@ from services.configserv.store import Store
 
 CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
-SAVE_AGAIN = 2.0
-"""Seconds after which the configuration is saved again where that failed."""
+TEND = 2.0
+"""Seconds between two looks at the data directory: whether something is to be saved (again), or was taken away."""
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
@@ -56,10 +56,13 @@ class ConfigService:
         self._saved = self._applied.state
         self._since: dict[tuple[str, str | None, str | None, str], str] = {}
         self._merger = Merger(reporters)
+        self._revisions = self._merger.revisions
         self._reporters: dict[str, Receiver] = {}
-        self._reported: feeds.Placements | None = None
-        self._disk_error: str | None = None
-        self._save_again: asyncio.TimerHandle | None = None
+        self._placed: feeds.Placements | None = None
+        """The placements in force, from brokers.json or reported; None: nobody has delivered them yet."""
+        self._disk: list[Problem] = store.problems()
+        """What is wrong in the data directory."""
+        self._tending = asyncio.get_running_loop().call_later(TEND, self._tend)
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._feeds = {
             feed.address: feed
@@ -78,7 +81,10 @@ class ConfigService:
             "readiness": Target(feeds.ReadinessReport, ("full", "change"), self._take_readiness, self._reporter_gone),
             "force": Target(feeds.Force, (), self._take_force),
         }
+        self._publish(Applied(state=State()))
         self._merger.configure(self._applied)
+        self._note()
+        self._revisions.read(self._applied.state.config)
 
     def accepted(self, connection: Connection) -> None:
         """A new connection: its links are feeds and reports."""
@@ -88,24 +94,20 @@ class ConfigService:
         """The files as they are now."""
         before = self._applied
         self._applied = applied = apply(contents, before.state)
-        self._note(applied.problems)
         self._save()
-        touched = self._merger.configure(applied)
-        if touched or applied.problems != before.problems or applied.state.config != before.state.config:
+        self._note()
+        moved = self._publish(before)
+        touched = self._merger.configure(applied) | self._merger.placed(moved) | self._merger.review()
+        if applied.state.complete:
+            self._revisions.read(applied.state.config)
+        if self._revisions.settle() or touched or applied.problems != before.problems:
             self._status_changed(touched)
-        first = applied.state.complete and not before.state.complete
-        if first or applied.state.addresses != before.state.addresses:
-            self._changed("addresses", "maas", "v1/addresses")
-        if first or applied.state.flavors != before.state.flavors:
-            self._changed("flavors")
-        self._placements_configured(before)
         self.forced.check()
         self._show_health()
 
     def close(self) -> None:
         self.forced.close()
-        if self._save_again is not None:
-            self._save_again.cancel()
+        self._tending.cancel()
         for feed in self._feeds.values():
             feed.close()
 
@@ -179,16 +181,20 @@ class ConfigService:
             touched = self._merger.report(link.name, report, full=subject == "full")
         except TooMany as error:
             raise Refused(str(error)) from None
-        if touched:
+        if self._revisions.settle() or touched:
             self._status_changed(touched)
         self.forced.check()
 
     def _take_placements(self, link: Receiver, subject: str, report: feeds.Placements) -> None:
         if self._applied.state.brokers is not None:
             raise Refused("placements come from brokers.json; remove that file to let them be reported")
-        if report != self._reported:
-            self._reported = report
+        if report != self._placed:
+            before, self._placed = self._placed, report
+            self._revisions.change(("placements",))
             self._changed("placements")
+            touched = self._merger.placed(moved(before, report))
+            if touched:
+                self._status_changed(touched)
 
     def _take_force(self, link: Receiver, subject: str, report: feeds.Force) -> None:
         self.forced.add(report.addresses)
@@ -201,19 +207,25 @@ class ConfigService:
     def _addresses(self) -> bytes | None:
         if not self._applied.state.complete:
             return None
-        body = feeds.Addresses(addresses=self._applied.state.addresses, forced=self.forced.names)
+        applied = self._applied
+        body = feeds.Addresses(
+            revision=self._revisions.of("addresses"),
+            addresses=applied.state.addresses,
+            forced=self.forced.names,
+            invalid=list(applied.failed) or msgspec.UNSET,
+        )
         return msgspec.json.encode(body)
 
     def _flavors(self) -> bytes | None:
         if not self._applied.state.complete:
             return None
-        return msgspec.json.encode(feeds.Flavors(flavors=self._applied.state.flavors))
+        revision = self._revisions.of("flavors")
+        return msgspec.json.encode(feeds.Flavors(revision=revision, flavors=self._applied.state.flavors))
 
     def _placements(self) -> bytes | None:
-        state = self._applied.state
-        if state.brokers is not None:
-            return msgspec.json.encode(place(state.brokers, state.addresses)) if state.complete else None
-        return None if self._reported is None else msgspec.json.encode(self._reported)
+        if self._placed is None:
+            return None
+        return msgspec.json.encode(msgspec.structs.replace(self._placed, revision=self._revisions.of("placements")))
 
     def _status(self) -> bytes:
         return self._status_of({}, self._merger.pieces)
@@ -226,7 +238,7 @@ class ConfigService:
         return self._status_of({"full": False, "removed": removed}, [piece for piece in pieces.values() if piece])
 
     def _status_of(self, more: dict[str, object], pieces: Iterable[bytes]) -> bytes:
-        head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._applied.state.config, **more})
+        head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._revisions.config, **more})
         errors = msgspec.json.encode([self._error(problem) for problem in self._problems()])
         return b"".join((head[:-1], b',"addresses":[', b",".join(pieces), b'],"errors":', errors, b"}"))
 
@@ -247,26 +259,47 @@ class ConfigService:
         for name in names:
             self._feeds[name].changed()
 
-    def _placements_configured(self, before: Applied) -> None:
+    def _publish(self, before: Applied) -> list[str]:
+        """Another configuration becomes another revision of what it has changed; gives the addresses that moved by it.
+
+        Called before anybody is told of the change.
+        """
         now, was = self._applied.state, before.state
+        first = now.complete and not was.complete
+        changed = []
+        if first or now.addresses != was.addresses:
+            changed.append("addresses")
+            self._changed("maas", "v1/addresses")
+        elif self._applied.failed.keys() != before.failed.keys():
+            changed.append("addresses")
+        if first or now.flavors != was.flavors:
+            changed.append("flavors")
+        placed = self._placed
         if now.brokers is not None:
-            if now.brokers != was.brokers or now.addresses != was.addresses or not was.complete:
-                self._changed("placements")
+            failed, others = self._applied.failed_brokers, before.failed_brokers
+            if now.complete and (first or (now.brokers, now.addresses, failed) != (was.brokers, was.addresses, others)):
+                self._placed = place(now.brokers, now.addresses, failed)
+                if self._placed != placed:
+                    changed.append("placements")
         elif was.brokers is not None:
-            # Whoever was refused because of brokers.json is to report now.
+            self._placed = None
+            self._revisions.lose("placements")
             self._changed("placements")
+            # Whoever was refused because of brokers.json is to report now.
             for link in list(self._targets["placements"].links):
                 link.close("amqp:resource-deleted", "brokers.json is gone: report placements again")
+        self._revisions.change(changed)
+        self._changed(*changed)
+        return moved(placed, self._placed) if "placements" in changed else []
 
     # problems
 
     def _problems(self) -> list[Problem]:
-        if self._disk_error is None:
-            return self._applied.problems
-        return [*self._applied.problems, Problem(file="configuration.json", reason=self._disk_error)]
+        return [*self._applied.problems, *self._disk]
 
-    def _note(self, problems: list[Problem]) -> None:
+    def _note(self) -> None:
         """Remembers since when each problem stands, and logs the new ones."""
+        problems = self._problems()
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
         new = [problem for problem in problems if _key(problem) not in self._since]
@@ -277,32 +310,29 @@ class ConfigService:
         self._since = since
 
     def _error(self, problem: Problem) -> feeds.ErrorStatus:
-        since = self._since.get(_key(problem)) or datetime.now(UTC).isoformat(timespec="milliseconds")
-        return feeds.ErrorStatus(**msgspec.structs.asdict(problem), since=since)
+        return feeds.ErrorStatus(**msgspec.structs.asdict(problem), since=self._since[_key(problem)])
 
     def _save(self) -> None:
-        if self._applied.state == self._saved or not self._applied.state.complete:
-            self._disk_error = None
+        self._disk = self._store.problems()
+        state = self._applied.state
+        if not state.complete or (state == self._saved and self._store.has_configuration):
             return
         try:
-            self._store.save_configuration(self._applied.state)
+            self._store.save_configuration(state)
         except OSError as error:
             # What runs goes on; after a restart the files are read again, and only entries that are invalid by then
             # miss their last good version.
-            self._disk_error = (
-                f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
-            )
-            log.get().error("the configuration cannot be saved", reason=str(error))
-            if self._save_again is None:
-                self._save_again = asyncio.get_running_loop().call_later(SAVE_AGAIN, self._try_to_save)
+            reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
+            self._disk.append(Problem(file="configuration.json", reason=reason))
         else:
-            self._saved = self._applied.state
-            self._disk_error = None
+            self._saved = state
 
-    def _try_to_save(self) -> None:
-        self._save_again = None
+    def _tend(self) -> None:
+        self._tending = asyncio.get_running_loop().call_later(TEND, self._tend)
+        before = self._disk
         self._save()
-        if self._disk_error is None:
+        if self._disk != before:
+            self._note()
             self._status_changed(())
 
     def _show_health(self) -> None:
@@ -313,6 +343,18 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
+
+
+def moved(before: feeds.Placements | None, now: feeds.Placements | None) -> list[str]:
+    """The addresses that lie elsewhere, or whose broker is elsewhere."""
+    old, new = before or feeds.Placements(), now or feeds.Placements()
+    gone = {name for name in old.brokers.keys() | new.brokers.keys() if old.brokers.get(name) != new.brokers.get(name)}
+    found = [
+        name
+        for name, entries in new.addresses.items()
+        if old.addresses.get(name) != entries or (gone and any(entry.broker in gone for entry in entries))
+    ]
+    return found + [name for name in old.addresses if name not in new.addresses]
 
 
 def _key(problem: Problem) -> tuple[str, str | None, str | None, str]:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from enmasse import log
 from enmasse.model.configuration import SCHEMA, State
+from enmasse.model.jsonfile import Problem
 from enmasse.process import Fatal
 
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
+_LOST = {
+    _CONFIGURATION: "an entry that is invalid in the files now has lost its last valid version",
+    _FORCED: "what was to be discarded by force is to be said again",
+}
+_DAMAGED = ".damaged"
+MAX_BYTES = 512 * 1024 * 1024
+"""Of either file: the canonical form of the largest configuration files there may be is smaller."""
 
 
 class _Version(msgspec.Struct):
@@ -28,7 +38,10 @@ T = TypeVar("T")
 
 
 class Store:
-    """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal where it cannot be used."""
+    """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal where it cannot be used.
+
+    One that is damaged is set aside and counts as not there: what it said is not known any more.
+    """
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
@@ -39,7 +52,12 @@ class Store:
 
     def configuration(self) -> State:
         """The last good configuration; an empty one at a first start."""
-        return self._load(_CONFIGURATION, State) or State()
+        state = self._load(_CONFIGURATION, State) or State()
+        flavors = {address.flavor for address in state.addresses.values()} - {None}
+        if not flavors <= state.flavors.keys():
+            self._set_aside(_CONFIGURATION, "it has addresses of flavors that it does not have")
+            return State()
+        return state
 
     def forced(self) -> list[str]:
         found = self._load(_FORCED, _Forced)
@@ -53,23 +71,65 @@ class Store:
         """Raises OSError."""
         self._save(_FORCED, msgspec.json.encode(_Forced(addresses=names)))
 
+    @property
+    def has_configuration(self) -> bool:
+        """Whether the last good configuration is there: somebody may have deleted it."""
+        return os.path.exists(self._directory / _CONFIGURATION)  # Path.exists() raises where a folder is forbidden
+
+    def problems(self) -> list[Problem]:
+        """What was set aside and still lies there."""
+        try:
+            names = sorted(name for name in os.listdir(self._directory) if _DAMAGED in name)
+        except OSError:
+            return []
+        found = []
+        for name in names:
+            file = name.partition(_DAMAGED)[0]
+            if file in _LOST:
+                path = self._directory / name
+                reason = f"was damaged and is kept as {path}; {_LOST[file]}. Remove that file when you have seen it"
+                found.append(Problem(file=file, reason=reason))
+        return found
+
     def _load(self, name: str, kind: type[T]) -> T | None:
         path = self._directory / name
         try:
+            found = os.stat(path)
+            if not stat.S_ISREG(found.st_mode):  # to open a pipe would be to wait for whoever writes to it
+                raise ValueError("it is not a file")
+            if found.st_size > MAX_BYTES:
+                raise ValueError(f"it is larger than {MAX_BYTES} bytes")
             data = path.read_bytes()
+            version = msgspec.json.decode(data, type=_Version).schema
+            if version <= SCHEMA:
+                return msgspec.json.decode(data, type=kind)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Fatal(f"{path}: {error.strerror}; make it readable") from None
+            self._set_aside(name, f"it cannot be read: {error.strerror}")
+            return None
+        except (ValueError, RecursionError) as error:
+            self._set_aside(name, str(error))
+            return None
+        raise Fatal(f"{path}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
+
+    def _set_aside(self, name: str, reason: str) -> None:
+        """Nothing that could still be of use to somebody is overwritten."""
+        path = self._directory / name
+        number, kept = 1, path.with_name(name + _DAMAGED)
+        while os.path.lexists(kept):
+            number += 1
+            kept = path.with_name(f"{name}{_DAMAGED}-{number}")
         try:
-            version = msgspec.json.decode(data, type=_Version).schema
-            if version > SCHEMA:
-                raise Fatal(f"{path}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.DecodeError as error:
-            raise Fatal(f"{path}: is damaged ({error}); remove it: the configuration is then read anew") from None
+            path.rename(kept)
+        except OSError as error:
+            raise Fatal(
+                f"{path}: is damaged ({reason}) and cannot be set aside: {error.strerror}; move it away"
+            ) from None
+        log.get().error("damaged data was set aside", file=str(path), reason=reason, kept=str(kept), lost=_LOST[name])
 
     def _save(self, name: str, data: bytes) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / name
         temporary = path.with_suffix(".new")
         try:

@@ -1,7 +1,10 @@
-"""`python -m services.ragent --config FILE`."""
+"""`python -m services.ragent --config FILE.json`."""
 
-from enmasse import process
-from services.ragent.agent import Settings, serve
+from enmasse import startup
 
 if __name__ == "__main__":
+    startup.begin()
+    from enmasse import process
+    from services.ragent.agent import Settings, serve
+
     process.start(Settings, serve)

@@ -12,12 +12,14 @@ from enmasse import health, log, process, settings
 from enmasse.control import Connection, keep_connected, listen
 from enmasse.control.configuration import ReadinessReporter, Report, follow
 from services.ragent import entities
+from services.ragent.byhand import ByHand
 from services.ragent.desired import Desired
-from services.ragent.entities import ACTIVE, AUTO_LINK, LINK_ROUTE
+from services.ragent.entities import ACTIVE, AUTO_LINK, CONNECTOR, LINK_ROUTE
 from services.ragent.router import Router
-from services.ragent.table import PRESENT
+from services.ragent.table import OUTDATED, PRESENT, WORKING
 
 REPORTER = "ragent"
+FEEDS = ("addresses", "flavors", "placements")
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
 SHOWN = 1.0
@@ -62,7 +64,10 @@ class Agent:
             for each in config.listeners
         )
         self.routers: dict[str, Router] = {}
-        self.reporter = ReadinessReporter(REPORTER, self._reports)
+        self.by_hand = ByHand(config.name, self._lies_differently)
+        self.reporter = ReadinessReporter(
+            REPORTER, self._reports, FEEDS, self._pending, lambda: self.reporter.received("addresses")
+        )
         self.connected = False
         self._states: dict[str, _State] = {}
         self._same: dict[_State, _State] = {}
@@ -74,6 +79,7 @@ class Agent:
 
     async def configserv(self, connection: Connection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
+        self.reporter.connected()
         links = [
             follow(connection, "addresses", self._on_addresses),
             follow(connection, "flavors", self._on_flavors),
@@ -97,19 +103,28 @@ class Agent:
         first = not self.desired.has_addresses
         before = self.desired.set_addresses(body)
         self._touch(before, first)
+        self._saw("addresses", body)
 
     def _on_placements(self, body: dict[str, Any]) -> None:
         first = not self.desired.has_placements
         before, moved = self.desired.set_placements(body)
         if moved:
             for router in self.routers.values():
-                router.touch_brokers()
+                router.touch_brokers(moved)
+        self.by_hand.follow(self.desired.by_hand)
         self._touch(before, first)
+        self.evaluate(self.desired.carried_by(moved))
+        self._saw("placements", body)
 
     def _on_flavors(self, body: dict[str, Any]) -> None:
         if self.desired.set_flavors(body):
             for router in self.routers.values():
                 router.read_again()
+        self._saw("flavors", body)
+
+    def _saw(self, feed: str, body: Mapping[str, Any]) -> None:
+        revision = body.get("revision")
+        self.reporter.saw(feed, revision if isinstance(revision, int) else 0)
 
     def _touch(self, before: Mapping[str, set[tuple[str, str]]], first: bool) -> None:
         for router in self.routers.values():
@@ -117,6 +132,10 @@ class Agent:
             if first:
                 router.read_again()  # what may be deleted can be told only now
         self.evaluate(before)
+
+    def _lies_differently(self, names: Iterable[str] | None) -> None:
+        """What brokers made by hand hold of these (None: of any address) is news."""
+        self.evaluate(self.desired.addresses if names is None else names)
 
     # routers
 
@@ -183,7 +202,7 @@ class Agent:
         news = []
         states = self._states
         for name in names:
-            state = self._state(name) if self.desired.kind(name) is not None else None
+            state = self._state(name) if self.desired.kind(name) is not None else self._leaving(name)
             old = states.get(name)
             if state == old:
                 continue
@@ -195,8 +214,7 @@ class Agent:
             news.append(name)
         if len(self._same) > 2 * len(states) + 100:
             self._same = {state: state for state in states.values()}
-        if news:
-            self.reporter.changed(news)
+        self.reporter.changed(news)
 
     def _state(self, name: str) -> _State:
         routers = self.routers
@@ -206,13 +224,17 @@ class Agent:
         work = self.desired.work(name)
         kind = self.desired.kind(name)
         if work is None or work.kind != kind:
-            message = f"still holds messages as a {work.kind if work else kind}; it changes when they are consumed"
+            message = f"is a {work.kind if work else kind} on the routers until nothing of that is left"
             return False, False, message, components, None
         placements = self.desired.placements(name)
         if kind in ("queue", "topic"):
             active = {p.broker for p in placements if not p.draining}
             if not active:
-                return False, False, "no broker carries it yet", components, None
+                return False, False, self._unplaced(), components, None
+            for broker in active:
+                problem = self.by_hand.problem(broker, name, kind)
+                if problem:
+                    return False, False, problem, components, None
         else:
             active = set()
         consumers = 0
@@ -228,6 +250,20 @@ class Agent:
             return False, False, "what was missing on a router has been made again", components, None
         return True, False, "", components, consumers if kind != "topic" else None
 
+    def _unplaced(self) -> str:
+        if self.desired.by_hand:
+            return "no broker of brokers.json carries it: name it, or its flavor, there"
+        return "no broker carries it yet"
+
+    def _leaving(self, name: str) -> _State | None:
+        """How it is with an address that is not wanted any more; None: there is nothing left to be done about it."""
+        for router in self.routers.values():
+            failure = router.failed.get(name)
+            if failure is not None or router.works_on(name):
+                message = f"router {router.id}: {failure or 'is being removed'}"
+                return False, failure is not None, message, tuple(sorted(self.routers)), None
+        return None
+
     def _problem(self, router: Router, name: str, work: entities.Carried, active: set[str]) -> str:
         """What keeps the address from working on one router, as last read; empty where nothing does."""
         if not router.configured:
@@ -239,14 +275,29 @@ class Agent:
             if type_ in (AUTO_LINK, LINK_ROUTE):
                 owner = entities.owner(key[1])
                 assert owner is not None
-                if owner.broker not in active or status == ACTIVE:
+                if owner.broker not in active:
                     continue
+                connector = table.status((CONNECTOR, entities.connector_name(owner.broker)))
+                if connector == OUTDATED:
+                    return f"broker {owner.broker} moved or was started again; the connection to it is looked at"
+                if status == ACTIVE:
+                    if connector in WORKING:
+                        continue
+                    return f"the connection to broker {owner.broker} is {connector or 'missing'}"
                 what = f"the {'auto-link' if type_ == AUTO_LINK else 'link route'} {key[1]}"
                 why = table.errors.get(key[1]) or table.errors.get(entities.connector_name(owner.broker)) or ""
                 return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
             if status != PRESENT:
                 return f"the address entity is {status or 'missing'}"
         return ""
+
+    def _pending(self) -> dict[str, str]:
+        """What the addresses do not tell: routers may still have what is not wanted."""
+        late = sorted(router.id for router in self.routers.values() if not router.settled)
+        if self.routers and not late:
+            return {}
+        text = f"{', '.join(late)}: being configured" if late else "no router is connected"
+        return {"addresses": text, "placements": text}
 
     def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
         states = self._states
@@ -314,5 +365,6 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
         await stop.wait()
     finally:
         feeding.cancel()
+        agent.by_hand.close()
         await listener.close()
         await state.close()

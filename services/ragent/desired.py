@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from services.ragent import entities
@@ -23,7 +23,11 @@ class Desired:
         self._listeners = list(listeners)
         self._kinds: dict[str, str] = {}
         self._placed: dict[str, tuple[Placement, ...]] = {}
-        self._brokers: dict[str, tuple[str, int]] = {}
+        self._brokers: dict[str, tuple[str, int, str]] = {}
+        self._invalid: frozenset[str] = frozenset()
+        self._invalid_brokers: frozenset[str] = frozenset()
+        self.by_hand: dict[str, tuple[str, int]] = {}
+        """The brokers that no storage controller looks after."""
         self._capacity: int | None = None
         # Thousands of addresses have the same placements: one tuple for all of them, and what follows from it.
         self._shared: dict[tuple[Placement, ...], tuple[Placement, ...]] = {}
@@ -46,15 +50,19 @@ class Desired:
                 raise ValueError(f"addresses.{name}.type: unknown type {kind!r}")
             kinds[name] = kind
         old = self._kinds
+        invalid = _names("invalid", body)
+        kinds |= {name: old[name] for name in invalid if name in old}
         changed = [name for name, kind in kinds.items() if old.get(name) != kind]
         changed += [name for name in old if name not in kinds]
+        changed += [n for n in invalid ^ self._invalid if n in self._placed and n not in kinds and n not in old]
         before = {name: self.names(name) for name in changed}
-        self._kinds = kinds
+        self._kinds, self._invalid = kinds, invalid
         self.has_addresses = True
         return before
 
     def set_placements(self, body: Mapping[str, Any]) -> tuple[dict[str, Names], set[str]]:
-        """Takes a snapshot of the feed `placements`: changed addresses, and brokers that came, went or moved.
+        """Takes a snapshot of the feed `placements`: changed addresses, and brokers that came, went, moved or were
+        started again.
 
         Raises ValueError where it is not one; nothing has changed then.
         """
@@ -62,6 +70,7 @@ class Desired:
         if not isinstance(brokers, dict) or not isinstance(found, dict):
             raise ValueError("brokers, addresses: expected objects")
         where = {name: _endpoint(name, entry) for name, entry in brokers.items()}
+        invalid = _names("invalid", body)
         shared: dict[tuple[Placement, ...], tuple[Placement, ...]] = {}
         placed: dict[str, tuple[Placement, ...]] = {}
         for name, entries in found.items():
@@ -72,10 +81,17 @@ class Desired:
         changed += [name for name in old if name not in placed]
         before = {name: self.names(name) for name in changed}
         moved = {name for name in where.keys() | self._brokers.keys() if where.get(name) != self._brokers.get(name)}
-        self._placed, self._shared, self._brokers = placed, shared, where
+        self._placed, self._shared, self._brokers, self._invalid_brokers = placed, shared, where, invalid
+        self.by_hand = {name: where[name][:2] for name, entry in brokers.items() if entry.get("byHand") is True}
         self._carried.clear()
         self.has_placements = True
         return before, moved
+
+    def carried_by(self, brokers: Collection[str]) -> list[str]:
+        """The addresses of which something lies on one of these."""
+        if not brokers:
+            return []
+        return [name for name, placed in self._placed.items() if any(each.broker in brokers for each in placed)]
 
     def set_flavors(self, body: Mapping[str, Any]) -> bool:
         """Takes a snapshot of the feed `flavors`; True where the listeners' settings have changed."""
@@ -111,7 +127,10 @@ class Desired:
 
     def work(self, name: str) -> Carried | None:
         """What a router has to do for the address."""
-        key = self._kinds.get(name), self._placed.get(name, _NONE)
+        kind, placed = self._kinds.get(name), self._placed.get(name, _NONE)
+        if kind is None and name in self._invalid:  # it goes on as what lies there
+            kind = next((p.kind for p in placed if not p.draining), None)
+        key = kind, placed
         try:
             return self._carried[key]
         except KeyError:
@@ -123,12 +142,19 @@ class Desired:
     def names(self, name: str) -> Names:
         return set(entities.names_of_address(name, self.work(name)))
 
+    def is_kept(self, name: str) -> bool:
+        """Whether the entity of this name stays as it is: the configuration has its address or broker, and nobody knows
+        what it is to be."""
+        owner = entities.owner(name)
+        return owner is not None and (owner.subject in self._invalid or owner.broker in self._invalid_brokers)
+
     @property
-    def brokers(self) -> Mapping[str, tuple[str, int]]:
+    def brokers(self) -> Mapping[str, tuple[str, int, str]]:
+        """Host, port, and which run of it that is."""
         return self._brokers
 
     def connectors(self) -> list[Entity]:
-        return [entities.connector(name, host, port) for name, (host, port) in self._brokers.items()]
+        return [entities.connector(name, host, port) for name, (host, port, _) in self._brokers.items()]
 
     def listeners(self) -> list[Entity]:
         return entities.listeners(self._listeners, self._capacity)
@@ -140,7 +166,7 @@ class Desired:
             return None
         if type_ == entities.CONNECTOR:
             where = self._brokers.get(owner.broker)
-            return entities.connector(owner.broker, *where) if where else None
+            return entities.connector(owner.broker, *where[:2]) if where else None
         wanted = self.listeners() if type_ in (entities.LISTENER, entities.SSL_PROFILE) else None
         for entity in self.of_address(owner.subject) if wanted is None else wanted:
             if entity.name == name and entity.type == type_:
@@ -148,11 +174,18 @@ class Desired:
         return None
 
 
-def _endpoint(name: str, entry: Any) -> tuple[str, int]:
+def _names(key: str, body: Mapping[str, Any]) -> frozenset[str]:
+    found = body.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{key}: expected an array of names")
+    return frozenset(found)
+
+
+def _endpoint(name: str, entry: Any) -> tuple[str, int, str]:
     host, port = (entry.get("host"), entry.get("port")) if isinstance(entry, dict) else (None, None)
     if not isinstance(host, str) or not isinstance(port, int):
         raise ValueError(f"brokers.{name}: expected host and port")
-    return host, port
+    return host, port, str(entry.get("run") or "")
 
 
 def _placement(name: str, entry: Any) -> Placement:

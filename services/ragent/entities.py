@@ -167,6 +167,11 @@ def _link_name(key: str, broker: str, name: str) -> str:
     return f"{PREFIX}{key}/{quote(broker, safe='')}/{name}"
 
 
+def link_prefixes(broker: str) -> tuple[str, ...]:
+    """What the names of all auto-links and link routes to a broker begin with."""
+    return tuple(_link_name(key, broker, "") for key, type_ in _KEYS.items() if type_ in (AUTO_LINK, LINK_ROUTE))
+
+
 def connector_name(broker: str) -> str:
     """The connector to a broker; auto-links and link routes name their connection by it."""
     return f"{PREFIX}broker/{broker}"

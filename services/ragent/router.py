@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from enmasse import log
 from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, LinkClosed, Reply
 from services.ragent import entities
 from services.ragent.desired import Desired, Names
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, CONNECTOR, LISTENER, SSL_PROFILE, Entity
-from services.ragent.table import CREATED, DIFFERENT, OUTDATED, Key, Operation, Scan, Table, columns, difference
+from services.ragent.pages import Counts, Unchanged, counts, results
+from services.ragent.table import (
+    CREATED,
+    DIFFERENT,
+    OUTDATED,
+    Key,
+    Operation,
+    Scan,
+    Table,
+    columns,
+    difference,
+)
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 
@@ -31,13 +42,6 @@ SERVE_ANYWAY = 5.0
 """Seconds that clients wait at most for links to brokers: a dead broker must not keep them from all others."""
 
 _EMPTY: Names = set()
-
-
-class Unchanged(NamedTuple):
-    """A complete sweep of a type that found nothing new: the table's version then, digest and rows of each page."""
-
-    version: int
-    pages: list[tuple[int, int]]
 
 
 class Router:
@@ -62,7 +66,9 @@ class Router:
         """The client listeners are there."""
         self.consumers: dict[str, int] = {}
         self.failed: dict[str, str] = {}
-        """Addresses with an entity that the router refuses to make, and its words."""
+        """Addresses with an entity that the router refuses to make or to delete, and its words."""
+        self._undeleted: dict[str, Names] = {}
+        """Of those, what it refuses to delete."""
         self._connection = connection
         self._desired = desired
         self._changed = changed
@@ -75,8 +81,13 @@ class Router:
         self._lost: set[str] = set()
         self._full = True
         self._dirty: dict[str, Names] = {}
+        self._at_work: frozenset[str] = frozenset()
+        """Addresses whose operations are under way."""
         self._unwanted: list[Key] = []
         self._moved = False
+        self._unsettled = False
+        """It is being read, or what is unwanted is being deleted."""
+        self._told_settled = False
         self._unverified: set[str] = set()
         self._scan: Scan | None = None
         self._sweep: list[str] = []
@@ -110,15 +121,32 @@ class Router:
                         self._scan.touch(key[1])
         self._wake.set()
 
-    def touch_brokers(self) -> None:
-        """Brokers came, went or moved."""
+    def touch_brokers(self, brokers: Iterable[str]) -> None:
+        """Brokers came, went, moved or were started again: what is known of the connections to them is of the past."""
         self._moved = True
+        for broker in brokers:
+            key = CONNECTOR, entities.connector_name(broker)
+            if self.table.status(key) is not None and broker in self._desired.brokers:
+                self.table.set(key, OUTDATED)
+                if self._scan is not None and self._scan.type == CONNECTOR:
+                    self._scan.touch(key[1])
         self._wake.set()
 
     def read_again(self) -> None:
         """Everything may be different: a feed was delivered for the first time, or the listeners changed."""
         self._full = True
         self._wake.set()
+
+    # what the agent asks
+
+    def works_on(self, name: str) -> bool:
+        """Whether something of the address is yet to be made or deleted, as far as that is known."""
+        return name in self._dirty or name in self._at_work
+
+    @property
+    def settled(self) -> bool:
+        """All that is here and not wanted is known, and gone."""
+        return self.configured and not (self._full or self._moved or self._unwanted or self._unsettled)
 
     # the work
 
@@ -198,7 +226,8 @@ class Router:
         if self._lost:
             lost, self._lost = self._lost, set()
             self._healing(lost)
-        if self._news:
+        if self._news or self._told_settled != self.settled:
+            self._told_settled = self.settled
             news, self._news = self._news, set()
             self._changed(news)
 
@@ -206,7 +235,7 @@ class Router:
         return self._desired.complete and all(type_ == CONNECTOR for type_, _ in self.table.waiting)
 
     async def _read_all(self) -> None:
-        self._full = False
+        self._full, self._unsettled = False, True
         self._scan = None
         self._forget_sweeps(*ADDRESS_TYPES)
         for type_ in ALL_TYPES:
@@ -217,7 +246,7 @@ class Router:
                 self._note(type_, name)
             self._finish(scan)
         self.serving = self.serving and self._has_listeners()
-        self._moved = True
+        self._moved, self._unsettled = True, False
         for name in self._desired.carriers():
             self._dirty.setdefault(name, _EMPTY)
 
@@ -227,7 +256,7 @@ class Router:
 
     async def _page(self, scan: Scan, size: int) -> int:
         reply = await self._query(scan.type, scan.offset, size)
-        names, rows = _results(reply)
+        names, rows = results(reply)
         count = scan.page(names, rows)
         scan.pages.append((reply.digest, count))
         # A router that does not page sends everything at once; then there is no next page.
@@ -244,7 +273,7 @@ class Router:
         for name in scan.changed:
             self._note(scan.type, name)
         if self._desired.complete:
-            self._unwanted += scan.unwanted
+            self._unwanted += [key for key in scan.unwanted if not self._desired.is_kept(key[1])]
         for name in scan.different:
             self._heal(scan.type, name)
 
@@ -263,13 +292,21 @@ class Router:
 
     def _note(self, type_: str, name: str) -> None:
         """The status of an entity is news."""
+        if type_ == CONNECTOR:
+            self._read_links(name)
         if type_ in ADDRESS_TYPES and (owner := entities.owner(name)) is not None:
             self._news.add(owner.subject)
+
+    def _read_links(self, connector: str) -> None:
+        """The connection to a broker is another one: what was known of the links on it was of the one before."""
+        for key in self.table.forget_links(entities.owner(connector)):
+            self._note(*key)
 
     async def _reconcile(self) -> None:
         wanted: list[Entity] = []
         unwanted, self._unwanted = self._unwanted[:SLICE], self._unwanted[SLICE:]
         may_delete = self._desired.complete
+        self._unsettled = self._moved or bool(unwanted)
         if self._moved:
             self._moved = False
             connectors = self._desired.connectors()
@@ -287,6 +324,8 @@ class Router:
                 unwanted += before - {(entity.type, entity.name) for entity in made}
             self.failed.pop(name, None)
         self._news.update(addresses)
+        unwanted = [key for key in unwanted if not self._desired.is_kept(key[1])]
+        self._at_work = frozenset(addresses)
         try:
             await self._compare([entity for entity in wanted if self._is_outdated(entity)])
             await self._apply(difference(self.table, wanted, unwanted))
@@ -294,6 +333,9 @@ class Router:
             for name in addresses:
                 self._dirty.setdefault(name, _EMPTY)
             raise
+        finally:
+            self._at_work = frozenset()
+        self._unsettled = False
 
     def _is_outdated(self, entity: Entity) -> bool:
         return self.table.status((entity.type, entity.name)) == OUTDATED
@@ -309,7 +351,8 @@ class Router:
             if status == 404:
                 self.table.drop((entity.type, entity.name))
             elif status == 200 and isinstance(reply.body, dict):
-                self.table.read(entity.type, reply.body, entity)
+                if self.table.read(entity.type, reply.body, entity):
+                    self._note(entity.type, entity.name)
             else:
                 raise AmqpError(str(status), f"READ {entity.name}: {reply.properties.get('statusDescription')}")
 
@@ -348,6 +391,8 @@ class Router:
                 return
         elif good:
             self.table.set((type_, name), CREATED)
+            if type_ == CONNECTOR:
+                self._read_links(name)
             return
         verb = "delete" if attributes is None else "create"
         reason = f"cannot {verb} {type_.rpartition('.')[2]} {name}: {reply.properties.get('statusDescription')}"
@@ -358,19 +403,22 @@ class Router:
         if not self.failed:
             self._retry_at = self._loop.time() + self._retry_delay
         self.failed[subject] = reason[:300]
+        if attributes is None:
+            self._undeleted.setdefault(subject, set()).add((type_, name))
         self._news.add(subject)
 
     async def _retry(self) -> None:
         """Tries again what the router has refused, beginning with what is there now."""
         self._retry_delay = min(self._retry_delay * 2, 30.0)
         failed, self.failed = self.failed, {}
+        undeleted, self._undeleted = self._undeleted, {}
         if "" in failed or len(failed) > READ_BY_NAME:
             self._full = True
             return
+        for name in failed:
+            self._dirty[name] = self._dirty.get(name, _EMPTY) | undeleted.get(name, _EMPTY)
         keys = [(entity.type, entity.name) for name in failed for entity in self._desired.of_address(name)]
         await self._read_by_name(keys)
-        for name in failed:
-            self._dirty.setdefault(name, _EMPTY)
 
     async def _verify(self) -> None:
         """Reads back a type of which much was made."""
@@ -406,9 +454,9 @@ class Router:
         waiting = self.table.waiting
         before = len(waiting)
         if before <= READ_BY_NAME:
-            await self._read_by_name(list(waiting))
+            await self._read_by_name(sorted(waiting, key=lambda key: key[0] != CONNECTOR))
         else:
-            for type_ in {type_ for type_, _ in waiting}:
+            for type_ in sorted({type_ for type_, _ in waiting}, key=ALL_TYPES.index):
                 await self._scan_now(type_)
         now = self._loop.time()
         progress = len(self.table.waiting) < before
@@ -524,7 +572,7 @@ class Router:
         }
         reply = await self._node.operation(properties, {"attributeNames": ["key", "subscriberCount"]})
         if number == len(self._consumer_pages) or self._consumer_pages[number].digest != reply.digest:
-            self._consumer_pages[number : number + 1] = [_counts(reply)]
+            self._consumer_pages[number : number + 1] = [counts(reply)]
         count = self._consumer_pages[number].rows
         if count == SWEEP_PAGE:
             self._consumers_page_number += 1
@@ -541,25 +589,3 @@ class Router:
         old, self.consumers = self.consumers, found
         self._news.update(name for name in old.keys() | found.keys() if old.get(name) != found.get(name))
         return count, True
-
-
-class Counts(NamedTuple):
-    """A page of the router's addresses: digest, rows, and the subscribers of those that have any, by key."""
-
-    digest: int
-    rows: int
-    counts: dict[str, int]
-
-
-def _counts(reply: Reply) -> Counts:
-    names, rows = _results(reply)
-    at, count_at = names.index("key"), names.index("subscriberCount")
-    counts = {row[at]: row[count_at] for row in rows if isinstance(row[at], str) and row[count_at]}
-    return Counts(reply.digest, len(rows), {key: int(n) for key, n in counts.items() if isinstance(n, int)})
-
-
-def _results(reply: Reply) -> tuple[list[str], list[list[Any]]]:
-    body = reply.body
-    if not isinstance(body, dict) or not isinstance(body.get("results"), list):
-        raise AmqpError("amqp:decode-error", "QUERY: the reply has no results")
-    return list(body.get("attributeNames") or ()), body["results"]

@@ -19,6 +19,8 @@ from services.ragent.entities import (
     SSL_PROFILE,
     STATUS,
     Entity,
+    Owner,
+    link_prefixes,
 )
 
 PRESENT = "present"
@@ -88,6 +90,17 @@ class Table:
         news = self.rows[key[0]].pop(key[1], None) is not None
         self.version[key[0]] += news
         return news
+
+    def forget_links(self, connector: Owner | None) -> list[Key]:
+        """The links over this connector have to be read again before they count as active. Gives all of them."""
+        prefixes = link_prefixes(connector.broker) if connector is not None else ()
+        keys = [
+            (type_, name) for type_ in (AUTO_LINK, LINK_ROUTE) for name in self.rows[type_] if name.startswith(prefixes)
+        ]
+        for key in keys:
+            if self.status(key) == ACTIVE:
+                self.set(key, CREATED)
+        return keys
 
     def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
         """Notes an entity as the router shows it, compared with what it shall be; True where that is news."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from services.router.sizes import limited
+
 if TYPE_CHECKING:
     from services.router.links import InLink, OutLink
 
@@ -12,6 +14,7 @@ MULTICAST = "multicast"
 CLOSEST = "closest"
 BALANCED = "balanced"
 UNAVAILABLE = "unavailable"
+UNLIMITED = 1 << 30
 
 
 class Address:
@@ -34,10 +37,12 @@ class Address:
         "key",
         "only",
         "outs",
+        "parked",
         "pins",
         "priority",
         "remotes",
         "ring",
+        "share",
         "subscriber",
         "to_router",
         "treatment",
@@ -54,8 +59,10 @@ class Address:
         self.at = 0
         self.subscriber: Callable[[InLink | None, Any], None] | None = None
         self.remotes: tuple[str, ...] = ()
+        self.parked: tuple[InLink, ...] = ()  # without credit until a consumer has some
         self.pins = 0  # auto-links, live or not, that need this address to exist
         self.priority = -1
+        self.share = UNLIMITED  # of a broker's window for one consumer: so much at most it may have outstanding
         # Deliveries of links that are gone; those of living links are counted by the links.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
         self.to_router = self.from_router = 0
@@ -78,9 +85,10 @@ class Address:
 
     def _bind(self, link: InLink) -> None:
         if self.subscriber is not None:
-            link.link.on_delivery = link.forward_internal
+            forward = link.forward_internal
         else:
-            link.link.on_delivery = link.forward_multicast if self.treatment == MULTICAST else link.forward
+            forward = link.forward_multicast if self.treatment == MULTICAST else link.forward
+        link.link.on_delivery = limited(link.link, forward)
 
     def add_in(self, link: InLink) -> None:
         self.ins[link] = None
@@ -91,6 +99,9 @@ class Address:
     def remove_in(self, link: InLink) -> None:
         if link in self.ins:
             del self.ins[link]
+            if link.auto is not None:
+                self.share = UNLIMITED  # until another broker's window is set
+            self.parked = tuple(other for other in self.parked if other is not link)
             if link.connection.is_container:
                 self.ingress_containers += link.received
             self.ingress += link.received
@@ -98,6 +109,8 @@ class Address:
     def add_out(self, link: OutLink) -> None:
         self.outs.append(link)
         self._changed()
+        if len(self.outs) == 1:
+            self.parked = ()
         for producer in self.ins:
             if len(self.outs) == 1:
                 producer.open_gate()
@@ -117,6 +130,24 @@ class Address:
                 producer.resize()
             else:
                 producer.close_gate()
+
+    def park(self, link: InLink) -> None:
+        """No credit for this producer until a consumer has some."""
+        if link in self.ins and link not in self.parked:
+            self.parked += (link,)
+            link.close_gate()
+
+    def unpark(self) -> None:
+        """A consumer has credit and nothing waits for it."""
+        parked, self.parked = self.parked, ()
+        for link in parked:
+            link.open_gate()
+
+    def relieve_all(self) -> None:
+        """Let consumers with credit take what waits for others."""
+        for out in list(self.outs):
+            if out.sender.credit > 0 and out.stream is None and not out.queue:
+                self.relieve(out)
 
     def relieve(self, ready: OutLink) -> None:
         """A consumer has credit and nothing to do: it gets what waits for others that have none."""
@@ -152,8 +183,11 @@ class Address:
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None
-        # Who has a whole window outstanding gets nothing while another has room, however much it asks for (A.6.5).
-        room = outs if self.treatment == CLOSEST else [out for out in outs if _load(out) < out.capacity] or outs
+        # Who has a whole window outstanding, or its share of a broker's, gets nothing while another has room, however
+        # much it asks for (A.6.5).
+        share = self.share
+        room = outs if self.treatment == CLOSEST else [o for o in outs if _load(o) < min(o.capacity, share)]
+        room = room or outs
         ready = [out for out in room if out.sender.credit > 0 and out.stream is None and not out.queue]
         if not ready:  # nobody can take it: it will wait where the least waits
             self.ring = ()
@@ -167,9 +201,13 @@ class Address:
             # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
             # worth its making, and outcomes come back in ranges.
             limit = least + (least >> 3)
-            ring = [out for out, load in zip(ready, loads, strict=True) if load <= limit]
-            if least > 3:
-                ring = [out for out in ring for _ in range(1 + (least >> 2))]
+            turns = 1 + (least >> 2) if least > 3 else 1
+            ring = [
+                out
+                for out, load in zip(ready, loads, strict=True)
+                if load <= limit
+                for _ in range(max(1, min(turns, out.capacity - load, share - load)))
+            ]
         self.ring = ring
         self.at = 1
         return ring[0]

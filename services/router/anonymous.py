@@ -9,7 +9,9 @@ from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
 from services.router.address import MULTICAST, Address
+from services.router.annotations import stripped
 from services.router.links import Copies, InLink
+from services.router.sizes import limited
 
 if TYPE_CHECKING:
     from enmasse.amqp.link import Receiver
@@ -130,7 +132,7 @@ class AnonymousInLink(InLink):
         super().__init__(identity, connection, link, None)
         self._cache: dict[bytes, str] = {}
         self._generation = -1
-        link.on_delivery = self.forward
+        link.on_delivery = limited(link, self.forward)
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -144,6 +146,7 @@ class AnonymousInLink(InLink):
         if not isinstance(address, Address):
             self.refuse(delivery_id, settled, address)
             return
+        payload = stripped(payload)
         address.ingress += 1
         if self.connection.is_container:
             address.ingress_containers += 1

@@ -12,8 +12,9 @@ from enmasse.health import Health
 from services.router import config, metrics
 from services.router.config import Settings
 from services.router.management.agent import Agent
-from services.router.management.statics import static_tables
-from services.router.management.tables import ConfigTable, core_tables
+from services.router.management.live import core_tables
+from services.router.management.statics import static_tables, stats_tables
+from services.router.management.tables import ConfigTable
 from services.router.sockets import Sockets
 
 
@@ -56,9 +57,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     sockets = health.sockets = Sockets(router, hub)
     core = core_tables(router, values)
     statics = static_tables(sockets, router.policy)
-    Agent(router, [*core, *statics])
+    Agent(router, [*core, *statics, *stats_tables(router.policy)])
     await health.start()
     await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
+    router.watch.start()
     health.set(True, "")
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()

@@ -7,7 +7,13 @@ from typing import Any
 from enmasse.process import Fatal
 from enmasse.settings import Settings as CommonSettings
 from services.router.core import Clock, Router
-from services.router.management.schema import ROUTER_CONFIG, ManagementError, coerce, find_type
+from services.router.management.schema import (
+    ROUTER_CONFIG,
+    ManagementError,
+    coerce,
+    find_type,
+    known_attributes,
+)
 from services.router.management.statics import ConnectorTable, EntityTable, ListenerTable
 from services.router.management.tables import ConfigTable
 
@@ -70,6 +76,7 @@ async def load(settings: Settings, config_tables: list[ConfigTable], static_tabl
     for table in order:
         for i, body in wanted.get(table.type.name, []):
             try:
+                known_attributes(table.type, body)
                 entity = table.add(body.get("name"), body)
                 if isinstance(table, ListenerTable):
                     await entity.open()

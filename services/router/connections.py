@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from services.router.linkroutes import RoutedHalf, RoutedLink
     from services.router.links import InLink, OutLink
     from services.router.policy import Rights
+    from services.router.streaming import Stream
+    from services.router.tls import Protection
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
@@ -40,7 +42,7 @@ class RouterConnection:
         self.properties: dict[str, Any] = {}
         self.opened_at: float | None = None
         self.closed = False
-        self.tls: tuple[str, str] | None = None  # protocol, cipher
+        self.tls: Protection | None = None
         self.authenticated = False
         self.mechanism: str | None = None  # of SASL
         self.policy_vhost: str | None = None
@@ -49,9 +51,12 @@ class RouterConnection:
         self.abort: Callable[[], None] | None = None  # drops the socket
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
+        self.moved = 0  # sum of its sessions' delivery-ids when it was looked at last (watch.py)
+        self.last_delivery: float | None = None
         self.denied = False  # there were too many connections when it came
         self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
+        self.streams: set[Stream] = set()  # that came by auto-links and are under way
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
         self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
         self.routes_waiting: dict[
@@ -67,6 +72,13 @@ class RouterConnection:
     def usable(self) -> bool:
         """Links can be made on it."""
         return not self.closed and self.amqp.state == "open"
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of a message that may come in from a client; 0: no limit."""
+        if self.dir == "out":
+            return 0
+        return self.router.policy.max_message_size if self.rights is None else self.rights.max_message_size
 
     @property
     def is_container(self) -> bool:
@@ -105,7 +117,8 @@ class RouterConnection:
 
     def routed_gone(self, half: RoutedHalf) -> None:
         """A routed link is over on this side."""
-        self.links.pop(half.identity, None)
+        if self.links.pop(half.identity, None) is not None:
+            self.router.gone.add(half)
         pair = half.pair
         if pair.container is half:
             key = (half.direction, half.name)

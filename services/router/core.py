@@ -17,9 +17,10 @@ from services.router.address import BALANCED, UNAVAILABLE, Address
 from services.router.addresses import MOBILE, parse
 from services.router.autolinks import AutoLink, AutoLinks
 from services.router.configured import AddressConfig, ConfiguredAddresses
-from services.router.linkroutes import LinkRoutes
+from services.router.linkroutes import LinkRoutes, RoutedHalf
 from services.router.links import InLink, OutLink
 from services.router.policy import Policy
+from services.router.watch import Watch
 
 if TYPE_CHECKING:
     from services.router.connections import RouterConnection
@@ -30,6 +31,7 @@ RESOURCE_DELETED = "amqp:resource-deleted"
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Answers that wait for one receiver without credit; beyond it new ones are dropped."""
+Record = InLink | OutLink | RoutedHalf
 _ALPHABET = string.ascii_letters + string.digits
 
 
@@ -44,10 +46,12 @@ class Clock(Protocol):
 
 
 class Totals:
-    """Counters of links that are gone."""
+    """Counters over links. `stuck` is of living ones only."""
 
     __slots__ = (
         "accepted",
+        "delayed1",
+        "delayed10",
         "dropped",
         "egress",
         "egress_containers",
@@ -57,6 +61,7 @@ class Totals:
         "presettled",
         "rejected",
         "released",
+        "stuck",
     )
 
     def __init__(self) -> None:
@@ -64,6 +69,8 @@ class Totals:
             setattr(self, name, 0)
 
     accepted: int
+    delayed1: int
+    delayed10: int
     dropped: int
     egress: int
     egress_containers: int
@@ -73,24 +80,28 @@ class Totals:
     presettled: int
     rejected: int
     released: int
+    stuck: int
 
-    def add(self, link: InLink | OutLink) -> None:
+    def add(self, record: Record) -> None:
         """Count a link: outcomes where deliveries come in, so that each delivery counts once."""
-        container = link.connection.is_container
-        if isinstance(link, InLink):
-            self.ingress += link.received
+        container = record.connection.is_container
+        books = record.pair if isinstance(record, RoutedHalf) else record
+        count = record.link.deliveries
+        if record.direction == "in":
+            self.ingress += count
             if container:
-                self.ingress_containers += link.received
-            self.presettled += link.presettled
-            self.accepted += link.accepted
-            self.rejected += link.rejected
-            self.released += link.released
-            self.modified += link.modified
+                self.ingress_containers += count
+            self.presettled += books.presettled
+            self.accepted += books.accepted
+            self.rejected += books.rejected
+            self.released += books.released
+            self.modified += books.modified
         else:
-            self.egress += link.sent
+            self.egress += count
             if container:
-                self.egress_containers += link.sent
-        self.dropped += link.dropped
+                self.egress_containers += count
+        if not isinstance(record, RoutedHalf):
+            self.dropped += record.dropped
 
 
 class Router:
@@ -115,6 +126,7 @@ class Router:
         self.link_routes = LinkRoutes(self)
         self.policy = Policy()
         self.gone = Totals()
+        self.watch = Watch(self)
 
     def next_identity(self) -> int:
         """Identities of core entities are decimal numbers from one counter; 1 is the router itself."""
@@ -247,10 +259,11 @@ class Router:
         total = Totals()
         for name in Totals.__slots__:
             setattr(total, name, getattr(self.gone, name))
+        total.delayed1, total.delayed10 = self.watch.delayed1, self.watch.delayed10
         for connection in self.connections.values():
             for record in connection.links.values():
-                if isinstance(record, InLink | OutLink):
-                    total.add(record)
+                total.add(record)
+                total.stuck += record.stuck
         return total
 
     def connection_opened(self, connection: RouterConnection) -> None:

@@ -12,14 +12,15 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
-from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.session import Session
+from services.router.address import Address
 from services.router.addresses import parse
 from services.router.anonymous import AnonymousInLink
 from services.router.connections import RouterConnection
 from services.router.core import Router
 from services.router.linkroutes import RoutedHalf, RoutedLink, survives
 from services.router.links import FAILED, InLink, OutLink
+from services.router.sizes import refuse_size
 from services.router.streaming import on_partial
 
 SND_SETTLED = 1
@@ -44,9 +45,9 @@ class RouterHandler(Handler):
         assert remote is not None
         connection.container = remote.container_id
         connection.properties = dict(remote.properties or {})
-        if isinstance(c.sasl, SaslServer):
+        if c.sasl is not None:
             connection.mechanism = c.sasl.mechanism
-            connection.authenticated = c.sasl.mechanism not in (None, "ANONYMOUS")
+            connection.authenticated = c.sasl.done
         if connection.dir == "in":
             try:
                 if connection.denied:
@@ -101,7 +102,10 @@ class RouterHandler(Handler):
         dynamic = not coordinator and terminus is not None and bool(terminus.dynamic)
         if connection.rights is not None and not coordinator:
             try:
-                connection.rights.check_attach(connection, incoming=incoming, address=text, dynamic=dynamic)
+                waypoint = _waypoint_phase(terminus, incoming=incoming) is not None
+                connection.rights.check_attach(
+                    connection, incoming=incoming, address=text, dynamic=dynamic, waypoint=waypoint
+                )
             except AmqpError:
                 self.router.policy.links_denied += 1
                 raise
@@ -119,6 +123,8 @@ class RouterHandler(Handler):
         """A peer that sends."""
         router = self.router
         target = link.remote_target
+        link.streaming = True
+        link.max_message_size = connection.max_message_size
         record: InLink
         if dynamic:
             text = "amqp:/" + router.random_name("_$temp.")
@@ -132,15 +138,9 @@ class RouterHandler(Handler):
             address = router.address_for_link(text, incoming=True, phase=_waypoint_phase(target, incoming=True))
             record = InLink(router.next_identity(), connection, link, address)
         link.context = record
-        link.streaming = True
-        link.max_message_size = 0
         connection.links[record.identity] = record
         connection.senders += 1
-        limit = 0 if connection.rights is None else connection.rights.max_message_size
-        fields: dict[str, Any] = {"rcv_settle_mode": FIRST}
-        if limit or self.router.policy.max_message_size:
-            fields["max_message_size"] = limit or self.router.policy.max_message_size
-        link.accept(link.remote_source, target, **fields)
+        link.accept(link.remote_source, target, rcv_settle_mode=FIRST)
         if record.address is None:
             record.open_gate()
         else:
@@ -159,9 +159,7 @@ class RouterHandler(Handler):
             raise AmqpError("amqp:not-found", "Node not found")
         else:
             address = router.address_for_link(text, incoming=False, phase=_waypoint_phase(source, incoming=False))
-        if source is not None and source.filter:
-            source = copy.copy(source)
-            source.filter = {}  # has no effect here: not to be taken for granted
+        source = self._as_it_is(source, address)
         record = OutLink(router.next_identity(), connection, link, address)
         if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
             record.presettle = True
@@ -171,6 +169,21 @@ class RouterHandler(Handler):
         connection.receivers += 1
         link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
         address.add_out(record)
+
+    def _as_it_is(self, source: Any, address: Address) -> Any:
+        """The source without what has no effect here and must not be taken for granted: filters, browsing."""
+        if source is None:
+            return None
+        browsing = source.distribution_mode == "copy"
+        if browsing and address.key.startswith("M1"):  # who wants to look must not consume what a broker holds
+            raise AmqpError(
+                "amqp:not-implemented", "A queue cannot be browsed through a router; browse it at its broker"
+            )
+        if browsing or source.filter:
+            source = copy.copy(source)
+            source.filter = {}
+            source.distribution_mode = "move" if browsing else source.distribution_mode
+        return source
 
     def _routed(self, connection: RouterConnection, link: Link, direction: str, text: str) -> bool:
         """Pass the attach on where a link route covers its address."""
@@ -188,7 +201,7 @@ class RouterHandler(Handler):
         pair = RoutedLink(name, "M0" + parsed.name, durable)
         if isinstance(link, Receiver):
             link.streaming = True
-            link.max_message_size = 0
+            link.max_message_size = connection.max_message_size
         assert isinstance(link, Sender | Receiver)
         client = RoutedHalf(router.next_identity(), connection, link, pair)
         pair.client = client
@@ -284,8 +297,7 @@ class RouterHandler(Handler):
         record = link.context
         limit = link.max_message_size
         if limit and delivery.size > limit and not delivery.aborted:
-            self.router.policy.size_denied += 1
-            link.detach(AmqpError("amqp:link:message-size-exceeded", f"a message of more than {limit} bytes"))
+            refuse_size(link, delivery.delivery_id, delivery.settled)
             return
         on_partial(record.pair if isinstance(record, RoutedHalf) else record, delivery)
 

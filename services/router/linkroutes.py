@@ -17,6 +17,7 @@ from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, R
 from services.router import addresses
 from services.router.configured import read_pattern
 from services.router.management.schema import BAD_REQUEST, ManagementError
+from services.router.sizes import limited
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
@@ -161,7 +162,8 @@ class LinkRoutes:
 class RoutedHalf:
     """One of the two links of a routed link; what the engine tells of it is passed to the pair."""
 
-    __slots__ = ("connection", "identity", "link", "name", "open", "pair")
+    __slots__ = ("connection", "delayed1", "delayed10", "identity", "link", "name", "open", "pair", "slow", "stuck")
+    zero_since = None  # the router gives no credit of its own here
 
     def __init__(self, identity: int, connection: RouterConnection, link: Sender | Receiver, pair: RoutedLink) -> None:
         self.identity = identity
@@ -170,6 +172,7 @@ class RoutedHalf:
         self.name = link.name
         self.pair = pair
         self.open = True
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
         connection.links[identity] = self
         link.context = self
 
@@ -230,7 +233,7 @@ class RoutedLink:
         assert isinstance(first, Receiver) and isinstance(second, Sender)
         self.ingress, self.egress = first, second
         self.ingress.credit_window = 0
-        self.ingress.on_delivery = self.deliver
+        self.ingress.on_delivery = limited(self.ingress, self.deliver)
         self.settle = self.ingress.session.settle
         self.update = self.ingress.session.update
 

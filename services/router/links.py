@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Rejected, Released
+from services.router.annotations import stripped
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from services.router.connections import RouterConnection
 
 WINDOWS = 16
-"""Most windows of credit that a broker gets for one queue, however many consumers there are: it bounds memory."""
+"""Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got
+and not settled: it bounds what waits in the router's memory."""
 
 FAILED = Modified(delivery_failed=True)
 """The state of deliveries that were on the wire when their receiver went away."""
@@ -59,6 +61,8 @@ class InLink:
         "auto",
         "capacity",
         "connection",
+        "delayed1",
+        "delayed10",
         "dropped",
         "identity",
         "link",
@@ -69,9 +73,10 @@ class InLink:
         "released",
         "second",
         "settle",
+        "slow",
+        "stuck",
         "update",
         "zero_since",
-        "zero_total",
     )
     direction = "in"
 
@@ -87,33 +92,45 @@ class InLink:
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
         self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
         self.zero_since: float | None = connection.router.now()
-        self.zero_total = 0.0
 
     # Credit: only while a destination exists (A.6.1-6.3)
 
     def open_gate(self) -> None:
-        if self.zero_since is not None:
-            self.zero_total += self.connection.router.now() - self.zero_since
-            self.zero_since = None
-        self.link.credit_window = self.window()
+        self.zero_since = None
+        self._set_window()
+
+    def _set_window(self) -> None:
+        window = self.link.credit_window = self.window()
+        if self.auto is not None and self.address is not None:
+            self.address.share = max(1, window // max(1, len(self.address.outs)))
 
     def window(self) -> int:
         """Credit for the peer. A broker gets a window for each consumer there is, so that one which takes messages and
         never settles them holds up its own window and not the queue."""
         if self.auto is None or self.address is None:
             return self.capacity
-        return self.capacity * max(1, min(len(self.address.outs), WINDOWS))
+        outs = self.address.outs
+        if len(outs) <= WINDOWS:
+            return self.capacity * max(1, len(outs))
+        delivered = sum(out.sender.unsettled for out in outs)
+        return min(self.capacity * len(outs), max(self.capacity * WINDOWS, delivered + self.capacity))
 
     def resize(self) -> None:
         """The number of consumers has changed."""
         if self.auto is not None and self.zero_since is None:
-            self.link.credit_window = self.window()
+            self._set_window()
 
     def close_gate(self) -> None:
         if self.zero_since is None:
             self.zero_since = self.connection.router.now()
         self.link.drain_credit()
+
+    def park(self) -> None:
+        """What came was given back: nothing more comes until a consumer has credit."""
+        if self.address is not None:
+            self.address.park(self)
 
     def drained(self) -> None:
         """Nothing is left to be sent; credit comes with the next destination."""
@@ -124,6 +141,12 @@ class InLink:
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         """Anycast: to the one consumer there is, or the one that has the least to do. The hot path."""
+        try:
+            section = payload[2]  # with a header of the usual encoding, the section after it counts
+            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
+                payload = stripped(payload)
+        except IndexError:
+            pass  # too short to be a message
         address = self.address
         out = address.only or address.choose()  # type: ignore[union-attr]
         if out is None:
@@ -139,6 +162,12 @@ class InLink:
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         """To every consumer; the sender hears one outcome when the last of them has answered."""
+        try:
+            section = payload[2]  # with a header of the usual encoding, the section after it counts
+            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
+                payload = stripped(payload)
+        except IndexError:
+            pass  # too short to be a message
         outs = self.address.outs  # type: ignore[union-attr]
         if not outs:
             self.refuse(delivery_id, settled)
@@ -235,11 +264,6 @@ class InLink:
     def credit(self) -> int:
         return self.link.credit
 
-    @property
-    def zero_credit_seconds(self) -> int:
-        running = 0.0 if self.zero_since is None else self.connection.router.now() - self.zero_since
-        return int(self.zero_total + running)
-
 
 class OutLink:
     """Deliveries go out here: the router's end of a client's receiver, or of an auto-link with direction `out`.
@@ -254,6 +278,8 @@ class OutLink:
         "auto",
         "capacity",
         "connection",
+        "delayed1",
+        "delayed10",
         "direct",
         "dropped",
         "identity",
@@ -265,8 +291,11 @@ class OutLink:
         "rejected",
         "released",
         "sender",
+        "slow",
         "stream",
+        "stuck",
         "two_phase",
+        "zero_since",
     )
     direction = "out"
 
@@ -284,6 +313,8 @@ class OutLink:
         self.stream: Any = None
         self.two_phase = False  # this receiver tells states before it settles
         self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
+        self.zero_since: float | None = None  # deliveries wait and there is no credit (set by watch.py)
 
     @property
     def link(self) -> Sender:
@@ -336,6 +367,13 @@ class OutLink:
                     payload.lost(self)
                 return
 
+    def leave(self, stream: Any) -> None:
+        """A stream that waited here was given back."""
+        self.queue = deque(held for held in self.queue if held[0] is not stream)
+        if not self.queue:
+            self.connection.waiting.discard(self)
+            self.direct = self.stream is None and not self.presettle
+
     def waiting_bytes(self) -> int:
         return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
 
@@ -343,6 +381,7 @@ class OutLink:
         """Credit came, or a stream ended: send what waits; answer a drain once nothing more can be sent."""
         sender = self.sender
         queue = self.queue
+        self.zero_since = None
         if self.stream is not None:
             self.stream.resume(self)
         while queue and self.stream is None and sender.credit > 0:
@@ -351,16 +390,25 @@ class OutLink:
         if not queue:
             self.connection.waiting.discard(self)
             self.direct = self.stream is None and not self.presettle
-            if sender.credit > 0 and self.stream is None and len(self.address.outs) > 1:
-                self.address.relieve(self)
+            if sender.credit > 0 and self.stream is None:
+                if len(self.address.outs) > 1:
+                    self.address.relieve(self)
+                if self.address.parked:
+                    self.address.unpark()
+                if not sender.unsettled and len(self.address.outs) > WINDOWS:
+                    for producer in self.address.ins:
+                        producer.resize()
         if sender.drain and self.stream is None and not queue:
             sender.drained()
 
     def take_from(self, other: OutLink) -> None:
         """Send what waits at a consumer that has no credit, oldest first, as long as this one has some."""
         queue, sender = other.queue, self.sender
-        while queue and sender.credit > 0 and isinstance(queue[0][0], bytes | bytearray | memoryview):
-            self._put(*queue.popleft())
+        while queue and sender.credit > 0 and self.stream is None:
+            payload, token, message_format = queue.popleft()
+            if not isinstance(payload, bytes | bytearray | memoryview):
+                payload.move(other, self)
+            self._put(payload, token, message_format)
         if not queue:
             other.connection.waiting.discard(other)
             other.direct = other.stream is None and not other.presettle
@@ -438,8 +486,6 @@ class OutLink:
     @property
     def credit(self) -> int:
         return self.sender.credit
-
-    zero_credit_seconds = 0
 
 
 _RANK = {Rejected: 3, Accepted: 2, Modified: 1, Released: 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.router.core import Router
-from services.router.management.tables import links_blocked
+from services.router.management.live import links_blocked
 
 
 def text(router: Router) -> str:
@@ -16,7 +16,7 @@ def text(router: Router) -> str:
         "routers": 1,
         "link_routes": len(router.link_routes.by_name),
         "auto_links": len(router.autolinks.by_name),
-        "deliveries_stuck": 0,
+        "deliveries_stuck": total.stuck,
         "links_blocked": links_blocked(router),
     }
     counters = {
@@ -31,8 +31,8 @@ def text(router: Router) -> str:
         "deliveries_transit": 0,
         "deliveries_ingress_route_container": total.ingress_containers,
         "deliveries_egress_route_container": total.egress_containers,
-        "deliveries_delayed_1sec": 0,
-        "deliveries_delayed_10sec": 0,
+        "deliveries_delayed_1sec": total.delayed1,
+        "deliveries_delayed_10sec": total.delayed10,
         "deliveries_redirected_to_fallback": 0,
     }
     lines = []

@@ -1,7 +1,8 @@
 """Deliveries of several frames, passed on while they come (cut-through), in bounded memory.
 
 A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine,
-whose session window then holds the sender back.
+whose session window then holds the sender back, and with it the other links of that session. A broker's session is
+shared by many queues: a stream of an auto-link that crowds it and that no consumer has begun to take is given back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
 from services.router.address import MULTICAST, Address
+from services.router.annotations import complete, stripped
 from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to, read_to
 from services.router.links import FAILED, Copies, InLink, OutLink, Token
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 HIGH_WATER = 128 * 1024
 MAX_HEAD = 64 * 1024
-"""Bytes in which the `to` of an anonymous message must be found."""
+"""Bytes in which the `to` of an anonymous message must be found, and router annotations are looked for."""
 
 
 class _Copy:
@@ -36,12 +38,14 @@ class _Copy:
 
 
 class Stream:
-    """One incoming delivery and its copies."""
+    """One incoming delivery and its copies. `looks`: how often it was seen to crowd its session (watch.py)."""
 
-    __slots__ = ("again", "base", "copies", "discard", "held", "log", "partial", "pumping")
+    __slots__ = ("again", "base", "copies", "discard", "held", "log", "looks", "partial", "pumping", "source")
 
-    def __init__(self, partial: Partial) -> None:
+    def __init__(self, partial: Partial, source: InLink | RoutedLink) -> None:
         self.partial = partial
+        self.source = source
+        self.looks = 0
         self.copies: list[_Copy] = []
         self.log: list[bytes] = []
         self.base = 0  # number of the first chunk in the log
@@ -86,6 +90,7 @@ class Stream:
             return
         if self.discard or not self.copies:
             partial.take()
+            self._over()
             return
         while True:
             if self.held < HIGH_WATER and partial.waiting:
@@ -110,6 +115,8 @@ class Stream:
                 copy.taken += 1
             if partial.done and copy.taken == end and not partial.waiting:
                 self.copies.remove(copy)
+                if not self.copies:
+                    self._over()
                 outgoing.finish()
                 copy.out.stream = None
                 copy.out.stream_sent(copy.token)
@@ -127,11 +134,45 @@ class Stream:
         copies, self.copies = self.copies, []
         self.log.clear()
         self.held = 0
+        self._over()
         for copy in copies:
             if copy.outgoing is not None:
                 copy.outgoing.abort()
                 copy.out.stream = None
             copy.out.flow()
+
+    def _over(self) -> None:
+        if isinstance(self.source, InLink):
+            self.source.connection.streams.discard(self)
+
+    def move(self, before: OutLink, now: OutLink) -> None:
+        """It has waited for one receiver and goes to another, which can take it."""
+        for copy in self.copies:
+            if copy.out is before:
+                copy.out = now
+
+    def give_back(self) -> None:
+        """Others wait behind it: where nobody has begun to take it, it is released, and its link waits for a receiver
+        with credit."""
+        source = self.source
+        assert isinstance(source, InLink)
+        if source.address is not None:
+            source.address.relieve_all()
+        if not self.copies or self.discard or any(copy.outgoing is not None for copy in self.copies):
+            return
+        for copy in self.copies:
+            assert isinstance(copy.out, OutLink)
+            copy.out.leave(self)
+        if self.partial.settled:
+            source.dropped += 1
+        else:
+            source.refuse(self.partial.delivery_id, settled=False)
+        self.copies = []
+        self.log.clear()
+        self.held = 0
+        self.discard = True
+        self.pump()
+        source.park()
 
     def lost(self, out: OutLink | RoutedLink) -> None:
         """This receiver is gone."""
@@ -152,7 +193,7 @@ def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
     if isinstance(stream, Stream):
         stream.pump()
     elif not isinstance(source, InLink):
-        stream = partial.context = Stream(partial)
+        stream = partial.context = Stream(partial, source)
         stream.add(source, None)
         source.deliver_stream(stream)
     elif partial.aborted:
@@ -160,8 +201,7 @@ def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
     elif isinstance(source, AnonymousInLink):
         _start_anonymous(source, partial)
     else:
-        assert source.address is not None
-        _start(source, source.address, partial, b"")
+        _start_named(source, partial)
 
 
 def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
@@ -169,7 +209,9 @@ def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> N
     if address.subscriber is not None:
         _collect(source, address, partial, head)
         return
-    stream = partial.context = Stream(partial)
+    stream = partial.context = Stream(partial, source)
+    if source.auto is not None:
+        source.connection.streams.add(stream)
     if head:
         stream.log.append(head)
         stream.held = len(head)
@@ -199,12 +241,22 @@ def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> N
 
 
 class _Head:
-    """The beginning of an anonymous message, until its `to` is found; or a message for the router itself."""
+    """The beginning of a message, until its annotations, or its `to` on an anonymous link, have come."""
 
     __slots__ = ("data",)
 
     def __init__(self) -> None:
         self.data = b""
+
+
+def _start_named(source: InLink, partial: Partial) -> None:
+    assert source.address is not None
+    head = partial.context
+    if head is None:
+        head = partial.context = _Head()
+    head.data += partial.take()
+    if partial.done or len(head.data) >= MAX_HEAD or complete(head.data):
+        _start(source, source.address, partial, stripped(head.data))
 
 
 def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
@@ -224,9 +276,9 @@ def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
         state = NOT_A_MESSAGE
     if isinstance(state, Address):
         state.ingress += 1
-        _start(source, state, partial, head.data)
+        _start(source, state, partial, stripped(head.data))
         return
-    stream = partial.context = Stream(partial)
+    stream = partial.context = Stream(partial, source)
     stream.discard = True
     source.refuse(partial.delivery_id, partial.settled, state)
     stream.pump()
@@ -253,11 +305,11 @@ def _collect(source: InLink, address: Address, partial: Partial, head: bytes) ->
 
 
 class _Internal(Stream):
-    __slots__ = ("address", "data", "source")
+    __slots__ = ("address", "data")
+    source: InLink
 
     def __init__(self, source: InLink, address: Address, partial: Partial) -> None:
-        super().__init__(partial)
-        self.source = source
+        super().__init__(partial, source)
         self.address = address
         self.data: list[bytes] = []
 

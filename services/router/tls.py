@@ -1,11 +1,33 @@
-"""sslProfile entities as contexts of Python's ssl module."""
+"""sslProfile entities as contexts of Python's ssl module, and what a TLS connection tells of itself and its peer."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+_SHORT = {
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "commonName": "CN",
+    "domainComponent": "DC",
+    "userId": "UID",
+    "streetAddress": "street",
+}
+_UID_FIELDS = {
+    "c": "countryName",
+    "s": "stateOrProvinceName",
+    "l": "localityName",
+    "o": "organizationName",
+    "u": "organizationalUnitName",
+    "n": "commonName",
+}
+_UID_DIGESTS = {"1": hashlib.sha1, "2": hashlib.sha256, "5": hashlib.sha512}
 
 
 class ProfileError(Exception):
@@ -66,3 +88,56 @@ def client_context(name: str, body: dict[str, Any], *, verify_hostname: bool) ->
         context.load_default_certs()
     context.check_hostname = verify_hostname
     return _context(name, body, context)
+
+
+class Protection(NamedTuple):
+    """What a TLS connection was agreed to be: version, cipher suite, strength in bits."""
+
+    protocol: str
+    cipher: str
+    bits: int
+
+
+def protection(connection: ssl.SSLObject | None) -> Protection | None:
+    """None for a connection without TLS."""
+    if connection is None:
+        return None
+    cipher = connection.cipher() or ("", "", 0)
+    return Protection(connection.version() or "", cipher[0], cipher[2])
+
+
+def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | None:
+    """Who the verified certificate of the peer is for: its distinguished name (RFC 2253), or what `uid_format` picks of
+    it, joined with semicolons (A.2). None: there is no certificate, or nothing of the kind in it."""
+    certificate = None if connection is None else connection.getpeercert()
+    if connection is None or not certificate:
+        return None
+    subject: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())  # type: ignore[assignment]
+    if uid_format is None:
+        return _distinguished_name(subject) or None
+    fields: dict[str, str] = {}
+    for part in subject:
+        for name, value in part:
+            fields.setdefault(name, value)
+    found = []
+    for letter in uid_format:
+        if letter in _UID_DIGESTS:
+            found.append(_UID_DIGESTS[letter](connection.getpeercert(binary_form=True) or b"").hexdigest())
+        elif _UID_FIELDS[letter] in fields:
+            found.append(fields[_UID_FIELDS[letter]])
+    return ";".join(found) or None
+
+
+def _distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    """The most specific part first, as RFC 2253 writes it."""
+    parts = ("+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in part) for part in subject)
+    return ",".join(reversed(list(parts)))
+
+
+def _escaped(value: str) -> str:
+    text = "".join("\\" + c if c in ',+"\\<>;' else c for c in value)
+    if text[:1] in ("#", " "):
+        text = "\\" + text
+    if len(text) > 1 and text.endswith(" ") and not text.endswith("\\ "):
+        text = text[:-1] + "\\ "
+    return "".join(c if c.isascii() else "".join(f"\\{byte:02X}" for byte in c.encode()) for c in text)

@@ -1,7 +1,10 @@
-"""`python -m services.storage_controller --config FILE`."""
+"""`python -m services.storage_controller --config FILE.json`."""
 
-from enmasse import process
-from services.storage_controller.controller import Settings, serve
+from enmasse import startup
 
 if __name__ == "__main__":
+    startup.begin()
+    from enmasse import process
+    from services.storage_controller.controller import Settings, serve
+
     process.start(Settings, serve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from functools import partial
 from typing import Literal, TypeVar, cast
@@ -18,8 +19,10 @@ from services.storage_controller import fleet, policies
 from services.storage_controller.conversation import Conversation
 from services.storage_controller.core import Broker, Core, Decision, Entry
 from services.storage_controller.driver import LocalDriver, Running, Wish
+from services.storage_controller.told import Told
 
 REPORTER = "storage_controller"
+FEEDS = ("addresses", "flavors")
 SHOWN = 1.0
 """Seconds for which an address that had vanished is reported as not ready, at least."""
 PATIENCE = 15.0
@@ -57,21 +60,21 @@ class Controller:
         self.core = Core()
         self.connected = False
         self.not_ready = 0
-        self.readiness = ReadinessReporter(REPORTER, self._reports)
-        self.placements = FullReporter("placements", self._placements, self._placements_taken)
+        self.readiness = ReadinessReporter(REPORTER, self._reports, FEEDS, self._pending, self._may_report)
+        self.placements = FullReporter("placements", self._placements, self._placements_answered)
         self._name = name
         self._driver = driver
         self._wishes: dict[str, Wish] = {}
         self._wanted: dict[str, str] = {}
         self._refit: set[str] = set()
         """Brokers whose settings are to change once that loses nothing."""
+        self._restarting: set[str] = set()
+        """Brokers that run with other settings than they are to have: another process is about to come."""
         self._endpoints: dict[str, Running] = {}
         self._conversations: dict[str, Conversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        self._told: dict[str, tuple[Entry, ...]] | None = None
-        """The placements as the configuration service has taken them in."""
-        self._telling: dict[str, tuple[Entry, ...]] = {}
+        self._told = Told()
         self._states: dict[str, _State] = {}
         self._knew_all = False
         self._restored: dict[str, float] = {}
@@ -81,17 +84,26 @@ class Controller:
         self._trouble: dict[str, str] = {}
         """Brokers that could not be asked for, and why."""
         self._ask_again = 0.0
+        self._damaged: dict[str, str] = {}
+        """Brokers of which the wish cannot be read any more, and why."""
 
     # life
 
     def start(self) -> None:
         """Takes over what was wished for before. Raises process.Fatal where that cannot be read."""
         try:
-            self._wishes = self._driver.wishes()
-        except (OSError, ValueError) as error:
-            raise process.Fatal(f"cannot read which brokers there shall be: {error}; put the file right") from None
-        for name, wish in self._wishes.items():
-            self._add(name, wish.flavor, fresh=False)
+            self._read_wishes()
+        except OSError as error:
+            raise process.Fatal(f"cannot read which brokers there shall be: {error}; make it readable") from None
+        for reason in self._damaged.values():
+            _LOG.error("the wish for a broker cannot be read", reason=reason)
+
+    def _read_wishes(self) -> None:
+        wishes, self._damaged = self._driver.wishes()
+        for name, wish in wishes.items():
+            if name not in self._wishes:
+                self._wishes[name] = wish
+                self._add(name, wish.flavor, fresh=False)
 
     async def run(self) -> None:
         """Follows what runs, until cancelled."""
@@ -100,6 +112,7 @@ class Controller:
             running = self._driver.running()
             if running is not None:
                 self._follow(running)
+            self._restore_wishes()
             if self.core.patient and loop.time() - self._began > PATIENCE and not self.core.heard_all:
                 self.core.patient = False
                 self.evaluate(list(self.core.addresses))
@@ -127,6 +140,8 @@ class Controller:
     async def configserv(self, connection: Connection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
         ended = asyncio.Event()
+        self._told.answered = False
+        self.readiness.connected()
         hints = follow(connection, "placements", self._on_placements, feeds.Placements)
         links = [
             hints,
@@ -159,14 +174,16 @@ class Controller:
         for name, address in body.addresses.items():
             before = old.get(name)
             found[name] = before if before == address and before is not None else shared.setdefault(address, address)
-        changed = self.core.set_addresses(found, body.forced)
+        changed = self.core.set_addresses(found, body.forced, body.invalid or ())
         self._size_fleet()
         self.evaluate(changed)
+        self.readiness.saw("addresses", body.revision)
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
         changed = self.core.set_flavors(body.flavors)
         self._size_fleet()
         self.evaluate(changed)
+        self.readiness.saw("flavors", body.revision)
 
     def _on_placements(self, body: feeds.Placements) -> None:
         """What an earlier controller reported; our own reports come back too, and say nothing new."""
@@ -198,43 +215,82 @@ class Controller:
                 self._refit.discard(name)
         self._tidy()
 
+    def _restore_wishes(self) -> None:
+        """Nobody else changes what is wished for: a broker must not end because its file was deleted by hand."""
+        for name in self._driver.altered():
+            if name in self._wishes:
+                if name not in self._trouble:
+                    _LOG.warning("what is wished for was changed by somebody else and is written again", broker=name)
+                self._wish(name, self._wishes[name])
+        if self._damaged:
+            with contextlib.suppress(OSError):
+                self._read_wishes()  # somebody may have put it right
+
     def _wish(self, name: str, wish: Wish) -> None:
         try:
             self._driver.wish(name, wish)
         except OSError as error:
             self._ask_again = asyncio.get_running_loop().time() + ASK_AGAIN
-            if self._trouble.get(name) != str(error):
-                self._trouble[name] = str(error)
-                _LOG.error("cannot ask for a broker", broker=name, reason=str(error))
+            reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if self._trouble.get(name) != reason:
+                self._trouble[name] = reason
+                _LOG.error("cannot ask for a broker", broker=name, reason=reason)
             return
         self._trouble.pop(name, None)
         self._wishes[name] = wish
-        self._add(name, wish.flavor, fresh=True)
+        self._add(name, wish.flavor, fresh=self._damaged.pop(name, None) is None)
+        now = self._endpoints.get(name)
+        if now is not None and (name in self._restarting or _is_outdated(now, wish)):
+            self._meet(name, now)
 
     def _add(self, name: str, flavor: str, *, fresh: bool) -> None:
         if name in self._conversations:
             return
         broker = self.core.add_broker(name, flavor, fresh=fresh)
-        self._conversations[name] = Conversation(self.core, broker, self.evaluate, self._healing, self._is_told)
+        self._conversations[name] = Conversation(
+            self.core, broker, self.evaluate, self._healing, self._told.is_left_alone
+        )
         if name in self._endpoints:
-            self._talk(name, self._endpoints[name])
+            self._meet(name, self._endpoints[name])
 
     def _follow(self, running: dict[str, Running]) -> None:
         """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
         moved = False
         for name, now in running.items():
             before = self._endpoints.get(name)
+            if before is not None and not now.run:
+                now = now._replace(run=before.run)  # it is no other one before it runs again
             self._endpoints[name] = now
+            if before is not None and before.run != now.run and self._knows_all():
+                # The routers have to look whether they are connected to this one.
+                moved = True
+                self._told.moved(address for address, home in self.core.homes.items() if home == name)
             broker = self.core.brokers.get(name)
             if broker is not None and not broker.connected and not now.ready:
                 broker.detail = now.detail or broker.detail
-            if before is None or (before.host, before.port) != (now.host, now.port) or name not in self._tasks:
+            if before is None or before[:2] != now[:2] or name not in self._tasks:
                 moved = True
-                self._talk(name, now)
+                self._meet(name, now)
+            elif before.settings != now.settings:
+                self._meet(name, now)
             elif now.ready and not before.ready and broker is not None and not broker.connected:
-                self._talk(name, now)  # at once, not after the back-off
+                self._meet(name, now)  # at once, not after the back-off
         if moved:
             self.placements.changed()
+
+    def _meet(self, name: str, now: Running) -> None:
+        """Talks with a broker's process, unless it has other settings than wished for: then it is about to end."""
+        wish, broker = self._wishes.get(name), self.core.brokers.get(name)
+        if wish is None or broker is None or not _is_outdated(now, wish):
+            self._restarting.discard(name)
+            self._talk(name, now)
+            return
+        self._restarting.add(name)
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+        text = f"it is being restarted with the settings of flavor {wish.flavor}"
+        self.evaluate(self.core.set_connected(broker, False, text))
 
     def _talk(self, name: str, where: Running) -> None:
         conversation = self._conversations.get(name)
@@ -260,6 +316,9 @@ class Controller:
                 self._refit_now(name)
             else:
                 text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
+                before, after = (wish.settings.get("data_dir") for wish in (self._wishes[name], self._fitting(name)))
+                if before is None and after is not None:
+                    text += ", which it still keeps in memory: they are lost with it"
                 self._notice(broker, text)
                 conversation.quiesce(partial(self._refit_now, name))
 
@@ -292,6 +351,7 @@ class Controller:
             return
         del self._wishes[name]
         self._refit.discard(name)
+        self._restarting.discard(name)
         # Its endpoint is kept: wished for again before the supervisor has looked, it just goes on running.
         self._conversations.pop(name, None)
         task = self._tasks.pop(name, None)
@@ -320,8 +380,7 @@ class Controller:
             queue = list(core.concerned())
         if placed:
             self.placements.changed()
-        if news:
-            self.readiness.changed(news)
+        self.readiness.changed(news)
 
     def _healing(self, names: Iterable[str]) -> None:
         """These have vanished from a broker. They are made again at once, but people shall see it."""
@@ -354,6 +413,8 @@ class Controller:
             self._entries[name] = self._share(entries)
         else:
             del self._entries[name]
+        if self._knows_all():  # else nothing is reported yet, and what an earlier controller has reported holds
+            self._told.moved((name,))
         return True
 
     def _say(self, name: str, decision: Decision) -> bool:
@@ -395,7 +456,7 @@ class Controller:
         core = self.core
         if not self._knows_all():
             return None
-        self._telling = dict(self._entries)
+        self._told.made(dict(self._entries))
         # Thousands are alike, and then one and the same object.
         shown = {
             entries: [{"broker": broker, "state": state, "type": kind} for broker, state, kind in entries]
@@ -404,26 +465,48 @@ class Controller:
         return {
             "schema": feeds.SCHEMA,
             "brokers": {
-                name: {"host": where.host, "port": where.port}
+                name: {"host": where.host, "port": where.port, "run": where.run}
                 for name, where in self._endpoints.items()
                 if name in core.brokers and where.port
             },
             "addresses": {name: shown[entries] for name, entries in self._entries.items()},
         }
 
-    def _placements_taken(self) -> None:
-        self._told = self._telling
+    def _placements_answered(self, accepted: bool) -> None:
+        self.readiness.changed(self._told.answer(accepted))
 
-    def _is_told(self, name: str, broker: str) -> bool:
-        told = self._told
-        if told is None:
-            return False
-        return not any(entry.broker == broker and entry.state == "active" for entry in told.get(name, ()))
+    def _may_report(self) -> bool:
+        return self.readiness.received(*FEEDS) and (self._told.answered or not self._knows_all())
+
+    def _pending(self) -> dict[str, str]:
+        """What the addresses do not tell: brokers to come, to get other settings, and of which too little is known."""
+        found = {}
+        unknown = [
+            name
+            for name, broker in self.core.brokers.items()
+            if (not broker.fresh and broker.view is None) or not self._conversations[name].sure
+        ]
+        if unknown:
+            found["addresses"] = f"it is not known yet what these brokers hold: {_listed(unknown)}"
+        coming = [name for name in self._wanted if name in self._restarting or not self._has_come(name)]
+        if coming:
+            found["flavors"] = f"brokers are being started: {_listed(coming)}"
+        elif self._refit:
+            found["flavors"] = f"brokers get new settings when they hold no messages: {_listed(self._refit)}"
+        return found
+
+    def _has_come(self, name: str) -> bool:
+        broker = self.core.brokers.get(name)
+        return name in self._wishes and broker is not None and not (broker.fresh and broker.view is None)
 
     def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
         found: dict[str, Report] = {}
-        for name in self._states if names is None else names:
+        for name in self._states.keys() | self._told.unknown if names is None else names:
             state = self._states.get(name)
+            if self._told.is_unknown(name):
+                # Before the routers can know of it, it neither works nor is it gone.
+                old = state or (False, False, "", (), None, None)
+                state = (False, old[1], old[2] or "the routers are being told where it lies", *old[3:])
             if state is None:
                 continue
             ready, failed, message, components, messages, consumers = state
@@ -447,11 +530,14 @@ class Controller:
             return False, "no addresses and flavors were delivered yet"
         if self._trouble:
             name, reason = min(self._trouble.items())
-            return False, f"cannot ask for broker {name}: {reason}; put that right, it is tried again"
+            return False, f"cannot ask for broker {name}: {reason}; put that right, it is tried again by itself"
+        if self._damaged:
+            reason = min(self._damaged.values())
+            return False, f"cannot be read: {reason}; put it right, or delete it where that broker holds nothing"
         away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
-        return True, f"{len(self.core.brokers)} brokers"
+        return True, "; ".join((f"{len(self.core.brokers)} brokers", *self._pending().values()))
 
     def metrics(self) -> str:
         """Prometheus text."""
@@ -461,6 +547,15 @@ class Controller:
             + health.metric("storage_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
             + health.metric("storage_broker_addresses", "gauge", "Addresses placed on each broker.", load)
         )
+
+
+def _is_outdated(now: Running, wish: Wish) -> bool:
+    return now.settings is not None and now.settings != wish.settings
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
 def _is_empty(broker: Broker) -> bool:

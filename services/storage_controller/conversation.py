@@ -9,6 +9,7 @@ from typing import Any
 
 from enmasse import log
 from enmasse.control import AmqpError, Artemis, Connection, LinkClosed, ManagementError
+from enmasse.model.addresses import Address
 from services.storage_controller import policies
 from services.storage_controller.core import Broker, Core
 from services.storage_controller.view import EVERYTHING, USER, Held, QueueRow, root_of, rows, share, view
@@ -80,7 +81,7 @@ class Conversation:
         """The address is to exist here, with its properties."""
         self._retiring.pop(name, None)
         held = self._core.lies(self._broker, name)
-        if held is None or (name in self._broker.settled and not self._is_settled(name)):
+        if held is None or (name in self._broker.settled and not self._core.is_settled(self._broker, name)):
             if name not in self._broker.failed:
                 self._dirty.add(name)
                 self._wake.set()
@@ -110,11 +111,10 @@ class Conversation:
             self._broker.cut = False
             self._changed([name for name, home in self._core.homes.items() if home == self._broker.name])
 
-    def _is_settled(self, name: str) -> bool:
-        settled, want = self._broker.settled.get(name), self._core.addresses.get(name)
-        if settled is None or want is None:
-            return False
-        return settled is want or policies.address_settings(name, settled) == policies.address_settings(name, want)
+    @property
+    def sure(self) -> bool:
+        """Whether it is known of everything here whether it is ours."""
+        return not self._unknown()
 
     # the work
 
@@ -151,7 +151,8 @@ class Conversation:
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, RETRY_LAST)
         finally:
-            self._changed(self._core.set_connected(self._broker, False, "the connection was lost"))
+            if self._broker.connected:
+                self._changed(self._core.set_connected(self._broker, False, "the connection was lost"))
 
     async def _step(self) -> None:
         now = self._loop.time()
@@ -192,7 +193,7 @@ class Conversation:
         )
         found: list[QueueRow] = []
         changed: set[str] = set()
-        seen, before = (queues.digest, addresses.digest), self._broker.view
+        seen, before = (self._node.digest(queues), self._node.digest(addresses)), self._broker.view
         if not glance or seen != self._seen or self._unverified:
             found, others = rows(self._node.result(queues), self._node.result(addresses))
             changed = self._core.set_view(self._broker, view(found, others))
@@ -221,12 +222,11 @@ class Conversation:
                 break
         self._dirty.difference_update(names)
         node, under_way = self._node, []
-        for name in names:
-            want = self._core.addresses.get(name)
-            if want is None:
-                continue
+        # What is wanted now: it may be something else again when the broker has answered.
+        wants = {name: want for name in names if (want := self._core.addresses.get(name)) is not None}
+        for name, want in wants.items():
             held = self._core.lies(self._broker, name)
-            if not self._is_settled(name):
+            if not self._core.is_settled(self._broker, name):
                 # The settings first: they hold for the first message already.
                 settings = policies.address_settings(name, want)
                 for match, values in settings.items():
@@ -238,17 +238,22 @@ class Conversation:
             if held is None:
                 under_way.append((name, self._create(name, want.type)))
         failures = await self._all(under_way, _EXISTS)
-        for name in names:
+        for name, want in wants.items():
             failure = failures.get(name)
-            want = self._core.addresses.get(name)
             if failure is not None:
                 self._failed(name, failure)
-            elif want is not None:
+            else:
                 self._broker.failed.pop(name, None)
-                self._broker.settled[name] = want
+                self._settle(name, want)
                 self._unverified.add(name)
         if failures:
             self._changed(failures)
+
+    def _settle(self, name: str, want: Address) -> None:
+        """Its settings are those, our mark on a topic among them."""
+        self._broker.settled[name] = want
+        if want.type == "topic" and name not in self._broker.foreign:
+            self._broker.marked.add(name)
 
     def _create(self, name: str, kind: str) -> Any:
         if kind == "topic":
@@ -294,7 +299,9 @@ class Conversation:
         """Reads back what was made: one by one where it is little, else by looking at everything."""
         names = list(self._unverified)
         if len(names) > READ_BY_NAME:
+            there = [name for name in names if self._core.lies(self._broker, name) is not None]
             await self._look()
+            self._changed(there)  # of the others the look has told
             return
         kinds = {name: want.type for name in names if (want := self._core.addresses.get(name)) is not None}
         asked = [
@@ -320,7 +327,7 @@ class Conversation:
         self._changed(names)
 
     async def _audit_some(self) -> None:
-        """Compares the settings of what was there already with what is wanted; behind everything else."""
+        """Compares the settings of what was there already with what is wanted: before that it is not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
         wants = [(name, want) for name in names if (want := self._core.addresses.get(name)) is not None]
         found = await asyncio.gather(*(self._settings(name) for name, _ in wants))
@@ -330,10 +337,11 @@ class Conversation:
             if not policies.holds(settings, read):
                 self._dirty.add(name)
             else:
-                self._broker.settled[name] = want
+                self._settle(name, want)
             if not settings and read.get(policies.MARK_KEY) == policies.MARK:
                 remove.append((name, self._node.invoke("broker", "removeAddressSettings", name)))
         await self._all(remove, ())
+        self._changed(names)
 
     async def _settings(self, name: str) -> dict[str, Any]:
         text = await self._node.invoke("broker", "getAddressSettingsAsJSON", name)
@@ -387,10 +395,9 @@ class Conversation:
         since = self._retiring.get(name) or now
         return not held.subscriptions or now - since >= TOPIC_GRACE
 
-    async def _look_up_marks(self) -> None:
-        """A topic that is not wanted (as such) is only touched if it bears our mark."""
+    def _unknown(self) -> list[str]:
         broker = self._broker
-        unknown = [
+        return [
             name
             for name in self._retiring
             if name not in broker.marked
@@ -398,6 +405,10 @@ class Conversation:
             and (held := self._core.lies(broker, name)) is not None
             and held.kind == "topic"
         ]
+
+    async def _look_up_marks(self) -> None:
+        """A topic that is not wanted (as such) is only touched if it bears our mark."""
+        broker, unknown = self._broker, self._unknown()
         if not unknown:
             return
         for start in range(0, len(unknown), BATCH):

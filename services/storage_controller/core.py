@@ -7,12 +7,13 @@ back empty gets them again).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
-from services.storage_controller import fleet
+from services.storage_controller import fleet, policies
 from services.storage_controller.view import EMPTY, Held, View
 
 
@@ -72,7 +73,7 @@ class Broker:
         self.failed: dict[str, str] = {}
         """Address → why the broker refused an operation."""
         self.settled: dict[str, Address] = {}
-        """Address → what its settings on the broker were made from, as far as that is known."""
+        """Address → what its settings on the broker were made from, or found to hold, since it is connected."""
         self.marked: set[str] = set()
         """Topics that bear our mark, as far as that was looked up."""
         self.foreign: set[str] = set()
@@ -86,8 +87,12 @@ class Core:
 
     def __init__(self) -> None:
         self.addresses: dict[str, Address] = {}
+        self.direct: dict[str, str] = {}
+        """Wanted addresses that are stored nowhere, and their types."""
         self.flavors: dict[str, Flavor] = {}
         self.forced: frozenset[str] = frozenset()
+        self.invalid: frozenset[str] = frozenset()
+        """Names that are wanted, and nobody knows as what: what lies there goes on as it is."""
         self.has_addresses = False
         self.has_flavors = False
         self.brokers: dict[str, Broker] = {}
@@ -111,22 +116,33 @@ class Core:
 
     # what comes in
 
-    def set_addresses(self, addresses: Mapping[str, Address], forced: Iterable[str]) -> set[str]:
-        """Takes the wanted addresses (all types), and those whose messages may be thrown away."""
+    def set_addresses(
+        self, addresses: Mapping[str, Address], forced: Iterable[str], invalid: Iterable[str] = ()
+    ) -> set[str]:
+        """Takes the wanted addresses (all types), those whose messages may be thrown away, and invalid ones."""
         stored = {name: address for name, address in addresses.items() if address.stored}
+        direct: dict[str, str] = {name: address.type for name, address in addresses.items() if not address.stored}
         old = self.addresses
+        unclear = frozenset(invalid)
+        stored |= {name: old[name] for name in unclear if name in old}
         changed = {
             name for name, address in stored.items() if old.get(name) is not address and old.get(name) != address
         }
         changed |= old.keys() - stored.keys()
+        changed.update(name for name in self._holders if direct.get(name) != self.direct.get(name))
         now = frozenset(forced)
         changed |= now ^ self.forced
-        self.forced = now
-        self.addresses = stored
-        self.has_addresses = True
+        changed.update(name for name in unclear ^ self.invalid if name in self._holders)
+        self.forced, self.invalid = now, unclear
+        self.addresses, self.direct = stored, direct
+        first, self.has_addresses = not self.has_addresses, True
         for name in list(changed):
             changed |= self._refer(name, old.get(name), stored.get(name))
-        return changed
+        return changed | self._everything() if first and self.complete else changed
+
+    def _everything(self) -> set[str]:
+        """What is concerned by the last feed that was awaited: nothing could be decided before, whatever was heard."""
+        return self.addresses.keys() | self._holders.keys()
 
     def _refer(self, name: str, old: Address | None, new: Address | None) -> set[str]:
         """Keeps up which addresses name which queue as their dead letter or expiry queue; gives the queues."""
@@ -141,10 +157,11 @@ class Core:
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[str]:
         """Takes the flavors; what has an address of a changed one is concerned."""
         changed = {name for name in flavors.keys() | self.flavors.keys() if flavors.get(name) != self.flavors.get(name)}
-        first = not self.has_flavors
+        first, self.has_flavors = not self.has_flavors, True
         self.flavors = dict(flavors)
-        self.has_flavors = True
-        if not changed and not first:
+        if first and self.complete:
+            return self._everything()
+        if not changed:
             return set()
         return {name for name, address in self.addresses.items() if address.flavor in changed}
 
@@ -167,7 +184,11 @@ class Core:
         changed = self._index(broker.name, old, view)
         broker.view = view
         for name in changed:
-            self._settle_home(name, broker.name, view.held.get(name))
+            held = view.held.get(name)
+            if held is None:  # what comes next under this name may be somebody else's
+                broker.marked.discard(name)
+                broker.foreign.discard(name)
+            self._settle_home(name, broker.name, held)
         if first and self.complete and self.heard_all:
             return set(self.addresses) | changed  # what is nowhere may be placed now
         return changed
@@ -286,7 +307,7 @@ class Core:
         holdings = self.holdings(name)
         if want is None:
             self._forget_home(name)
-            return self._removed(name, holdings)
+            return self._unclear(holdings) if name in self.invalid else self._unwanted(name, holdings)
         others = [(broker, held) for broker, held in holdings if held.kind != want.type]
         if others:
             return self._retyped(name, want, others)
@@ -310,7 +331,8 @@ class Core:
             entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
         if home is None:
             problem = self._unplaced(want)
-        note = stuck or self._leaving(holdings, retire) or (self.brokers[home].notice if home in self.brokers else "")
+        leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
+        note = stuck or _leaving(want, leaving) or (self.brokers[home].notice if home in self.brokers else "")
         return Decision(
             want.type,
             keep,
@@ -340,25 +362,32 @@ class Core:
         if name in self.homes:
             self._set_home(name, None)
 
-    def _removed(self, name: str, holdings: list[tuple[Broker, Held]]) -> Decision:
+    def _unclear(self, holdings: list[tuple[Broker, Held]]) -> Decision:
+        entries = tuple(Entry(broker.name, "active", held.kind) for broker, held in holdings)
+        messages = sum(held.messages for _, held in holdings)
+        text = "what lies there goes on as it is until the entry is put right" if entries else ""
+        return Decision(None, (), (), entries, False, text, messages if entries else None, _consumers(holdings))
+
+    def _unwanted(self, name: str, holdings: list[tuple[Broker, Held]]) -> Decision:
+        """It was removed, or has become an address that is stored nowhere."""
         # A topic's mark is not in the listing: before it has been looked up nothing is said or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
-        messages = sum(held.messages for _, held in ours)
+        now = self.direct.get(name)
+        what = f"retyped from {ours[0][1].kind} to {now}" if ours and now else "was removed"
         return Decision(
             None,
             (),
             tuple(broker.name for broker, held in holdings),
             tuple(Entry(broker.name, "draining", held.kind) for broker, held in ours),
             False,
-            f"was removed; {_left(messages)}" if ours else "",
-            messages if ours else None,
+            f"{what}: {_left(ours)}{_discard(name, ours, again=now is not None)}" if ours else "",
+            sum(held.messages for _, held in ours) if ours else None,
             _consumers(ours),
         )
 
     def _retyped(self, name: str, want: Address, others: list[tuple[Broker, Held]]) -> Decision:
         """Something of another type lies there: it is emptied first, then the new type comes into being."""
         self._forget_home(name)
-        messages = sum(held.messages for _, held in others)
         kind = others[0][1].kind
         return Decision(
             want.type,
@@ -366,8 +395,8 @@ class Core:
             tuple(broker.name for broker, _ in others),
             tuple(Entry(broker.name, "draining", held.kind) for broker, held in others if held.ours is not False),
             False,
-            f"becomes a {want.type} when it holds nothing as a {kind} any more; {_left(messages)}",
-            messages,
+            f"retyped from {kind} to {want.type}: {_left(others)}{_discard(name, others, again=True)}",
+            sum(held.messages for _, held in others),
             _consumers(others),
         )
 
@@ -391,9 +420,10 @@ class Core:
                 if lies.subscriptions or lies.messages:
                     self._set_home(name, broker.name)
                     return broker.name, (
-                        f"stays on {broker.name} instead of moving to flavor {want.flavor}: there are "
-                        f"{lies.subscriptions} durable subscriptions with {lies.messages} messages; they must end, or "
-                        "be discarded by force"
+                        f"given flavor {want.flavor} instead of {broker.flavor}: stays on broker {broker.name}, where "
+                        f"it has {_count(lies.subscriptions, 'durable subscription')} with "
+                        f"{_count(lies.messages, 'message')}; end them, or discard them: {_force(name)}, then add it "
+                        "again"
                     )
         if home is not None and home in self.brokers and not self.brokers[home].connected:
             return home, f"moves to flavor {want.flavor} when {home} can be reached"
@@ -435,7 +465,16 @@ class Core:
             return f"broker {broker_name} is about to be restarted with other settings"
         if name in broker.failed:
             return f"broker {broker_name}: {broker.failed[name]}"
-        return "" if held is not None else f"is being made on broker {broker_name}"
+        if held is None:
+            return f"is being made on broker {broker_name}"
+        return "" if self.is_settled(broker, name) else f"its settings on broker {broker_name} are being put right"
+
+    def is_settled(self, broker: Broker, name: str) -> bool:
+        """Whether the settings of an address on a broker are known to be what is wanted now."""
+        settled, want = broker.settled.get(name), self.addresses.get(name)
+        if settled is None or want is None:
+            return False
+        return settled is want or policies.address_settings(name, settled) == policies.address_settings(name, want)
 
     def _unplaced(self, want: Address) -> str:
         if want.flavor not in self.flavors:
@@ -444,12 +483,6 @@ class Core:
         if silent:
             return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
         return f"no broker of flavor {want.flavor} runs yet"
-
-    def _leaving(self, holdings: list[tuple[Broker, Held]], retire: tuple[str, ...]) -> str:
-        left = [(broker.name, held.messages) for broker, held in holdings if broker.name in retire]
-        if not left:
-            return ""
-        return f"is moving away from {', '.join(name for name, _ in left)}; {_left(sum(count for _, count in left))}"
 
     def refused(self, name: str) -> bool:
         """Whether a broker that should carry it has refused an operation."""
@@ -470,8 +503,35 @@ def _consumers(holdings: list[tuple[Broker, Held]]) -> int | None:
     )
 
 
-def _left(messages: int) -> str:
+def _leaving(want: Address, left: list[tuple[Broker, Held]]) -> str:
+    """What is said of an address of which something lies where it does not belong any more."""
+    if not left:
+        return ""
+    old = left[0][0].flavor
+    what = f"given flavor {want.flavor} instead of {old}" if old != want.flavor else f"moved within flavor {old}"
+    if any(held.messages for _, held in left):
+        return f"{what}: {_left(left)}, which consumers get too; it leaves there when they have"
+    return f"{what}: {_left(left)}"
+
+
+def _left(left: list[tuple[Broker, Held]]) -> str:
+    messages = sum(held.messages for _, held in left)
+    brokers = ", ".join(broker.name for broker, held in left if held.messages or not messages)
     if not messages:
-        return "it is empty and goes as soon as no producer can reach it any more"
-    what = "1 message waits" if messages == 1 else f"{messages} messages wait"
-    return f"{what} for consumers, or to be discarded by force"
+        return f"is empty on broker {brokers} and goes as soon as no producer can reach it there"
+    return f"still holds {_count(messages, 'message')} on broker {brokers}"
+
+
+def _discard(name: str, left: list[tuple[Broker, Held]], *, again: bool) -> str:
+    """What people can do about messages; `again`: the file has the address, and shall go on having it."""
+    if not any(held.messages for _, held in left):
+        return ""
+    return f"; consume them, or discard them: {_force(name)}{', then add it again' if again else ''}"
+
+
+def _force(name: str) -> str:
+    return f"`enmasse address remove {shlex.quote(name)} --force`"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -49,6 +49,8 @@ def _properties(address: Address) -> Settings:
         found.setdefault("maxDeliveryAttempts", 10)
     _put(found, "expiryAddress", address.expiry)
     _limit(found, address.max_size, address.full_policy)
+    if address.duplicates is not None:
+        found["duplicateDetectionByMessageId"] = True  # the embedded broker's; Artemis has it for a whole acceptor
     return found
 
 
@@ -62,20 +64,22 @@ def broker_settings(name: str, flavor: Flavor) -> Settings:
         "autoCreateAddresses": False,
     }
     policy, capacity = parameters.full_policy, parameters.storage_capacity
-    if policy == "BLOCK" or capacity is None:
-        _limit(settings, capacity, policy)
+    found: Settings = {}
+    if capacity is None:
+        _limit(settings, None, policy)
     else:
-        # What memory does not hold goes to disk, and there is an end to that too.
-        settings |= {
-            "addressFullMessagePolicy": "PAGE",
-            "pageLimitBytes": capacity,
-            "pageFullMessagePolicy": "DROP" if policy == "DROP" else "FAIL",
-        }
+        # What memory does not hold goes to disk, and there is an end to that too: for the broker, and (as stock Artemis
+        # knows it) for each of its addresses.
+        settings["addressFullMessagePolicy"] = "PAGE"
+        found = {"capacity": capacity, "capacity_policy": policy if policy in ("BLOCK", "DROP") else "FAIL"}
+        if policy != "BLOCK":
+            settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": found["capacity_policy"]}
     memory = parameters.memory if parameters.memory is not None else DEFAULT_MEMORY
     return {
         "data_dir": name if flavor.persisted else None,
         "global_max_size": memory,
         "page_dir": f"{name}-pages",
+        **found,
         "settings": settings,
     }
 

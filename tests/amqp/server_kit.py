@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -127,58 +120,3 @@ class Store(Handler):
 
 async def start(store: Store, tls: ssl.SSLContext | None = None, **fields: Any) -> Server:
     return await serve(Hub(), "127.0.0.1", 0, lambda peer: store.make(peer, **fields), ssl=tls)
-
-
-class Authority:
-    """A certificate authority in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        certificate = self._build(self.name, self.key.public_key(), authority=True)
-        self.file = folder / "ca.pem"
-        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-    def _build(self, subject: x509.Name, key: Any, authority: bool = False) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self.key, hashes.SHA256())
-        )
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """Certificate and key of one subject."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        certificate.write_bytes(self._build(subject, key.public_key()).public_bytes(serialization.Encoding.PEM))
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return certificate, private
-
-    def server_context(self, clients: bool = False) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.issue("server"))
-        if clients:
-            context.load_verify_locations(self.file)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    def client_context(self, name: str | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.file))
-        if name is not None:
-            context.load_cert_chain(*self.issue(name))
-        return context

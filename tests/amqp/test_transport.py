@@ -19,7 +19,8 @@ from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
 from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
-from tests.amqp.server_kit import LOOPS, Authority, Store, run, start, until
+from tests.amqp.server_kit import LOOPS, Store, run, start, until
+from tests.certificates import Authority
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 

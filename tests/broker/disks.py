@@ -11,7 +11,9 @@ import contextlib
 import errno
 import os
 import random
+import time
 from pathlib import Path
+from typing import Any
 
 from services.broker.storage.files import File, RealFiles
 
@@ -255,3 +257,31 @@ class _FullFile:
 
     def close(self) -> None:
         self.file.close()
+
+
+class HeldFiles(RealFiles):
+    """A journal's segments are read whole, but the first of them, only once there is a file GO_ON beside them."""
+
+    GO_ON = "go-on"
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        return _Held(file, path.with_name(self.GO_ON)) if path.suffix == ".journal" and not create else file
+
+
+class _Held:
+    first = True
+
+    def __init__(self, file: File, go_on: Path) -> None:
+        self._file, self._go_on = file, go_on
+
+    def read(self, offset: int, size: int) -> bytes:
+        if size > 4096:
+            if not _Held.first:
+                while not self._go_on.exists():
+                    time.sleep(0.01)
+            _Held.first = False
+        return self._file.read(offset, size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,12 @@ class BrokerProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self, wrapper: list[str] | None = None) -> BrokerProcess:
+        self.launch(wrapper)
+        until(self.ready, "the broker to be ready")
+        return self
+
+    def launch(self, wrapper: list[str] | None = None) -> None:
+        """Starts it; `health_says` tells how far it is."""
         self.health = free_port()
         config = self.directory / "broker.json"
         config.write_text(
@@ -65,16 +72,20 @@ class BrokerProcess:
         )
         command = [sys.executable, *(wrapper or ["-m", "services.broker"]), "--config", str(config)]
         self.process = subprocess.Popen(command, env=os.environ | {"ENMASSE_PARENT": str(os.getpid())})
-        until(self.ready, "the broker to be ready")
-        return self
 
     def ready(self) -> bool:
+        return bool(self.health_says().get("ready"))
+
+    def health_says(self) -> dict[str, Any]:
+        """What /healthz answers; nothing where nobody answers."""
         assert self.process is not None and self.process.poll() is None, "the broker has ended"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/healthz", timeout=5) as answer:
-                return bool(json.load(answer)["ready"])
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            return dict(json.load(error))
         except OSError:
-            return False
+            return {}
 
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=5) as answer:

@@ -333,7 +333,10 @@ class Pair:
         elif choice < 0.62:
             queue = rng.choice(queues)
             some = list(self.now.queues[queue])
-            self.remove_many([*rng.sample(some, rng.randrange(min(8, len(some)) + 1)), *some[:1], 10**9], queue)
+            if rng.random() < 0.5:
+                self.remove_many(some[: rng.randrange(9)], queue)  # often without a gap
+            else:
+                self.remove_many([*rng.sample(some, rng.randrange(min(8, len(some)) + 1)), *some[:1], 10**9], queue)
         elif choice < 0.67:
             self.remove(*held[0])
         elif choice < 0.72:

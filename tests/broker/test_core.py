@@ -19,6 +19,7 @@ from services.broker.core.settings import SettingsError, SettingsRepository, che
 from services.broker.core.subscription import Identity, identity, queue_name
 from services.broker.core.wildcards import matches, specificity
 from services.broker.storage import files
+from services.broker.storage.paging import Pager
 from tests.broker.sansio import Core, decoded, encoded, more, outlet, taken
 
 
@@ -107,6 +108,33 @@ def test_selectors_do_not_hold_each_other_up() -> None:
     more(red, 5)
     assert taken(red) == [1, 4]
     assert taken(core.consumer(q, 5)) == [3]
+
+
+def test_a_search_goes_on_where_it_was_among_priorities() -> None:
+    core = Core()
+    q = core.queue()
+    for n in range(2000):
+        core.send(n, properties={"n": n}, priority=4 if n % 2 else 7)
+    found = core.consumer(q, 3, "n >= 1997")
+    for _ in range(20):
+        core.broker.run_pending()
+    assert taken(found) == [1998, 1997, 1999]
+    assert not core.broker._pending, "nothing is left to look for"
+
+
+def test_a_volatile_subscription_keeps_what_the_store_forgets(tmp_path: Path) -> None:
+    """The durable one acknowledges first, and the payload is no longer in memory."""
+    core = Core(tmp_path / "data", memory_limit=0, pager=Pager(tmp_path / "pages"))
+    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    kept = core.broker.create_queue("t", "kept", "MULTICAST", durable=True)
+    passing = core.broker.create_queue("t", "passing", "MULTICAST", durable=False)
+    core.send("news", "t", durable=True)
+    core.commit()
+    first = core.consumer(kept, 1)
+    kept.accept(first, [token for _, token in outlet(first).sent])
+    core.commit()
+    assert taken(first) == ["news"]
+    assert taken(core.consumer(passing, 1)) == ["news"]
 
 
 def test_a_long_search_lets_others_have_their_turn() -> None:
@@ -384,13 +412,20 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.core = Core()
+        self.core = self.begin()
         self.core.broker.put_settings("q", {"maxDeliveryAttempts": -1})
         self.q = self.core.queue()
         self.consumers: list[Consumer] = []
         self.held: dict[Consumer, list[Any]] = {}
         self.sent = 0
         self.done: set[int] = set()
+
+    def begin(self) -> Core:
+        return Core()
+
+    def durable(self) -> bool:
+        """Whether the next message is."""
+        return False
 
     def collect(self) -> None:
         for consumer in self.consumers:
@@ -399,7 +434,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(priority=st.sampled_from([4, 4, 4, 9, 0]), odd=st.booleans(), delay=st.sampled_from([0, 0, 50]))
     def send(self, priority: int, odd: bool, delay: int) -> None:
         annotations = {"x-opt-delivery-delay": delay} if delay else None
-        self.core.send(self.sent, priority=priority, properties={"odd": odd}, annotations=annotations)
+        properties = {"odd": odd}
+        self.core.send(
+            self.sent, durable=self.durable(), priority=priority, properties=properties, annotations=annotations
+        )
         self.sent += 1
         self.collect()
 

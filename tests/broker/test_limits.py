@@ -75,11 +75,58 @@ def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Manage
         assert blocked.link.credit == 0
         receiver = Receiver(broker.url, "block")
         until(lambda: receiver.count == 1000, "the rest after there was room")
-        assert len(sender.accepted) == 1000
+        until(lambda: len(sender.accepted) == 1000, "the answers, which may come after the messages")
         blocked.send(Message(body=[1000]))
     until(lambda: receiver.count == 1001, "the message of the other sender")
     receiver.stop()
     sender.stop()
+
+
+def test_block_rejects_nothing_of_large_messages(c: BlockingConnection, m: Management) -> None:
+    """Little credit at first, while nobody knows how large they are."""
+    m.settings("block-large", maxSizeBytes=1 << 20, addressFullMessagePolicy="BLOCK")
+    m.queue("block-large")
+    sender = c.create_sender("block-large")
+    sent = 0
+    while sender.link.credit and sent < 100:
+        sender.send(Message(body="x" * 100_000, durable=True))  # raises where it is not accepted
+        sent += 1
+        flush(sender)
+    assert m.count("block-large") == sent
+    assert 10 <= sent <= 21
+    bodies(attach(c, "block-large", sent), sent)
+    c.wait(lambda: sender.link.credit > 0, msg="credit again")
+
+
+@pytest.mark.parametrize("policy", ["FAIL", "DROP", "BLOCK"])
+def test_capacity_is_that_of_the_whole_broker(tmp_path: Path, policy: str) -> None:
+    """Whatever addresses its messages belong to, and however little of it is in memory."""
+    broker = BrokerProcess(
+        tmp_path, global_max_size=20_000, page_dir=str(tmp_path / "pages"), capacity=100_000, capacity_policy=policy
+    ).start()
+    with broker.manage() as m, broker.connect() as c:
+        for name in ("a", "b"):
+            m.queue(name)
+        senders = [c.create_sender(name) for name in ("a", "b")]
+        sent = 0
+        while sent < 300 and all(s.link.credit for s in senders):
+            try:
+                senders[sent % 2].send(Message(body=KIB, durable=True))
+            except SendException as error:
+                assert error.state == Delivery.REJECTED and policy == "FAIL"
+                break
+            flush(senders[sent % 2])
+            sent += 1
+        held = m.count("a") + m.count("b")
+        granted = 100 if policy == "BLOCK" else 0  # what each sender was granted before the other one took the room
+        assert 90 <= held <= 102 + granted
+        assert sent == (300 if policy == "DROP" else held)
+        for name in ("a", "b"):
+            bodies(attach(c, name, m.count(name)), m.count(name))
+        c.wait(lambda: all(s.link.credit for s in senders), msg="credit again")
+        senders[0].send(Message(body=KIB, durable=True))
+        until(lambda: m.count("a") == 1, "the message after there was room")
+    broker.stop()
 
 
 def no_more(sender: Sender) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from proton import Message, symbol
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.control import Artemis, connect
 from services.broker.core.settings import FIELDS
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, ManagementFailure, attach, bodies, until
 
@@ -269,3 +271,27 @@ def test_a_router_gets_no_address_made_for_it(tmp_path: Path) -> None:
             receiver = router.create_receiver("q", name="in")
             assert receiver.link.remote_source.address == "q"
     broker.stop()
+
+
+def test_two_looks_at_a_broker_where_nothing_happens_have_the_same_digest(broker: BrokerProcess, m: Management) -> None:
+    """Although the queue that gets the replies counts them."""
+    everything = (json.dumps({"field": "", "operation": "", "value": ""}), 1, 2**31 - 1)
+    m.queue("digested")
+
+    async def look() -> list[tuple[int, ...]]:
+        host, _, port = broker.url.rpartition(":")
+        connection = await connect(host, int(port), container="controller")
+        node = await Artemis(connection).opened()
+        found = []
+        for _ in range(3):
+            replies = [await node.ask("broker", listing, *everything) for listing in ("listQueues", "listAddresses")]
+            found.append(tuple(map(node.digest, replies)))
+        await node.invoke("broker", "destroyQueue", "digested", True, True)
+        found.append((node.digest(await node.ask("broker", "listQueues", *everything)),))
+        connection.close()
+        await connection.wait_closed()
+        return found
+
+    first, second, third, without = asyncio.run(look())
+    assert first == second == third
+    assert without[0] != first[0]

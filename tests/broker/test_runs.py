@@ -107,7 +107,23 @@ def test_a_run_ends_where_a_message_needs_care(tmp_path: Path, fields: dict[str,
     odd = encoded("odd", **{"durable": True, **fields})
     assert run(core, [*durable(3), odd, *durable(2)]) == 3
     assert queue.count == 3
-    assert run(core, [odd, odd]) == (2 if "priority" in fields else 0)
+    assert run(core, [odd, odd]) == (2 if "priority" in fields or "durable" in fields else 0)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_need_not_be_stored_is_accepted_at_once(tmp_path: Path, stored: bool) -> None:
+    core = Core(tmp_path if stored else None)
+    queue = core.queue()
+    consumer = core.consumer(queue, 70)
+    messages = [encoded(f"{i}") for i in range(100)] if stored else durable(100)
+    assert run(core, messages) == 100
+    assert core.accepted == list(range(1, 101))
+    core.broker.run_pending()
+    assert taken(consumer) == [f"{i}" for i in range(70)]
+    assert [message.id for message in queue.messages()] == sorted({message.id for message in queue.messages()})
+    core.send("last")
+    more(consumer, 100)
+    assert taken(consumer) == [*(f"{i}" for i in range(70, 100)), "last"]
 
 
 def test_a_run_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:

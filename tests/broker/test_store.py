@@ -228,6 +228,33 @@ def test_damage_is_reported_and_then_got_rid_of(tmp_path: Path) -> None:
     store.close()
 
 
+def test_definitions_alone_are_moved_without_reading_the_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where messages come and go, the segment with the definitions is what all later ones wait for."""
+
+    def whole(self: journal.Journal, number: int) -> None:
+        raise AssertionError(f"segment {number} was read")
+
+    monkeypatch.setattr(journal.Journal, "records", whole)
+    store = Store.open(tmp_path, segment_size=20_000)
+    queues = [store.new_id() for _ in range(3)]
+    for queue in queues:
+        store.define(queue, b"{%d}" % queue)
+    first = store.journal.current
+    for round in range(40):
+        ids = [store.add(b"x" * 1000, [queues[round % 3]]) for _ in range(10)]
+        store.flush()
+        store.remove_many(ids, queues[round % 3])
+        store.flush()
+        store.tick()
+    assert first not in store.journal.segments and len(store.journal.segments) <= compaction.SLACK + 2
+    store = reopen(store)
+    assert store.recovered.definitions == {queue: b"{%d}" % queue for queue in queues}
+    assert not any(list(store.recovered.references(queue)) for queue in queues)
+    store.close()
+
+
 def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the loop, with the thread: one message in fifty stays; the disk holds little more than those."""
     monkeypatch.setattr(compaction, "SLACK", 2)
@@ -236,6 +263,7 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
     async def run() -> tuple[int, list[int]]:
         loop = asyncio.get_running_loop()
         store = Store.open(tmp_path, loop=loop, segment_size=1 << 16)
+        store.keep_house()
         queue = store.new_id()
         store.define(queue, b"{}")
         kept = []
@@ -275,6 +303,7 @@ s.TICK_SECONDS = 0.01
 async def main():
     loop = asyncio.get_running_loop()
     store = s.Store.open(Path(sys.argv[1]), loop=loop, segment_size=1 << 16)
+    store.keep_house()
     if not store.recovered.definitions:
         store.define(store.new_id(), b"q")
         defined = loop.create_future()

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.cli.up import command as up_command
-from enmasse.supervisor import datadir, ports, start
+from enmasse.supervisor import datadir, ports
 from enmasse.supervisor.errors import StartError
-from tests.cli.running import Up, enmasse, free_offset
+from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def refused(config: Path, tmp_path: Path, *options: str | Path) -> str:
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("addresses.json", '{\n"a": {"type": "anycast"},\n}', "addresses.json:3: is not JSON:"),
+        ("addresses.json", '{\n"a": nothing}', "addresses.json:2: is not JSON:"),
         ("addresses.json", "", "addresses.json: is empty"),
         ("addresses.json", "[]", "addresses.json:1: must be an object"),
         ("flavors.json", '{"a": ', "flavors.json:1: is not JSON:"),
@@ -60,21 +59,67 @@ def test_first_start_with_a_pipe_in_place_of_a_file(config: Path, tmp_path: Path
     assert f"{config}/addresses.json: cannot be read: is not a file" in refused(config, tmp_path)
 
 
+TOLD_WHILE_IT_CHECKS = """
+import os, sys
+from enmasse.supervisor import start
+number = int(sys.argv.pop())
+start.check_config = lambda *_: os.kill(os.getpid(), number)
+from enmasse.cli import main
+main()
+"""
+TOLD_WHILE_IT_IMPORTS = """
+import importlib.abc, os, sys
+number = int(sys.argv.pop())
+class Told(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Told())
+from enmasse.cli import main
+main()
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_told_to_end_before_anything_runs(
-    number: signal.Signals, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(start, "check_config", lambda *_: os.kill(os.getpid(), number))
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    arguments = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            up_command.main(arguments)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    assert ended.value.code == 0
+@pytest.mark.parametrize("code", [TOLD_WHILE_IT_CHECKS, TOLD_WHILE_IT_IMPORTS])
+def test_told_to_end_before_anything_runs(code: str, number: signal.Signals, config: Path, tmp_path: Path) -> None:
+    options = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]
+    command = [sys.executable, "-c", code, "up", *options, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     datadir.open_data_dir(tmp_path / "data").close()  # the lock was given back
+
+
+def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
+    data = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    done = enmasse("up", "--config", config, "--data", data, "--port-offset", free_offset())
+    assert done.returncode == 2 and "the name is not UTF-8" in done.stderr and "\\xff" in done.stderr
+    assert not os.path.exists(data)
+
+
+def test_called_in_a_directory_that_is_gone(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", ENMASSE, "up"]
+    done = subprocess.run(
+        [*command, "--config", "c", "--data", "d"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "the directory this was called in is gone" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_folder", "reason"),
+    [
+        ("run/ports.json", True, "Is a directory"),
+        ("run/actual.json", True, "Is a directory"),
+        ("logs", False, "exists"),
+    ],
+)
+def test_a_file_that_cannot_be_replaced(taken: str, is_folder: bool, reason: str, config: Path, tmp_path: Path) -> None:
+    path = tmp_path / "data" / taken
+    path.parent.mkdir(parents=True)
+    path.mkdir() if is_folder else path.touch()
+    done = enmasse("up", "--config", config, "--data", tmp_path / "data", "--port-offset", free_offset())
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"{path}: " in done.stderr and reason in done.stderr
 
 
 def test_first_start_without_a_folder(tmp_path: Path) -> None:
@@ -101,9 +146,12 @@ def test_tls_options(config: Path, tmp_path: Path) -> None:
 
 
 def test_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datadir.open_data_dir(tmp_path / "used").close()
     monkeypatch.setattr(datadir, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(StartError, match=r"no disk space: data directory .* Make room"):
         datadir.open_data_dir(tmp_path / "data")
+    assert not (tmp_path / "data" / "format.json").exists()
+    datadir.open_data_dir(tmp_path / "used").close()  # its messages can be consumed, which makes room
 
 
 def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
@@ -116,6 +164,27 @@ def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="is in use by process"):
         datadir.open_data_dir(tmp_path)
     first.close()
+    datadir.open_data_dir(tmp_path).close()
+
+
+def test_the_lock_does_not_end_with_its_file(tmp_path: Path) -> None:
+    first = datadir.open_data_dir(tmp_path)
+    (tmp_path / "lock").unlink()
+    with pytest.raises(StartError, match="is in use by another process"):
+        datadir.open_data_dir(tmp_path)
+    first.close()
+    datadir.open_data_dir(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["lock", "run", "logs", "desired"])
+def test_something_else_in_the_data_directory(name: str, tmp_path: Path) -> None:
+    if name == "lock":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("")
+    with pytest.raises(StartError, match=f"data directory {tmp_path}: {tmp_path / name}: (Is a|File)"):
+        datadir.open_data_dir(tmp_path)
+    (tmp_path / name).rmdir() if name == "lock" else (tmp_path / name).unlink()
     datadir.open_data_dir(tmp_path).close()
 
 

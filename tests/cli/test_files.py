@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from enmasse.cli import jsonfile
 from enmasse.cli.status import file_hashes
 from enmasse.model.configuration import State, apply
+from enmasse.model.flavors import IN_MEMORY
 from tests.cli.running import enmasse
 
 
@@ -113,6 +114,10 @@ def test_a_file_that_does_not_parse_is_left_alone(folder: Path) -> None:
         done = edit(folder, *arguments)
         assert done.returncode == 1 and "line 1 column 27" in done.stderr, done.stderr
     assert path.read_text() == '{"a": {"type": "anycast"},}'
+    path.write_text('{"\\ud800": {"type": "anycast"}, "a": {"type": "anycast"}}')
+    for arguments in (["add", "b", "--type", "anycast"], ["remove", "a"], ["list"], ["show", "a"]):
+        done = edit(folder, *arguments)
+        assert done.returncode == 1 and "half of a surrogate pair" in done.stderr and "Traceback" not in done.stderr
     path.unlink()
     done = edit(folder, "list")
     assert done.returncode == 1 and "no such file" in done.stderr and "enmasse init" in done.stderr
@@ -124,7 +129,9 @@ def test_what_is_no_file_is_told_and_waited_for_by_nobody(file: str, folder: Pat
     os.mkfifo(folder / file)
     done = edit(folder, "add", "b", "--type", "anycast")
     assert done.returncode == 1 and f"{folder / file}: cannot be read: is not a file" in done.stderr
-    assert file_hashes(folder).keys() == {"addresses.json", "flavors.json"} - {file}
+    wanted = file_hashes(folder)
+    assert wanted.keys() == {"addresses.json", "flavors.json", "brokers.json"} - {file}
+    assert wanted["brokers.json"] is None, "that there is none is to be applied"
 
 
 def test_ends_of_lines_and_a_byte_order_mark_stay(folder: Path) -> None:
@@ -158,6 +165,11 @@ def test_list_and_show_without_a_suite(folder: Path) -> None:
     shown = json.loads(edit(folder, "show", "mytopic", "--json").stdout)
     assert shown["configured"] == {"type": "topic", "flavor": "small-persisted-topic"} and shown["status"] is None
     assert edit(folder, "show", "mytopic").returncode == 0
+    assert "memory" not in edit(folder, "show", "mytopic").stdout
+    assert edit(folder, "add", "quick", "--type", "queue", "--flavor", "vanilla-queue").returncode == 0
+    assert "  message: in memory: messages are lost with their broker\n" in edit(folder, "show", "quick").stdout
+    listed = json.loads(edit(folder, "list", "--json").stdout)["addresses"]
+    assert [a["message"] for a in listed if a["name"] in ("myqueue", "quick")] == ["", IN_MEMORY]
     assert edit(folder, "show", "nix").returncode == 1
 
 
@@ -215,8 +227,8 @@ def test_parse_accepts_what_json_accepts(text: str) -> None:
 def test_commands_start_quickly() -> None:
     """Not a duration: what would make them slow is not imported."""
     code = (
-        "import sys, enmasse.cli, click.testing as t\n"
-        "t.CliRunner().invoke(enmasse.cli.main, ['status', '--json', '--port-offset', '50000'])\n"
+        "import sys, enmasse.cli.commands, click.testing as t\n"
+        "t.CliRunner().invoke(enmasse.cli.commands.group, ['status', '--json', '--port-offset', '50000'])\n"
         "print([m for m in ('rich', 'aiohttp', 'proton', 'asyncio', 'structlog', 'uvloop') if m in sys.modules])"
     )
     import sys

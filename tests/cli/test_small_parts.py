@@ -124,6 +124,18 @@ def test_wishes_are_seen_when_they_change(tmp_path: Path) -> None:
     assert desired.look(tmp_path / "none") == ()
 
 
+def test_what_is_no_wish_hides_no_other_and_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "nowhere.json").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe.json")
+    before = desired.look(tmp_path)
+    write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {}})
+    assert desired.look(tmp_path) != before
+    wishes, problems = desired.read_wishes(tmp_path, ())
+    assert list(wishes) == ["b"] and sorted(problems) == ["deep", "folder", "pipe"]
+
+
 @pytest.mark.parametrize(
     ("answer", "ready", "detail"),
     [
@@ -179,3 +191,10 @@ def test_ages() -> None:
     for seconds, text in ((5, "5s"), (65, "1m5s"), (7500, "2h5m"), (200_000, "2d7h")):
         assert _age((now - timedelta(seconds=seconds)).isoformat()) == text
     assert _age("when?") == "when?"
+
+
+def test_very_many_errors_are_counted() -> None:
+    errors = [{"file": "f", "entry": f"e{number}", "reason": "wrong"} for number in range(1000)]
+    lines = error_lines(errors)
+    assert len(lines) == 101 and lines[99] == "f: entry 'e99': wrong"
+    assert lines[100] == "… and 900 more errors; `enmasse status --json` shows all"

@@ -101,6 +101,21 @@ def test_wait_is_for_the_files_as_they_are(config: Path, tmp_path: Path) -> None
         assert waiting.wait(20) == 0
 
 
+def test_wait_is_for_a_brokers_json_that_has_gone(config: Path, tmp_path: Path) -> None:
+    (config / "brokers.json").write_text("{}")
+    with_it = file_hashes(config)
+    (config / "brokers.json").unlink()
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed(address("a", message="a note"), config=with_it)
+        up.until_ready()
+        late = enmasse("status", "--json", "--wait", "0.5", "--port-offset", up.offset)
+        assert late.returncode == 1 and json.loads(late.stdout)["ready"] is True
+        assert "not applied yet: brokers.json (its removal)\naddress a: a note" in late.stderr
+        waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
+        up.feed(address("a"), config=file_hashes(config))
+        assert waiting.wait(20) == 0
+
+
 def test_wait_begins_before_the_suite_runs(config: Path, tmp_path: Path) -> None:
     offset = free_offset()
     waiting = subprocess.Popen(

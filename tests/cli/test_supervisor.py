@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -93,6 +94,26 @@ def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, config:
         assert any(f"{name}: killed by SIGKILL; starting again" in line for line in up.errors)
 
 
+def test_files_deleted_by_hand_are_made_again(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed(address("a"))
+        up.wish("broker-a")
+        up.until_ready()
+        wait_for(lambda: "broker-a" in up.pids() and up.component("broker-a")["ready"])
+        shutil.rmtree(up.data / "run")
+        shutil.rmtree(up.data / "logs")
+        pids = up.pids()
+        for name in ("storage_controller", "broker-a"):
+            os.kill(pids[name], signal.SIGKILL)
+        wait_for(lambda: all(up.pids().get(n, pids[n]) != pids[n] for n in ("storage_controller", "broker-a")))
+        wait_for(lambda: up.status()["ready"])
+        actual = up.data / "run" / "actual.json"
+        wait_for(lambda: actual.exists() and json.loads(actual.read_text())["components"][0]["ready"])
+        actual.unlink()  # a storage controller that starts reads from it what runs
+        os.kill(up.pids()["storage_controller"], signal.SIGKILL)
+        wait_for(actual.exists)
+
+
 def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(config: Path, tmp_path: Path) -> None:
     with start(config, tmp_path) as up:
         up.feed()
@@ -128,7 +149,8 @@ def test_brokers_come_change_and_go_as_the_folder_says(config: Path, tmp_path: P
         actual_file = up.data / "run" / "actual.json"
         wait_for(lambda: json.loads(actual_file.read_text())["components"][0]["ready"])
         fact = json.loads(actual_file.read_text())["components"][0]
-        assert sorted(fact) == ["detail", "host", "kind", "name", "pid", "port", "ready", "restarts"]
+        assert sorted(fact) == ["detail", "host", "kind", "name", "pid", "port", "ready", "restarts", "settings"]
+        assert fact["settings"] == {"data_dir": None}, "as they were wished for"
         assert (fact["name"], fact["kind"], fact["restarts"]) == ("broker-a", "broker", 0)
         assert 20000 <= fact["port"] < 32768
 
@@ -141,6 +163,8 @@ def test_brokers_come_change_and_go_as_the_folder_says(config: Path, tmp_path: P
         up.wish("broker-a", settings={"data_dir": None, "global_max_size": 1000})  # another setting: started anew
         wait_for(lambda: up.pids().get("broker-a", pid) != pid and up.component("broker-a")["ready"])
         assert json.loads((up.data / "run" / "broker-a.json").read_text())["global_max_size"] == 1000
+        fact = json.loads(actual_file.read_text())["components"][0] | {"port": fact["port"]}
+        assert fact["settings"] == {"data_dir": None, "global_max_size": 1000}
         assert json.loads(actual_file.read_text())["components"][0]["port"] == fact["port"]
 
         pid = up.pids()["broker-a"]
@@ -208,6 +232,28 @@ def test_a_child_that_does_not_end_is_killed_by_a_second_signal(config: Path, tm
         assert alive(deaf)
         assert up.end() == 0
         assert not alive(deaf)
+
+
+def test_a_second_signal_starts_nothing_again(config: Path, tmp_path: Path) -> None:
+    with start(config, tmp_path) as up:
+        up.feed()
+        up.wish("broker-a")
+        up.until_ready()
+        wait_for(lambda: len(up.pids()) == 5)
+        pids = up.pids()
+        for name in ("storage_controller", "router-0", "broker-a"):  # which are ended one after the other
+            up.order(name, deaf=True)
+        os.kill(pids["storage_controller"], signal.SIGKILL)
+        os.kill(pids["router-0"], signal.SIGKILL)
+        os.kill(pids["broker-a"], signal.SIGKILL)
+        wait_for(lambda: up.status()["ready"] and up.pids().get("broker-a", pids["broker-a"]) != pids["broker-a"])
+        pids = up.pids()
+        before = len(up.errors)
+        up.process.terminate()
+        wait_for(lambda: not alive(pids["ragent"]))
+        assert up.end() == 0
+        assert not [name for name, pid in pids.items() if alive(pid)]
+        assert not [line for line in up.errors[before:] if "starting again" in line], up.errors
 
 
 def test_children_die_with_a_killed_supervisor_and_it_starts_again(config: Path, tmp_path: Path) -> None:

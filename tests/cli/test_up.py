@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Message
+from proton.utils import BlockingConnection
 
+from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, alive, enmasse, wait_for
 
 FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
@@ -272,7 +275,7 @@ def test_restart_and_two_suites(tmp_path: Path) -> None:
 
 
 def test_brokers_made_by_hand(tmp_path: Path) -> None:
-    """With brokers.json there is no storage controller; the queue is made at the broker, as one does with Artemis."""
+    """Without a storage controller, what is missing on the broker is not ready, and says what to make."""
     assert enmasse("init", tmp_path / "config").returncode == 0
     port, health = free_port(), free_port()
     own = {
@@ -293,6 +296,9 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
         at = f"127.0.0.1:{port}/myqueue"
         wait_for(lambda: enmasse("send", "-a", at, "made by hand").returncode == 0)
         with Up(tmp_path / "config", tmp_path / "data", fake=False) as up:
+            what = "broker hand has no topic 'mytopic': make an address of this name with MULTICAST there"
+            wait_for(lambda: address_of(up, "mytopic") == (False, "Configuring", what), 60)
+            make_topic(port, "mytopic")
             up.until_ready()
             assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "router-0"]
             assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "made by hand\n"
@@ -301,6 +307,26 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
     finally:
         broker.terminate()
         assert broker.wait(20) == 0
+
+
+def address_of(up: Up, name: str) -> tuple[bool, str, str] | None:
+    """Whether an address is ready, its phase and its message; None before HTTP answers or it is known."""
+    status = up.try_status()
+    found = [a for a in status["addresses"] if a["name"] == name] if isinstance(status, dict) else []
+    return (found[0]["ready"], found[0]["phase"], found[0]["message"]) if found else None
+
+
+def make_topic(port: int, name: str) -> None:
+    """As an administrator does it by the broker's management."""
+    node = "activemq.management"
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=20)
+    replies = connection.create_receiver(None, dynamic=True)
+    properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createAddress"}
+    body = json.dumps([name, "MULTICAST"])
+    message = Message(address=node, reply_to=replies.link.remote_source.address, properties=properties, body=body)
+    connection.create_sender(node).send(message)
+    assert replies.receive(timeout=20).properties["_AMQ_OperationSucceeded"] is True
+    connection.close()
 
 
 def free_port() -> int:
@@ -314,7 +340,8 @@ def free_port() -> int:
 
 
 def test_amqps(tmp_path: Path) -> None:
-    cert, key = make_certificate(tmp_path)
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
     assert enmasse("init", tmp_path / "config").returncode == 0
     with Up(tmp_path / "config", tmp_path / "data", fake=False, tls=(cert, key)) as up:
         up.until_ready()
@@ -323,38 +350,6 @@ def test_amqps(tmp_path: Path) -> None:
         url = f"amqps://localhost:{5671 + up.offset}/myqueue"
         done = enmasse("send", "-a", url, "x")
         assert done.returncode == 4 and "certificate" in done.stderr.lower()
-        done = enmasse("send", "-a", url, "over TLS", env={"SSL_CERT_FILE": str(cert)})
+        done = enmasse("send", "-a", url, "over TLS", env={"SSL_CERT_FILE": str(authority.file)})
         assert done.returncode == 0, done.stderr
         assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "over TLS\n"
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost, and its key."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert_file, key_file

@@ -39,6 +39,12 @@ def free_port() -> int:
             return port
 
 
+def content(body: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot without its revision."""
+    assert body["revision"] > 0
+    return {key: value for key, value in body.items() if key != "revision"}
+
+
 class Configserv:
     """The process and its directories; `start` and `kill` as often as a test likes."""
 

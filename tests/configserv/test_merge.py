@@ -11,7 +11,7 @@ from enmasse.model import feeds
 from enmasse.model.configuration import Applied
 from services.configserv import merge
 from services.configserv.merge import Merger, TooMany
-from tests.configserv.test_model import applied
+from tests.configserv.test_model import FLAVOR_FILE, applied
 
 READY = feeds.Readiness(ready=True)
 
@@ -117,6 +117,7 @@ def test_invalid_entries() -> None:
 def test_a_reporter_names_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "MAX_REPORTED", 3)
     merger = Merger(["ragent"])
+    merger.configure(configured({}))
     merger.report("ragent", report({"a": READY, "b": READY}), full=True)
     for addresses, full in (({"c": READY, "d": READY}, False), (dict.fromkeys("abcd", READY), True)):
         with pytest.raises(TooMany):
@@ -137,3 +138,19 @@ def test_one_changed_address_is_the_only_one_merged() -> None:
     merger.configure(configured({**many, "a9": {"type": "multicast"}, "new": {"type": "anycast"}}, first))
     assert sorted(merged) == ["a7", "a9", "new"]
     assert list(phases(merger))[-1] == "new"
+
+
+def test_what_is_in_memory_says_so_also_when_it_is_ready() -> None:
+    merger = Merger(["ragent"])
+    volatile: dict[str, Any] = {**FLAVOR_FILE, "q": {"type": "queue", "templateName": "queue-inmemory"}}
+    persisted: dict[str, Any] = {**FLAVOR_FILE, "q": {"type": "queue", "templateName": "queue-persisted"}}
+    first = applied(FILE, flavors=volatile)
+    merger.configure(first)
+    merger.report("ragent", report({"q": READY, "a": READY}), full=True)
+    found = statuses(merger)
+    assert (found["q"]["ready"], found["q"]["message"]) == (True, "in memory: messages are lost with their broker")
+    assert found["a"]["message"] == ""
+    merger.report("ragent", report({"q": feeds.Readiness(ready=False, message="away")}), full=False)
+    assert statuses(merger)["q"]["message"] == "away; in memory: messages are lost with their broker"
+    assert merger.configure(applied(FILE, flavors=persisted, last=first.state)) == {"q"}
+    assert statuses(merger)["q"]["message"] == "away"

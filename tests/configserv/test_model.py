@@ -70,6 +70,7 @@ def test_further_properties_have_one_canonical_form() -> None:
         "expiry": "dead",
         "maxSize": "10Mi",
         "fullPolicy": "block",
+        "duplicates": "message-id",
     }
     found = applied({"a": entry, "dead": {"type": "queue", "flavor": "q"}})
     assert not found.problems
@@ -84,6 +85,7 @@ def test_further_properties_have_one_canonical_form() -> None:
         expiry="dead",
         max_size=10 * 2**20,
         full_policy="BLOCK",
+        duplicates="message-id",
     )
     body = msgspec.json.encode(feeds.Addresses(addresses=found.state.addresses))
     assert json.loads(body)["addresses"]["a"] == {**entry, "maxSize": 10 * 2**20, "fullPolicy": "BLOCK"} | {
@@ -146,6 +148,7 @@ def test_flavors_have_one_canonical_form() -> None:
         ({"type": "queue", "flavor": "q", "maxSize": "10 MB"}, ".maxSize: '10 MB' is no size"),
         ({"type": "queue", "flavor": "q", "maxSize": True}, ".maxSize: must be a whole number of bytes"),
         ({"type": "queue", "flavor": "q", "fullPolicy": "EXPLODE"}, ".fullPolicy: must be one of FAIL, BLOCK, DROP"),
+        ({"type": "queue", "flavor": "q", "duplicates": True}, '.duplicates: must be "message-id"'),
         ({"type": "queue", "flavor": "q", "deadletter": "a"}, ".deadletter: an address cannot be its own"),
         ({"type": "queue", "flavor": "q", "expiry": "nix"}, ".expiry: there is no valid address 'nix'"),
         ({"type": "queue", "flavor": "q2", "expiry": "good"}, ".expiry: 'good' must be a queue of flavor 'q2'"),
@@ -245,6 +248,15 @@ def test_only_topics_lie_below_a_topic() -> None:
     assert "covers all names below it" in str(found.problems[0])
 
 
+def test_what_is_far_too_long_is_shown_cut_off() -> None:
+    long = "x" * 1_000_000
+    found = applied({long: {"type": "anycast"}, "a": {"type": "queue", "flavor": long, long: 1}})
+    assert not found.state.addresses
+    assert list(found.failed) == ["x" * 1000 + "…", "a"]
+    assert found.failed["x" * 1000 + "…"].reason == "a name may have 512 bytes at most; shorten it"
+    assert len(str(found.problems) + str(found.failed)) < 20_000
+
+
 def test_one_default_for_mqtt() -> None:
     topic = {"type": "topic", "flavor": "t", "mqttDefault": True}
     found = applied({"one": topic, "two": topic})
@@ -279,10 +291,13 @@ def test_duplicates_and_lines() -> None:
         (b"", "addresses.json: is empty; an empty configuration is {}"),
         (b"[]", "addresses.json:1: must be an object"),
         (b'{"a":\n"\xff"}', "addresses.json:2: is not UTF-8"),
-        (b'{"a": NaN}', "addresses.json: NaN is not JSON"),
+        (b'{"a \\" NaN": 1,\n"b": NaN}', "addresses.json:2: NaN is not JSON; write a number"),
         (b'{"\\ud800": 1}', "addresses.json: has half of a surrogate pair"),
         (b"[" * 100_000, "addresses.json: is nested too deeply"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "addresses.json: is not JSON"),
+        (
+            b'{"' + b"9" * 5000 + b'":\n' + b"9" * 5000 + b"}",
+            "addresses.json:2: is not JSON that can be read: a number",
+        ),
         (None, "addresses.json: is missing"),
         (Unreadable("Permission denied"), "addresses.json: cannot be read: Permission denied"),
     ],
@@ -362,9 +377,11 @@ def test_brokers_made_by_hand() -> None:
     ]
     assert found.state.brokers is not None
     placed = place(found.state.brokers, found.state.addresses)
-    assert placed.brokers == {"one": feeds.Broker(host="h", port=5672), "two": feeds.Broker(host="h", port=5673)}
+    one, two = (feeds.Broker(host="h", port=port, by_hand=True) for port in (5672, 5673))
+    assert placed.brokers == {"one": one, "two": two}
     assert {name: [p.broker for p in where] for name, where in placed.addresses.items()} == {"a": ["one"], "b": ["two"]}
     assert applied(addresses, brokers=b"{", last=found.state).state.brokers == found.state.brokers
+    assert told(addresses, brokers=b"{")[0].endswith("; placements go on without it")
     assert applied(addresses, last=found.state).state.brokers is None
 
 

@@ -149,7 +149,14 @@ class FakeConfigserv:
         self.fulls = 0
         self.history: list[tuple[str, str, bool]] = []
         """Every report of an address that came in: reporter, address, ready."""
+        self.reports: list[tuple[str, dict[str, Any]]] = []
+        """Every report of readiness: reporter, body."""
+        self.revisions: dict[str, int] = {}
+        """Feed → revision of what was published last."""
         self.refuse_placements = False
+        self.hold: Callable[[dict[str, Any]], bool] = lambda body: False
+        """Whether to leave a report of placements unanswered."""
+        self.held: list[Delivery] = []
         self.placements_reported = 0
         self._subscribers: dict[str, list[Sender]] = {}
         self._listener: Listener | None = None
@@ -166,8 +173,11 @@ class FakeConfigserv:
         self.readiness.clear()
         self._subscribers.clear()
 
-    def addresses(self, addresses: dict[str, Any], forced: list[str] | None = None) -> None:
-        self.publish("addresses", {"schema": 1, "addresses": addresses, "forced": forced or []})
+    def addresses(
+        self, addresses: dict[str, Any], forced: list[str] | None = None, invalid: list[str] | None = None
+    ) -> None:
+        more = {"invalid": invalid} if invalid else {}
+        self.publish("addresses", {"schema": 1, "addresses": addresses, "forced": forced or [], **more})
 
     def flavors(self, flavors: dict[str, Any]) -> None:
         self.publish("flavors", {"schema": 1, "flavors": flavors})
@@ -178,7 +188,8 @@ class FakeConfigserv:
         self.publish("placements", {"schema": 1, "brokers": where, "addresses": addresses})
 
     def publish(self, feed: str, body: Any) -> None:
-        self.feeds[feed] = body
+        self.revisions[feed] = 1 + max(self.revisions.values(), default=0)
+        self.feeds[feed] = {**body, "revision": self.revisions[feed]}
         for sender in self._subscribers.get(feed, []):
             self._send(sender, feed)
 
@@ -209,10 +220,14 @@ class FakeConfigserv:
     def _report(self, target: str, reporter: str, delivery: Delivery) -> None:
         body = json.loads(delivery.message.body)
         if target == "readiness":
+            self.reports.append((reporter, body))
             self.history += [(reporter, name, report["ready"]) for name, report in body["addresses"].items()]
         if target == "placements":
             if self.refuse_placements:
                 delivery.reject("amqp:not-allowed", "there is a brokers.json")
+                return
+            if self.hold(body):
+                self.held.append(delivery)
                 return
             self.placements = body
             self.placements_reported += 1
@@ -228,6 +243,35 @@ class FakeConfigserv:
 
     def ready(self, reporter: str) -> set[str]:
         return {name for name, report in self.readiness.get(reporter, {}).items() if report["ready"]}
+
+    def release(self) -> None:
+        """Takes in what was held, and holds nothing any more."""
+        self.hold = lambda body: False
+        held, self.held = self.held, []
+        for delivery in held:
+            self._report("placements", "", delivery)
+
+    def seen(self, reporter: str, feed: str) -> bool:
+        """Whether the reporter has seen what was published last."""
+        return bool(self.reports) and self._seen(reporter, feed) >= self.revisions[feed]
+
+    def _seen(self, reporter: str, feed: str) -> int:
+        return max((body["seen"][feed] for by, body in self.reports if by == reporter), default=0)
+
+    def pending(self, reporter: str) -> dict[str, str]:
+        """What the reporter has yet to do, as it said last."""
+        found: dict[str, str] = [body for by, body in self.reports if by == reporter][-1]["pending"]
+        return found
+
+    def judged(self, reporter: str, feed: str, name: str) -> dict[str, Any] | None:
+        """What was said of an address up to the first report that takes the feed's newest snapshot into account."""
+        found: dict[str, Any] | None = None
+        for by, body in self.reports:
+            if by == reporter:
+                found = body["addresses"].get(name, None if name in body["removed"] else found)
+                if body["seen"][feed] >= self.revisions[feed]:
+                    return found
+        raise AssertionError(f"{reporter} has not seen the newest {feed}")
 
     def message(self, reporter: str, name: str) -> str:
         return str(self.readiness.get(reporter, {}).get(name, {}).get("message"))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
 from tests.router.harness import Broker, Management, RouterProcess
+
+_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +44,15 @@ def broker() -> Iterator[Broker]:
         yield double
     finally:
         double.stop()
+
+
+@pytest.fixture
+def address() -> str:
+    """A balanced address that no other test uses."""
+    return f"test/{next(_numbers)}"
+
+
+@pytest.fixture
+def multicast() -> str:
+    """A multicast address that no other test uses."""
+    return f"testall/{next(_numbers)}"

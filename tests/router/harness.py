@@ -87,6 +87,20 @@ def pump(*connections: BlockingConnection) -> None:
             container.timeout = before
 
 
+def outcome_of(connection: BlockingConnection, delivery: Any) -> Any:
+    """The state of a delivery of ours once it is settled."""
+    connection.wait(lambda: delivery.settled, msg="the outcome")
+    return delivery.remote_state
+
+
+def idle(connection: BlockingConnection) -> None:
+    """A round trip: whatever the router had to say before has been read."""
+    client = SyncRequestResponse(connection, "$management")
+    client.call(Message(properties={"operation": "GET-MGMT-NODES"}, body={}))
+    client.sender.close()
+    client.receiver.close()
+
+
 class RouterProcess:
     """`python -m services.router` with a listener for clients (`url`) and one for route containers."""
 

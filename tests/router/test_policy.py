@@ -7,7 +7,8 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from services.router.policy import Names, Rights
+from services.router.management.schema import ManagementError
+from services.router.policy import Names, Rights, read_group
 from tests.router.harness import PREFIX, RouterProcess, post, wait_for
 
 GROUP: dict[str, Any] = {
@@ -158,6 +159,30 @@ def test_names(names: str | None, patterns: str | None, address: str, allowed: b
 
 
 def test_decoration_of_an_address_is_no_way_around() -> None:
-    rights = Rights({"targets": "mine"}, "")
+    rights = Rights(read_group("v", "g", {"targets": "mine"}), "")
     assert rights.may_send("amqp:/mine")
     assert not rights.may_send("amqp:/other")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"maxSender": 1}, "vhost 'v', group 'g': unknown attribute 'maxSender'"),
+        ({"maxSenders": "many"}, "vhost 'v', group 'g': Invalid value for attribute 'maxSenders'"),
+        ({"maxMessageSize": -1}, "maxMessageSize must not be negative, it is -1"),
+        ({"maxSessions": 3}, "maxSessions is not supported by this router; use the listener's"),
+        ({"allowUserIdProxy": "no"}, "allowUserIdProxy false is not supported by this router"),
+        ({"sources": "a", "sourcePattern": "a/#"}, "give sources or sourcePattern, not both"),
+    ],
+)
+def test_groups_that_would_not_be_honoured_are_refused(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(ManagementError) as refused:
+        read_group("v", "g", given)
+    assert refused.value.status == 400 and text in str(refused.value)
+
+
+def test_settings_of_a_group_as_tools_write_them() -> None:
+    settings = read_group("v", "g", {"sources": ["a", "b*"], "allowDynamicSource": "true", "maxSenders": "3"})
+    rights = Rights(settings, "")
+    assert rights.sources.allow("a") and rights.sources.allow("bc") and not rights.sources.allow("c")
+    assert rights.dynamic is True and rights.max_senders == 3

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import datetime
 import json
 import socket
 import ssl
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
+from tests.certificates import Authority
 from tests.router.harness import (
     ADDRESS,
     CONNECTOR,
@@ -36,47 +32,36 @@ from tests.router.harness import (
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that signs itself, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert_file, key_file
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> tuple[Path, Path]:
+    """A certificate for localhost, and its key."""
+    return authority.issue("server", ["localhost"])
 
 
 @pytest.fixture
-def profile(management: Management, certificate: tuple[Path, Path]) -> Iterator[str]:
+def profile(management: Management, certificate: tuple[Path, Path], authority: Authority) -> Iterator[str]:
     cert, key = certificate
     management.create(
-        PREFIX + "sslProfile", "tls", certFile=str(cert), keyFile=str(key), caCertFile=str(cert), protocols="TLSv1.2"
+        PREFIX + "sslProfile",
+        "tls",
+        certFile=str(cert),
+        keyFile=str(key),
+        caCertFile=str(authority.file),
+        protocols="TLSv1.2",
     )
     yield "tls"
     management.delete(PREFIX + "sslProfile", "tls")
 
 
-def test_tls(management: Management, certificate: tuple[Path, Path], profile: str) -> None:
+def test_tls(management: Management, authority: Authority, profile: str) -> None:
     port = free_port()
     management.create(LISTENER, "amqps", host="127.0.0.1", port=str(port), sslProfile=profile, requireSsl=True)
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(str(certificate[0]))
+    domain.set_trusted_ca_db(str(authority.file))
     domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
     connection = BlockingConnection(f"amqps://localhost:{port}", timeout=10, ssl_domain=domain)
     receiver = connection.create_receiver("any", credit=1)

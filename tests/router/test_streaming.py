@@ -63,7 +63,7 @@ class Out:
 def test_room_that_is_told_in_the_middle_of_a_write_repeats_and_skips_nothing(receivers: int) -> None:
     frames = [bytes((number,)) * 16_000 for number in range(30)]
     partial = Incoming(list(frames))
-    stream = Stream(cast(Any, partial))
+    stream = Stream(cast(Any, partial), cast(Any, None))
     outs = [Out() for _ in range(receivers)]
     for out in outs:
         stream.add(cast(Any, out), None)

@@ -71,6 +71,17 @@ class Supervisor:
         for name in list(self.processes):
             await self._end(name)
 
+    @asynccontextmanager
+    async def asleep(self) -> AsyncIterator[None]:
+        """It notices nothing for a while."""
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            yield
+        finally:
+            self._task = asyncio.create_task(self._run())
+
     async def kill(self, name: str) -> None:
         process = self.processes[name]
         process.send_signal(signal.SIGKILL)
@@ -81,7 +92,7 @@ class Supervisor:
 
     async def _run(self) -> None:
         while True:
-            wishes = {path.stem: json.loads(path.read_bytes())["settings"] for path in self.desired.glob("[!.]*.json")}
+            wishes = self._wishes()
             before = self._facts()
             for name in list(self.processes):
                 process = self.processes[name]
@@ -98,11 +109,25 @@ class Supervisor:
                 new.replace(self.actual)
             await asyncio.sleep(0.02)
 
+    def _wishes(self) -> dict[str, dict[str, Any]]:
+        """What runs by the name of a file that cannot be read is left alone, as the real one does."""
+        found = {}
+        for path in self.desired.glob("[!.]*.json"):
+            try:
+                found[path.stem] = json.loads(path.read_bytes())["settings"]
+            except (OSError, ValueError):
+                if path.exists() and path.stem in self._settings:
+                    found[path.stem] = self._settings[path.stem]
+        return found
+
     def _facts(self) -> list[dict[str, Any]]:
         return [
-            {"name": name, "kind": "broker", "host": "127.0.0.1", "port": self.port(name), "ready": True, "pid": p.pid}
+            {
+                "name": name, "kind": "broker", "pid": p.pid, "ready": True, "host": "127.0.0.1",
+                "port": self.port(name), "settings": self._settings[name],
+            }
             for name, p in self.processes.items()
-        ]
+        ]  # fmt: skip
 
     async def _begin(self, name: str, settings: dict[str, Any]) -> None:
         amqp, health = self._ports.setdefault(name, (free_port(), free_port()))

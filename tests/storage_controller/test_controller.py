@@ -33,7 +33,8 @@ def test_queues_and_topics_come_into_being(play: Play) -> None:
             "t": [("topics-0", "active", "topic")],
         }
         where = world.configserv.placements["brokers"]
-        assert where["disk-0"] == {"host": "127.0.0.1", "port": world.supervisor.port("disk-0")}
+        run = str(world.supervisor.processes["disk-0"].pid)
+        assert where["disk-0"] == {"host": "127.0.0.1", "port": world.supervisor.port("disk-0"), "run": run}
         await world.send("disk-0", "q", 3)
         await until(lambda: world.configserv.readiness[REPORTER]["q"]["messages"] == 3)
         assert await world.take("disk-0", "q", 3) == ["m0", "m1", "m2"]
@@ -124,7 +125,7 @@ def test_a_controller_that_restarts_finds_everything_and_changes_nothing(play: P
         await world.stop_controller()
         world.configserv.addresses({"q": queue(), "t": topic()})
         world.start_controller()
-        await world.says("m", "was removed; 2 messages wait")
+        await world.says("m", "was removed: still holds 2 messages on broker memory-0; consume them, or discard them: ")
         assert await world.take("memory-0", "m", 2) == ["m0", "m1"]
         await world.gone("m")
 
@@ -137,10 +138,10 @@ def test_an_address_that_is_removed_goes_when_it_is_empty_and_not_before(play: P
         await world.ready("q", "r")
         await world.send("disk-0", "q", 2)
         world.configserv.addresses({"r": queue()})
-        await world.says("q", "2 messages wait for consumers")
+        await world.says("q", "still holds 2 messages on broker ")
         await until(lambda: world.placements().get("q") == [("disk-0", "draining", "queue")])
         assert await world.take("disk-0", "q", 1) == ["m0"]
-        await world.says("q", "1 message waits for consumers")
+        await world.says("q", "still holds 1 message on broker ")
         assert await world.take("disk-0", "q", 1) == ["m1"]
         await world.gone("q")
         assert "q" not in await world.manage("disk-0", "getQueueNames")
@@ -159,7 +160,7 @@ def test_an_empty_queue_stays_while_a_producer_can_reach_it(play: Play) -> None:
             world.configserv.addresses({"r": queue()})
             await world.says("q", "no producer can reach it")
             assert (await sender.deliver(b"\x00Sw\xa1\x01x")).accepted
-            await world.says("q", "1 message waits")
+            await world.says("q", "still holds 1 message on")
         assert len(await world.take("disk-0", "q", 1)) == 1
         await world.gone("q")
 
@@ -172,7 +173,7 @@ def test_force_discards_what_is_held(play: Play) -> None:
         await world.ready("q", "r")
         await world.send("disk-0", "q", 2)
         world.configserv.addresses({"r": queue()})
-        await world.says("q", "2 messages wait")
+        await world.says("q", "still holds 2 messages on")
         world.configserv.addresses({"r": queue()}, forced=["q"])
         await world.gone("q")
         assert "q" not in await world.manage("disk-0", "getQueueNames")
@@ -186,7 +187,7 @@ def test_a_retyped_address_changes_when_it_is_empty(play: Play) -> None:
         await world.ready("q")
         await world.send("disk-0", "q", 1)
         world.configserv.addresses({"q": topic()})
-        await world.says("q", "becomes a topic when it holds nothing as a queue any more; 1 message waits")
+        await world.says("q", "retyped from queue to topic: still holds 1 message on broker ")
         assert await world.take("disk-0", "q", 1) == ["m0"]
         await until(lambda: world.placements().get("q") == [("topics-0", "active", "topic")])
         await world.ready("q")
@@ -194,7 +195,7 @@ def test_a_retyped_address_changes_when_it_is_empty(play: Play) -> None:
         await world.subscribe("topics-0", "q", "sub")
         await world.send("topics-0", "q", 1)
         world.configserv.addresses({"q": queue()})
-        await world.says("q", "becomes a queue when it holds nothing as a topic any more; 1 message waits")
+        await world.says("q", "retyped from topic to queue: still holds 1 message on broker ")
         await until(lambda: world.placements().get("q") == [("topics-0", "draining", "topic")])
         world.configserv.addresses({"q": queue()}, forced=["q"])
         await until(lambda: world.placements().get("q") == [("disk-0", "active", "queue")])
@@ -212,7 +213,9 @@ def test_a_queue_moves_to_another_flavor_without_losing_anything(play: Play) -> 
         await until(
             lambda: world.placements().get("q") == [("memory-0", "active", "queue"), ("disk-0", "draining", "queue")]
         )
-        await world.says("q", "moving away from disk-0; 2 messages wait")
+        await world.says(
+            "q", "given flavor memory instead of disk: still holds 2 messages on broker disk-0, which consumers get too"
+        )
         await world.ready("q")
         assert await world.take("disk-0", "q", 2) == ["m0", "m1"]
         await until(lambda: world.placements().get("q") == [("memory-0", "active", "queue")])
@@ -230,7 +233,7 @@ def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: 
         await world.send("topics-0", "t/below", 1)
         await until(lambda: world.configserv.readiness[REPORTER]["t"]["messages"] in (1, 2))
         world.configserv.addresses({"u": topic()})
-        await world.says("t", "wait")
+        await world.says("t", "was removed: still holds ")
         await until(lambda: world.placements().get("t") == [("topics-0", "draining", "topic")])
         for name in await world.manage("topics-0", "getQueueNames"):
             if name.startswith("client."):
@@ -269,6 +272,7 @@ def test_properties_become_settings_and_go_with_them(play: Play) -> None:
             messageRedelivery={"maximumDeliveryAttempts": 3, "redeliveryDelay": 7},
             deadletter="dead",
             maxSize=100000,
+            duplicates="message-id",
         )
 
         async def shown() -> dict[str, Any]:
@@ -286,6 +290,7 @@ def test_properties_become_settings_and_go_with_them(play: Play) -> None:
         assert found["maxDeliveryAttempts"] == 3
         assert found["redeliveryDelay"] == 7
         assert found["maxSizeBytes"] == 100000
+        assert found["duplicateDetectionByMessageId"] is True
         assert "dead" in (found.get("DLA"), found.get("deadLetterAddress"))
         world.configserv.addresses({"q": {**wanted, "messageTtl": {"maximum": 6000}}, "dead": queue()})
         await asyncio.wait_for(shows(maxExpiryDelay=6000, redeliveryDelay=7), 20)
@@ -317,7 +322,7 @@ def test_brokers_that_nobody_needs_go_when_they_are_empty(play: Play) -> None:
         await world.ready("q", "m")
         await world.send("memory-0", "m", 1)
         world.configserv.addresses({"q": queue("disk")})
-        await world.says("m", "1 message waits")
+        await world.says("m", "1 message on broker")
         assert "memory-0" in world.supervisor.processes
         await world.take("memory-0", "m", 1)
         await until(lambda: list(world.supervisor.processes) == ["disk-0"])
@@ -365,6 +370,46 @@ def test_new_settings_of_a_flavor_do_not_cost_messages(play: Play) -> None:
         await until(lambda: memory("memory-0") == 10_000_000)
         await world.ready("m", "q")
         assert await world.take("disk-0", "q", 1) == ["m0"]
+
+    play(scenario)
+
+
+def test_wishes_deleted_or_damaged_by_hand_are_written_again(play: Play) -> None:
+    """While it runs and while it does not: no broker ends for ever, and none counts as a new one that holds nothing."""
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"q": queue("disk")})
+        await world.ready("q")
+        await world.send("disk-0", "q", 2)
+        wish = world.supervisor.desired / "disk-0.json"
+        before = wish.read_text()
+        wish.unlink()
+        await until(lambda: wish.exists() and wish.read_text() == before)
+        await world.ready("q")
+        wish.write_text("{")
+        await until(lambda: wish.read_text() == before)
+        await world.stop_controller()
+        wish.write_text("{")
+        (world.supervisor.desired / "unknown.json").write_text("{")
+        world.start_controller()
+        await until(lambda: wish.read_text() == before)
+        await world.ready("q")
+        assert await world.take("disk-0", "q", 2) == ["m0", "m1"]
+        assert (world.supervisor.desired / "unknown.json").exists(), "it may hold messages"
+
+    play(scenario)
+
+
+def test_a_flavor_that_becomes_persistent_says_what_is_not_yet(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"m": queue("memory")})
+        await world.ready("m")
+        await world.send("memory-0", "m", 1)
+        world.configserv.flavors({**FLAVORS, "memory": FLAVORS["disk"]})
+        await world.says("m", "wait until broker memory-0 holds no messages, which it still keeps in memory")
+        assert await world.take("memory-0", "m", 1) == ["m0"]
+        await until(lambda: world.configserv.message(REPORTER, "m") == "")
+        await world.ready("m")
 
     play(scenario)
 

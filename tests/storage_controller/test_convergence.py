@@ -154,6 +154,7 @@ class Convergence(RuleBasedStateMachine):
             for broker in decision.keep:
                 if broker in self.brokers and broker not in self.away and decision.kind is not None:
                     self.brokers[broker].setdefault(name, Stored(decision.kind))
+                    self.core.brokers[broker].settled[name] = self.core.addresses[name]
             for broker in decision.retire:
                 stored = self.brokers[broker].get(name)
                 if broker in self.away or stored is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from enmasse.model.addresses import Address
@@ -37,8 +38,18 @@ def core(addresses: dict[str, Address], held: dict[str, dict[str, Held]] | None 
 
 
 def look(found: Core, broker: str, held: dict[str, Held]) -> set[str]:
+    """The broker shows that, and the settings are found to be as they should."""
+    known = found.brokers[broker]
+    known.settled.update({name: found.addresses[name] for name in held if name in found.addresses})
     stored = sum(each.messages for each in held.values())
     return found.set_view(found.brokers[broker], View(dict(held), stored, 0))
+
+
+def made(found: Core, broker: str, name: str, held: Held) -> None:
+    """The address has been made there, with its settings."""
+    known = found.brokers[broker]
+    found.note(known, name, held)
+    known.settled[name] = found.addresses[name]
 
 
 def states(decision: Decision) -> list[tuple[str, str, str]]:
@@ -56,10 +67,29 @@ def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
     assert decision.entries == (), "it is placed when it is there, not before"
     assert not decision.ready
     assert "is being made" in decision.message
-    found.note(found.brokers[decision.keep[0]], "q0", MINE)
+    made(found, decision.keep[0], "q0", MINE)
     decision = found.decide("q0")
     assert (decision.ready, decision.message) == (True, "")
     assert states(decision) == [(decision.keep[0], "active", "queue")]
+
+
+def test_ready_is_what_has_its_settings() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": MINE}})
+    assert found.decide("q").ready
+    bounded = msgspec.structs.replace(QUEUE, max_size=1000)
+    assert found.set_addresses({"q": bounded}, ()) == {"q"}
+    decision = found.decide("q")
+    assert (decision.ready, states(decision)) == (False, [("f-0", "active", "queue")])
+    assert decision.message == "its settings on broker f-0 are being put right"
+    found.brokers["f-0"].settled["q"] = bounded
+    assert found.decide("q").ready
+    # What differs is of no interest to the broker.
+    found.set_addresses({"q": msgspec.structs.replace(bounded, flavor="f")}, ())
+    assert found.decide("q").ready
+    # A broker that was away may have been changed meanwhile, or be another one.
+    found.set_connected(found.brokers["f-0"], False, "away")
+    found.set_connected(found.brokers["f-0"], True)
+    assert not found.decide("q").ready
 
 
 def test_nothing_is_made_before_every_broker_was_heard() -> None:
@@ -120,7 +150,7 @@ def test_an_address_that_is_removed_drains() -> None:
     decision = found.decide("q")
     assert (decision.keep, decision.retire) == ((), ("f-0",))
     assert states(decision) == [("f-0", "draining", "queue")]
-    assert "2 messages wait for consumers" in decision.message
+    assert "2 messages on broker" in decision.message
     look(found, "f-0", {})
     assert found.decide("q") == Decision(None, (), (), (), False, "", None, None)
 
@@ -147,16 +177,30 @@ def test_a_retyped_address_is_drained_before_it_changes() -> None:
     decision = found.decide("q")
     assert (decision.keep, decision.retire) == ((), ("f-0",))
     assert states(decision) == [("f-0", "draining", "queue")]
-    assert "becomes a topic" in decision.message
-    assert "1 message waits" in decision.message
+    assert decision.message == (
+        "retyped from queue to topic: still holds 1 message on broker f-0; consume them, or discard them: "
+        "`enmasse address remove q --force`, then add it again"
+    )
     look(found, "f-0", {})
     assert found.decide("q").keep == ("t-0",)
 
 
 def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
     found = core({"q": QUEUE}, {"f-0": {"q": MINE._replace(messages=1)}})
-    found.set_addresses({"q": Address(type="anycast")}, ())
+    assert found.set_addresses({"q": Address(type="anycast")}, ()) == {"q"}
     assert states(found.decide("q")) == [("f-0", "draining", "queue")]
+    assert found.decide("q").message.startswith("retyped from queue to anycast: still holds 1 message on broker f-0; ")
+    assert found.set_addresses({"q": Address(type="multicast")}, ()) == {"q"}
+    assert found.decide("q").message.startswith("retyped from queue to multicast: ")
+    assert found.set_addresses({}, ()) == {"q"}
+    assert found.decide("q").message == (
+        "was removed: still holds 1 message on broker f-0; consume them, or discard them: "
+        "`enmasse address remove q --force`"
+    )
+    look(found, "f-0", {"q": MINE})
+    assert found.decide("q").message == (
+        "was removed: is empty on broker f-0 and goes as soon as no producer can reach it there"
+    )
 
 
 def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
@@ -167,12 +211,15 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
     assert (decision.keep, decision.retire) == (("g-0",), ())
     assert states(decision) == [("f-1", "active", "queue")], "it serves where it is until it can where it belongs"
     assert decision.message == "is being made on broker g-0"
-    found.note(found.brokers["g-0"], "q", MINE)
+    made(found, "g-0", "q", MINE)
     decision = found.decide("q")
     assert decision.retire == ("f-1",)
     assert states(decision) == [("g-0", "active", "queue"), ("f-1", "draining", "queue")]
     assert decision.ready
-    assert "5 messages wait" in decision.message
+    assert decision.message == (
+        "given flavor g instead of f: still holds 5 messages on broker f-1, which consumers get too; it leaves there "
+        "when they have"
+    )
     assert decision.messages == 5
     assert found.load == {"f-1": 0, "g-0": 1}
 
@@ -186,10 +233,12 @@ def test_a_topic_does_not_move_under_its_subscribers() -> None:
     decision = found.decide("x")
     assert states(decision) == [("t-0", "active", "topic")]
     assert (decision.ready, decision.retire) == (True, ())
-    assert "stays on t-0" in decision.message
+    assert (
+        "given flavor u instead of t: stays on broker t-0, where it has 1 durable subscription with" in decision.message
+    )
     found.set_addresses(moved, ["x"])
     assert states(found.decide("x")) == [("t-0", "active", "topic")]
-    found.note(found.brokers["u-0"], "x", Held("topic", None))
+    made(found, "u-0", "x", Held("topic", None))
     decision = found.decide("x")
     assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
     assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
@@ -203,7 +252,7 @@ def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
     found.decide("q")
     assert found.set_flavors({**FLAVORS, "f": flavor(brokers=1)}) == {"q"}
     assert found.decide("q").keep == ("f-0",)
-    found.note(found.brokers["f-0"], "q", MINE)
+    made(found, "f-0", "q", MINE)
     assert (found.decide("q").keep, found.decide("q").retire) == (("f-0",), ("f-1",))
 
 
@@ -222,7 +271,7 @@ def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
     for name in ("a", "b"):
         found.decide(name)
     assert found.decide("dead").keep == ("f-0", "f-1")
-    found.note(found.brokers["f-1"], "dead", MINE)
+    made(found, "f-1", "dead", MINE)
     decision = found.decide("dead")
     assert states(decision) == [("f-0", "active", "queue"), ("f-1", "draining", "queue")]
     assert decision.ready
@@ -257,3 +306,48 @@ def test_a_broker_that_is_given_up_is_forgotten() -> None:
     assert "f-0" not in found.brokers
     assert found.decide("x") == Decision(None, (), (), (), False, "", None, None)
     assert isinstance(found.add_broker("f-0", "f"), Broker)
+
+
+def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
+    """Its entry is invalid and its last valid version was lost: it was not removed."""
+    lies = {"q": Held("queue", True, 3), "t": Held("topic", True, 2, 1, 1), "gone": MINE}
+    held = {"f-0": {"q": lies["q"], "gone": lies["gone"]}, "t-0": {"t": lies["t"]}}
+    found = core({}, held)
+    assert found.decide("q").retire == ("f-0",)
+    assert found.set_addresses({}, ["q"], ["q", "t", "new"]) >= {"q", "t"}
+    decision = found.decide("q")
+    assert (decision.keep, decision.retire, decision.ready, decision.messages) == ((), (), False, 3)
+    assert states(decision) == [("f-0", "active", "queue")]
+    assert "until the entry is put right" in decision.message
+    assert states(found.decide("t")) == [("t-0", "active", "topic")] and found.decide("t").retire == ()
+    assert found.decide("new") == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide("gone").retire == ("f-0",)
+    assert found.set_addresses({}, [], []) >= {"q", "t"}
+    assert found.decide("q").retire == ("f-0",)
+
+
+def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": MINE}})
+    before = found.decide("q")
+    assert before.ready
+    found.set_addresses({}, [], ["q"])
+    assert found.decide("q") == before
+    found.set_addresses({"q": Address(type="queue", flavor="g")}, [])
+    assert found.decide("q").keep == ("g-0",)
+
+
+@pytest.mark.parametrize("last", ["addresses", "flavors"])
+def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: str) -> None:
+    """Also what is wanted no more, and what nobody knows any more: else they would be told to nobody."""
+    found = Core()
+    broker = found.add_broker("f-0", "f")
+    found.set_connected(broker, True)
+    look(found, "f-0", {"q": MINE, "removed": MINE._replace(messages=1), "unclear": MINE})
+    if last == "addresses":
+        found.set_flavors(FLAVORS)
+    changed = found.set_addresses({"q": QUEUE}, (), ["unclear"])
+    if last == "flavors":
+        changed = found.set_flavors(FLAVORS)
+    assert changed == {"q", "removed", "unclear"}
+    assert states(found.decide("removed")) == [("f-0", "draining", "queue")]
+    assert states(found.decide("unclear")) == [("f-0", "active", "queue")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +113,16 @@ def test_settings_of_a_broker() -> None:
     large = msgspec.structs.replace(PERSISTED, template_parameters=parameters)
     settings = policies.broker_settings("f-0", large)
     assert settings["global_max_size"] == 10**7
-    assert settings["settings"]["pageLimitBytes"] == 10**9
+    assert settings["settings"]["pageLimitBytes"] == settings["capacity"] == 10**9
+    assert settings["capacity_policy"] == "FAIL"
     assert settings["settings"]["maxDeliveryAttempts"] == -1, "giving up without a dead letter address is losing"
     block = msgspec.structs.replace(
         PERSISTED, template_parameters=Parameters(storage_capacity=100, full_policy="BLOCK")
     )
-    assert policies.broker_settings("f-0", block)["settings"]["addressFullMessagePolicy"] == "BLOCK"
+    settings = policies.broker_settings("f-0", block)
+    assert (settings["capacity"], settings["capacity_policy"]) == (100, "BLOCK")
+    assert settings["settings"]["addressFullMessagePolicy"] == "PAGE", "memory is not what is full"
+    assert "pageLimitBytes" not in settings["settings"]
 
 
 def listing(*found: dict[str, Any]) -> str:
@@ -178,10 +184,10 @@ def test_the_root_of_an_address() -> None:
 
 def test_the_driver_keeps_wishes_in_files(tmp_path: Path) -> None:
     driver = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual.json"))
-    assert driver.wishes() == {}
+    assert driver.wishes() == ({}, {})
     wish = Wish("f", {"data_dir": None, "settings": {"maxDeliveryAttempts": -1}})
     driver.wish("f-0", wish)
-    assert driver.wishes() == {"f-0": wish}
+    assert driver.wishes() == ({"f-0": wish}, {})
     assert json.loads((tmp_path / "desired" / "f-0.json").read_text()) == {
         "schema": 1,
         "name": "f-0",
@@ -190,15 +196,39 @@ def test_the_driver_keeps_wishes_in_files(tmp_path: Path) -> None:
         "settings": wish.settings,
     }
     driver.unwish("f-0")
-    assert driver.wishes() == {}
+    assert driver.wishes() == ({}, {})
     assert list((tmp_path / "desired").iterdir()) == []
 
 
-def test_a_wish_that_cannot_be_read_is_not_a_broker_that_is_not_wanted(tmp_path: Path) -> None:
-    (tmp_path / "f-0.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", "", "[]", '{"settings": {}}', "[" * 100_000, None])
+def test_a_wish_that_cannot_be_read_is_not_a_broker_that_is_not_wanted(tmp_path: Path, text: str | None) -> None:
     driver = LocalDriver(str(tmp_path), str(tmp_path / "actual"))
-    with pytest.raises(ValueError, match=r"."):
-        driver.wishes()
+    wish = Wish("f", {})
+    driver.wish("f-1", wish)
+    if text is None:
+        os.mkfifo(tmp_path / "f-0.json")
+    else:
+        (tmp_path / "f-0.json").write_text(text)
+    found, damaged = driver.wishes()
+    assert found == {"f-1": wish} and list(damaged) == ["f-0"]
+    assert damaged["f-0"].startswith(f"{tmp_path / 'f-0.json'}: ")
+
+
+def test_wishes_that_somebody_else_has_altered_are_seen(tmp_path: Path) -> None:
+    driver = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual"))
+    for name in ("a", "b", "c"):
+        driver.wish(name, Wish("f", {}))
+    assert driver.altered() == []
+    (tmp_path / "desired" / "a.json").unlink()
+    (tmp_path / "desired" / "b.json").write_text("something else")
+    assert driver.altered() == ["a", "b"]
+    again = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual"))
+    assert list(again.wishes()[0]) == ["c"] and again.altered() == []
+    shutil.rmtree(tmp_path / "desired")
+    driver.unwish("b")
+    assert driver.altered() == ["a", "c"]
+    driver.wish("a", Wish("f", {}))
+    assert driver.altered() == ["c"]
 
 
 def test_what_runs_is_read_when_it_changes(tmp_path: Path) -> None:
@@ -207,11 +237,11 @@ def test_what_runs_is_read_when_it_changes(tmp_path: Path) -> None:
     assert driver.running() is None
     entry = {"name": "f-0", "kind": "broker", "host": "h", "port": 5, "ready": True, "detail": "", "pid": 1}
     actual.write_text(json.dumps({"schema": 1, "components": [entry, {**entry, "kind": "router", "name": "r"}]}))
-    assert driver.running() == {"f-0": Running("h", 5, True, "")}
+    assert driver.running() == {"f-0": Running("h", 5, True, "", None, "1")}
     assert driver.running() is None
     actual.write_text("{")
     assert driver.running() is None
     entry["port"] = 6
     (tmp_path / "new").write_text(json.dumps({"schema": 1, "components": [entry]}))
     (tmp_path / "new").replace(actual)
-    assert driver.running() == {"f-0": Running("h", 6, True, "")}
+    assert driver.running() == {"f-0": Running("h", 6, True, "", None, "1")}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite, running, wait_for
 from tests.system.load import MADE
 from tests.system.seeing import status
 
@@ -15,6 +15,7 @@ SPREAD = [f"spread-{i}" for i in range(9)]
 """Queues of a flavor with three brokers."""
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": QUEUE},
+    "payments": {"type": "queue", "flavor": QUEUE, "duplicates": "message-id"},
     "news": {"type": "topic", "flavor": TOPIC},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
@@ -34,7 +35,7 @@ def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 @pytest.fixture
 def suite(running_suite: Suite) -> Iterator[Suite]:
-    """Ready before each test, and ready and without errors after it."""
+    """Ready before each test, and ready, without errors, and without messages after it."""
     running_suite.wait_ready(60)
     yield running_suite
     for client in MADE:
@@ -42,6 +43,7 @@ def suite(running_suite: Suite) -> Iterator[Suite]:
         client.abandon()
     MADE.clear()
     running_suite.wait_ready(60)
+    wait_for("no messages", lambda: not any(a["messages"] for a in status(running_suite)["addresses"]), 20)
     now = status(running_suite)
     assert now["errors"] == []
     assert {a["name"] for a in now["addresses"]} >= ADDRESSES.keys()

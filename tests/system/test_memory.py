@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from enmasse.model.flavors import IN_MEMORY
 from enmasse.testing import Suite
 from tests.system.load import receive, send
 from tests.system.seeing import carrier, kill, wait_address, wait_again
 
 
 def test_in_memory(suite: Suite) -> None:
+    wait_address(suite, "scratch", ready=True, phase="Active", message=IN_MEMORY)
+    wait_address(suite, "orders", ready=True, phase="Active", message="")
     send(suite.url, "scratch", 200)
     wait_address(suite, "scratch", messages=200)
     assert receive(suite.url, "scratch", 200) == list(range(200))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from enmasse.model.flavors import IN_MEMORY
 from enmasse.testing import Suite
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
@@ -39,7 +40,7 @@ def remove(suite: Suite, name: str, *options: str) -> None:
 def test_a_removed_queue_is_kept_until_it_is_drained(suite: Suite, doomed: str) -> None:
     """Also by controllers that have been killed meanwhile and know nothing but what they read."""
     remove(suite, doomed)
-    wait_message(suite, doomed, "10 messages wait")
+    wait_message(suite, doomed, "was removed: still holds 10 messages on broker ")
     wait_address(suite, doomed, phase="Terminating", ready=False, messages=10)
     for controller in ("storage_controller", "configserv", "ragent"):
         wait_process(suite, controller, kill(suite, controller))
@@ -76,7 +77,7 @@ def test_force_throws_away(suite: Suite, doomed: str) -> None:
 )
 def test_another_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, other: dict[str, str]) -> None:
     suite.edit("addresses.json", {doomed: other})
-    wait_message(suite, doomed, "still holds messages as a queue")
+    wait_message(suite, doomed, f"retyped from queue to {other['type']}: still holds 10 messages on broker ")
     wait_address(suite, doomed, type=other["type"], ready=False, messages=10)
     assert receive(suite.url, doomed, 10) == TEN
     wait_address(suite, doomed, type=other["type"], ready=True, phase="Active", message="")
@@ -85,10 +86,10 @@ def test_another_type_waits_until_the_queue_is_empty(suite: Suite, doomed: str, 
 
 def test_another_flavor_takes_over_and_nothing_is_hidden(suite: Suite, doomed: str) -> None:
     suite.edit("addresses.json", {doomed: {**STORED, "flavor": "vanilla-queue"}})
-    wait_message(suite, doomed, "10 messages wait")
+    wait_message(suite, doomed, f"given flavor vanilla-queue instead of {QUEUE}: still holds 10 messages on broker ")
     wait_address(suite, doomed, flavor="vanilla-queue", messages=10, ready=True)
     assert receive(suite.url, doomed, 10) == TEN
-    wait_address(suite, doomed, flavor="vanilla-queue", messages=0, ready=True, message="")
+    wait_address(suite, doomed, flavor="vanilla-queue", messages=0, ready=True, message=IN_MEMORY)
     assert not [name for name in find_components(suite, doomed) if name.startswith(QUEUE)]
     exchange(suite.url, [doomed])
 

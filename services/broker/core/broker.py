@@ -6,7 +6,6 @@ The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.message import (
     DURABLE,
+    PARTLY,
     PRIORITY_SHIFT,
     STORED,
     Message,
@@ -26,8 +26,10 @@ from services.broker.core.message import (
 )
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
+from services.broker.core.taking import expire_due, take_ids
 from services.broker.core.topology import ANYCAST, MULTICAST, Topology
 from services.broker.storage.paging import Pager
+from services.broker.storage.recovery import Progress, untold
 from services.broker.storage.store import Store
 
 _log = log.get()
@@ -63,16 +65,23 @@ class Broker(Topology):
         pager: Pager | None = None,
         global_max_size: int = -1,
         memory_limit: int = 64 << 20,
+        capacity: int = -1,
+        capacity_policy: str = "FAIL",
         defaults: dict[str, Any] | None = None,
+        progress: Progress = untold,
     ) -> None:
         """`clock`: milliseconds since 1970. `global_max_size`: bytes of all messages, -1 = no limit. `memory_limit`:
-        bytes of payloads kept in memory where they can be had from disk again. `defaults`: address settings for `#`."""
+        bytes of payloads kept in memory where they can be had from disk again. `capacity`: bytes of messages, wherever
+        they are, -1 = no limit; beyond it addresses that page do as `capacity_policy` says (FAIL, BLOCK or DROP).
+        `defaults`: address settings for `#`. `progress`: of taking in what the store holds."""
         self.name = name
         self.clock = clock
         super().__init__(store, defaults)
         self.pager = pager
         self.global_max_size = global_max_size
-        self.size_limit = global_max_size if global_max_size >= 0 else UNLIMITED
+        self.capacity = capacity if capacity >= 0 else UNLIMITED
+        self.capacity_policy = capacity_policy
+        self.size_limit = min(global_max_size if global_max_size >= 0 else UNLIMITED, self.capacity)
         self.memory_limit = memory_limit
         self.size = 0  # bytes of all messages held
         self.resident = 0  # of these, in memory
@@ -86,17 +95,21 @@ class Broker(Topology):
         self._expiring: dict[Queue, None] = {}
         self._next_scan = 0
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
-        self._sequence = itertools.count(1)
+        self._last_id = 0  # where there is no store
         self.disk_full = False
         if store is not None:
-            recover(self, store)
+            recover(self, store, progress)
 
     @property
     def now(self) -> int:
         return self.clock()
 
-    def next_id(self) -> int:
-        return self.store.new_id() if self.store is not None else next(self._sequence)
+    def next_id(self, count: int = 1) -> int:
+        """The first of so many ids that follow each other."""
+        if self.store is not None:
+            return self.store.new_id(count)
+        self._last_id += count
+        return self._last_id - count + 1
 
     def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
         return Queue(self, id, name, address, routing_type, **attributes)
@@ -127,7 +140,7 @@ class Broker(Topology):
         payload = message.payload
         if payload is None:
             return
-        if not message.flags & STORED:
+        if message.flags & (STORED | PARTLY) != STORED:
             if self.pager is None:
                 return
             try:
@@ -137,6 +150,29 @@ class Broker(Topology):
                 return
         message.payload = None
         self.resident -= message.size
+
+    def bring_in(self, messages: list[Message], size: int) -> None:
+        """Reads payloads of messages that are next, one after the other, as far as memory and so many bytes go."""
+        size = min(size, self.memory_limit - self.resident)
+        count = 0
+        for message in messages:
+            size -= message.size
+            if size < 0:
+                break
+            count += 1
+        wanted = [message for message in messages[:count] if message.payload is None]
+        stored = self.store.load_many([m.id for m in wanted if m.place is None]) if self.store is not None else {}
+        for message in wanted:
+            payload = stored.get(message.id)
+            if message.place is not None:
+                payload = self.load(message)
+            if payload is None:
+                continue  # said in the log when it is about to be sent
+            if message.place is not None and self.pager is not None:
+                self.pager.release(message.place)
+                message.place = None
+            message.payload = payload
+            self.resident += message.size
 
     def release(self, message: Message) -> None:
         """The last reference is gone."""
@@ -175,7 +211,7 @@ class Broker(Topology):
 
     # -- full addresses ------------------------------------------------------------------------------------------------
     def is_full(self, address: Address) -> bool:
-        return address.full or self.size >= self.size_limit
+        return address.full or (0 <= self.global_max_size <= self.size)
 
     def block(self, address: Address) -> None:
         if address.blocked:
@@ -186,14 +222,21 @@ class Broker(Topology):
             producer.block()
 
     def check_blocked(self) -> None:
-        if self.global_max_size >= 0 and self.size > self.global_max_size * 9 // 10:
-            return
-        for address in list(self._blocked):
-            if address.size <= address.limit * 9 // 10 and address.count < address.limit_count:
-                address.blocked = False
-                self._blocked.discard(address)
-                for producer in list(address.producers):
-                    producer.unblock()
+        for address in [address for address in self._blocked if self._has_room_again(address)]:
+            address.blocked = False
+            self._blocked.discard(address)
+            for producer in list(address.producers):
+                producer.unblock()
+
+    def _has_room_again(self, address: Address) -> bool:
+        """A tenth, so that senders do not stop and go with every message."""
+        if self.size > self.capacity * 9 // 10:
+            return False
+        if address.settings.full_policy == "PAGE" and self.pager is not None:
+            return True  # it was for the capacity that it was blocked
+        if 0 <= self.global_max_size * 9 // 10 < self.size:
+            return False
+        return address.size <= address.limit * 9 // 10 and address.count < address.limit_count
 
     # -- expiry and dead letters ---------------------------------------------------------------------------------------
     def expire(self, queue: Queue, message: Message) -> None:
@@ -316,7 +359,7 @@ class Broker(Topology):
                 if queue.deleted or not queue.expiring:
                     self._expiring.pop(queue, None)
                 else:
-                    queue.expire_due()
+                    expire_due(queue)
         deadlines = [self._wakes[0][0]] if self._wakes else []
         if self._expiring:
             deadlines.append(self._next_scan)
@@ -366,7 +409,7 @@ class Broker(Topology):
                     if message is not None:
                         lost.add(message.id)
                     producer.refused(first + n, refusal)
-                elif message is not None and message.refs:
+                elif message is not None:
                     self._store_again(message, *first)
         if lost:
             for queue in list(self.queues.values()):
@@ -375,9 +418,15 @@ class Broker(Topology):
     def _store_again(self, message: Message, payload: bytes, stored: list[int]) -> None:
         """A message moved within the broker could not be written. Its old place is given up, so it is written again, as
         the newest of its queue; where a consumer has it already, it lives on in memory."""
+        id = message.id
         holders = [queue for queue in self.queues.values() if queue.id in stored]
-        waiting = [queue for queue in holders if queue.take(lambda other: other is message, 1)]
-        if self.store is not None and waiting and waiting == holders:
+        waiting = {queue: found for queue in holders for found in take_ids(queue, {id})}
+        sent = [c.unsettled[id] for queue in holders for c in queue.consumers if id in c.unsettled]
+        alive = [found for found in (message, *waiting.values(), *sent) if found.refs]  # in a backlog it is made anew
+        if not alive:
+            return
+        message = alive[0]
+        if self.store is not None and waiting and list(waiting) == holders:
             message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
             self.uncommitted.append((None, (payload, stored), [message]))
             self.ask_commit(False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+from services.broker.core.backlog import Slice
 from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, Message, outgoing
@@ -11,16 +14,21 @@ from services.broker.selector import Selector
 
 
 class Browser:
-    """Sends copies of what waits, in order. It works on a list of references taken when it starts, and again at its end
-    for what has come since. With nothing left a drain is answered, which is how a client knows the end."""
+    """Sends copies of what waits, in order. It works on a list taken when it starts, of references and slices of the
+    backlog, and again at its end for what has come since. With nothing left a drain is answered, which is how a client
+    knows the end."""
 
     def __init__(self, queue: Queue, outlet: Outlet, selector: Selector | None) -> None:
         self.queue = queue
         self.outlet = outlet
         self.selector = selector
-        self._list: list[Message] = []
+        self._parts: deque[list[Message] | Slice] = deque()  # what is still to come of the list
+        self._slice: Slice | None = None  # the one that `_some` are of
+        self._some: list[Message] = []
         self._at = 0
-        self._last = 0
+        self._seen = 0  # of a slice, messages up to this id have been looked at
+        self._known = 0  # the list has what came after this id
+        self._last = 0  # … up to this one
 
     def closed(self, condition: str, description: str) -> None:
         """The queue is gone: the link is to be detached with this error."""
@@ -30,26 +38,55 @@ class Browser:
 
     def flow(self) -> None:
         looked = 0
+        if self._slice is not None and self.outlet.credit > 0:  # it may have changed since the last turn
+            self._enter(self._slice)
         while self.outlet.credit > 0:
-            if self._at >= len(self._list) and not self._refill():
+            if self._at >= len(self._some) and not self._next():
                 break
             if looked >= SLICE:
                 self.again()
                 return
             looked += 1
-            message = self._list[self._at]
+            message = self._some[self._at]
             self._at += 1
+            self._seen = message.id
             if message.refs > 0:
                 self._show(message)
-        if self.outlet.drain and (self.outlet.credit <= 0 or self._at >= len(self._list)):
+        if self.outlet.drain:
             self.outlet.drained()
 
-    def _refill(self) -> bool:
-        self._list = [message for message in self.queue.messages() if message.id > self._last]
+    def _next(self) -> bool:
+        """To the next part of the list that has messages. False: there is none."""
+        self._slice, self._some, self._at = None, [], 0
+        while not self._some and (self._parts or self._list()):
+            part = self._parts.popleft()
+            self._seen = self._known
+            if isinstance(part, Slice):
+                self._enter(part)
+            else:
+                self._some = part
+        return bool(self._some)
+
+    def _enter(self, some: Slice) -> None:
+        self._slice = some
+        self._some = [message for message in some.messages() if message.id > self._seen]
         self._at = 0
-        if self._list:
-            self._last = max(message.id for message in self._list)
-        return bool(self._list)
+
+    def _list(self) -> bool:
+        """A new list, of what came since the last."""
+        self._known = self._last
+        for part in self.queue.parts():
+            if isinstance(part, Slice):
+                highest = part.highest
+                if highest > self._known:
+                    self._parts.append(part)
+            else:
+                new = [message for message in part if message.id > self._known]
+                highest = max((message.id for message in new), default=0)
+                if new:
+                    self._parts.append(new)
+            self._last = max(self._last, highest)
+        return bool(self._parts)
 
     def _show(self, message: Message) -> None:
         broker = self.queue.broker

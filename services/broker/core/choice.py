@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from services.broker.core.queue import Queue
 
 SLICE = 500  # messages sent, or looked at in search of a match, in one go; then others have their turn
+_NORMAL = 4  # the priority of most messages
 _by_id = attrgetter("id")
 
 
@@ -52,31 +53,42 @@ def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[Message | N
     """The first waiting message for this consumer, taken out, and how many were looked at."""
     looked = 1
     now = queue.broker.now
-    levels = (queue.ready,) if queue.levels is None else reversed(queue.levels)
-    for level in levels:
-        if not level or level[-1].id <= consumer.scanned:
-            continue
-        start = bisect_right(level, consumer.scanned, key=_by_id) if consumer.scanned else 0
+    scanned = consumer.scanned
+    levels = ((_NORMAL, queue.ready),) if queue.levels is None else reversed(tuple(enumerate(queue.levels)))
+    for priority, level in levels:
+        seen = scanned[priority]
+        start = len(level)
+        if level and level[-1].id > seen:
+            start = bisect_right(level, seen, key=_by_id) if seen else 0
         at = start
         for message in islice(level, start, None):
             looked += 1
             if message.expires and message.expires <= now:
                 del level[at]
                 queue.broker.expire(queue, message)
-                return None if looked > limit else _next_for(queue, consumer, limit - looked)[0], looked
+                return _go_on(queue, consumer, looked, limit)
             if suits(queue, consumer, message):
-                if queue.levels is None and at:
-                    consumer.scanned = level[at - 1].id
+                if at:
+                    scanned[priority] = level[at - 1].id
                 del level[at]
                 return message, looked
             if looked > limit:
-                if queue.levels is None:
-                    consumer.scanned = message.id
+                scanned[priority] = message.id
                 return None, looked
             at += 1
-    last = max((level[-1].id for level in (queue.levels or (queue.ready,)) if level), default=0)
-    consumer.scanned = max(consumer.scanned, last)
+        if level:
+            scanned[priority] = max(seen, level[-1].id)
+        if level is queue.ready and queue.backlog is not None:
+            queue.advance()
+            return _go_on(queue, consumer, looked, limit)
     return None, looked
+
+
+def _go_on(queue: Queue, consumer: Consumer, looked: int, limit: int) -> tuple[Message | None, int]:
+    if looked > limit:
+        return None, looked
+    message, more = _next_for(queue, consumer, limit - looked)
+    return message, looked + more
 
 
 def suits(queue: Queue, consumer: Consumer, message: Message) -> bool:

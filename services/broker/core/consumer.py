@@ -44,8 +44,8 @@ class Consumer:
         self.queue: Queue | None = None
         self.unsettled: dict[int, Message] = {}
         self.active = False
-        # Messages up to this id have been looked at and are not for this consumer.
-        self.scanned = 0
+        # By priority: messages up to this id have been looked at and are not for this consumer.
+        self.scanned = [0] * 10
 
     def closed(self, condition: str, description: str) -> None:
         """The queue ends the consumer: its link is to be detached with this error."""

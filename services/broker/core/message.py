@@ -30,7 +30,7 @@ _MAX_KEY = 128
 _SHORT = 2048  # bytes that are searched through sooner than taken apart
 
 
-STORED, DURABLE, REWRITE = 1, 2, 4
+STORED, DURABLE, REWRITE, PARTLY = 1, 2, 4, 8
 PRIORITY_SHIFT = 4
 
 
@@ -39,8 +39,9 @@ class Message:
 
     `id` grows with arrival and is the store's id where the message is STORED. `payload` is None while the bytes are
     out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds since 1970, 0 = never.
-    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), priority in the
-    upper four bits. `owner` is the address whose size it counts to. Kept small: queues hold hundreds of thousands.
+    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), PARTLY (the
+    store holds it only for some of its queues and may forget it before the others), priority in the upper four bits.
+    `owner` is the address whose size it counts to. Kept small: queues hold thousands (see backlog).
     """
 
     __slots__ = ("expires", "flags", "id", "owner", "payload", "place", "refs", "size")

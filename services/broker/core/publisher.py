@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 from services.broker.core import errors
-from services.broker.core.address import Address
+from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.broker import Broker, Waiting
 from services.broker.core.message import (
+    PARTLY,
     REWRITE,
     STORED,
     Front,
@@ -52,8 +53,8 @@ def publish(
         or owner.count >= owner.limit_count
         or broker.size >= broker.size_limit
         or broker.disk_full
-    ) and not _has_room(broker, owner, front, size):
-        return ACCEPT  # DROP
+    ) and (refusal := _refusal(broker, owner, front, size)) is not None:
+        return refusal
     queue = route.single
     if queue is None or not front.simple or owner.special or (not front.bare and may_be_marked(payload)):
         return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
@@ -85,26 +86,26 @@ def publish(
 
 
 def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
-    """`publish` of unsettled deliveries with consecutive ids, as far as they are alike: durable messages to one durable
-    queue with nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
+    """`publish` of unsettled deliveries with consecutive ids, as far as they are alike: messages to one queue, with
+    nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
     owner = route.owner
     queue = route.single
-    store = broker.store
-    if queue is None or store is None or owner.special or broker.disk_full or not queue.durable:
+    if queue is None or owner.special or broker.disk_full:
         return 0
-    size = 0
-    count = 0
     front = read_front(payloads[0])
-    if not front.simple or not front.durable:
+    if not front.simple:
         return 0
+    count = 0
     for payload in payloads:
         other = read_front(payload)
         if other is not front and (other.flags != front.flags or not other.simple):
             break
         if not other.bare and may_be_marked(payload):
             break
-        size += len(payload)
         count += 1
+    if count < len(payloads):
+        payloads = payloads[:count]
+    size = sum(map(len, payloads))
     if (
         count == 0
         or owner.size + size >= owner.limit
@@ -112,20 +113,26 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         or broker.size + size >= broker.size_limit
     ):
         return 0
-    if count < len(payloads):
-        payloads = payloads[:count]
     owner.size += size
     owner.count += count
     owner.routed += count
     broker.size += size
     broker.resident += size
-    flags = front.flags | STORED
-    id = store.add_run(payloads, queue.id, front.priority)
+    flags = front.flags
+    store = broker.store
+    if store is not None and front.durable and queue.durable:
+        flags |= STORED
+        id = store.add_run(payloads, queue.id, front.priority)
+    else:
+        id = broker.next_id(count)
     messages = [Message(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
-    broker.uncommitted.append((waiting, first, messages))
-    if broker.commit_asked != 2:
-        broker.ask_commit(True)
-    queue.add_run(messages, size)
+    if flags & STORED:
+        broker.uncommitted.append((waiting, first, messages))
+        if broker.commit_asked != 2:
+            broker.ask_commit(True)
+    else:
+        waiting.stored(first, count)
+    queue.add_run(messages, payloads, size)
     if broker.resident > broker.memory_limit:
         for message in messages:
             if message.refs:
@@ -175,7 +182,7 @@ def _publish_with_care(
             not_before=due,
             duplicate=(owner.id, key) if key is not None and owner.id else None,
         )
-        message.flags |= STORED
+        message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
         if waiting is not None:
             broker.uncommitted.append((waiting, delivery_id, [message]))
         broker.ask_commit(True)
@@ -199,34 +206,37 @@ def _blocks(broker: Broker, owner: Address, front: Front) -> bool:
     return policy == "BLOCK" or (policy == "PAGE" and not _can_page(broker, front))
 
 
-def _has_room(broker: Broker, owner: Address, front: Front, size: int) -> bool:
-    """What the address's policy says now that it (or the broker, or the disk) is full. False: drop the message."""
+def _refusal(broker: Broker, owner: Address, front: Front, size: int) -> Verdict | None:
+    """What the address's policy says now that it (or the broker, or the disk) is full. None: there is room all the
+    same; ACCEPT: drop the message. Raises BrokerError where it is to be rejected."""
     if broker.disk_full:
         broker.check_disk()
         if broker.disk_full and front.durable:
             raise errors.no_space()
-    if not broker.is_full(owner):
-        return True
+    beyond = broker.size + size > broker.capacity
+    if not beyond and not broker.is_full(owner):
+        return None
     settings = owner.settings
     policy = settings.full_policy
     if policy == "PAGE" and _can_page(broker, front):
-        if 0 <= settings.page_limit_bytes <= owner.size:
+        if beyond:
+            policy = broker.capacity_policy
+        elif 0 <= settings.page_limit_bytes <= owner.size:
             policy = settings.page_full_policy or "FAIL"
         else:
-            return True
+            return None
     if policy == "DROP":
-        return False
+        return ACCEPT
     if policy == "FAIL":
         raise errors.address_full(owner.name)
     # BLOCK: senders get no more credit; what they had was granted before, and is honoured up to a hard limit.
     broker.block(owner)
     if 0 <= settings.reject_threshold < owner.size + size:
         raise errors.address_full(owner.name)
-    if owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK:
-        raise errors.address_full(owner.name)
-    if broker.global_max_size >= 0 and broker.size + size > 2 * broker.global_max_size + _HARD_LIMIT_SLACK:
-        raise errors.address_full(owner.name)
-    return True
+    limit = min(broker.capacity, broker.global_max_size if broker.global_max_size >= 0 else UNLIMITED)
+    if owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK or broker.size + size > 2 * limit + _HARD_LIMIT_SLACK:
+        return RELEASE
+    return None
 
 
 def _is_duplicate(broker: Broker, owner: Address, key: bytes) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from services.broker.core import backlog
+from services.broker.core.backlog import Backlog, Slice
 from services.broker.core.choice import SLICE, dispatch_by_choice
 from services.broker.core.consumer import Consumer
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
+from services.broker.core.taking import anyone, finish_all, take, take_ids
 from services.broker.selector import Selector
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ class Queue:
         "attempts",
         "auto_created",
         "auto_delete",
+        "backlog",
         "broker",
         "browsers",
         "bytes",
@@ -104,6 +108,7 @@ class Queue:
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see links)
 
         self.ready: deque[Message] = deque()  # priority 4, and all there is while `levels` is None
+        self.backlog: Backlog | None = None  # what is behind `ready`, which may be empty before it
         self.levels: list[deque[Message]] | None = None
         self.scheduled: list[tuple[int, int, Message]] = []  # heap of (due, id, message)
         self.attempts: dict[int, int] = {}  # failed deliveries by message id, where there are any
@@ -126,13 +131,16 @@ class Queue:
     def delivering(self) -> int:
         return sum(len(consumer.unsettled) for consumer in self.consumers)
 
-    def messages(self) -> Iterable[Message]:
+    def parts(self) -> Iterator[Iterable[Message] | Slice]:
         """Those waiting, in the order in which they will be delivered; not those scheduled or being delivered."""
-        if self.levels is None:
-            yield from self.ready
-        else:
-            for level in reversed(self.levels):
-                yield from level
+        for level in (self.ready,) if self.levels is None else reversed(self.levels):
+            yield level
+            if level is self.ready and self.backlog is not None:
+                yield from self.backlog.parts()
+
+    def messages(self) -> Iterator[Message]:
+        """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
+        return chain.from_iterable(part.messages() if isinstance(part, Slice) else part for part in self.parts())
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: Message, due: int = 0) -> None:
@@ -147,7 +155,7 @@ class Queue:
             return
         if self.simple and message.flags >> PRIORITY_SHIFT == 4:
             ready = self.ready
-            if not ready:
+            if not ready and self.backlog is None:
                 active = self.active
                 while active:
                     consumer = active[0]
@@ -158,19 +166,20 @@ class Queue:
                         return
                     active.popleft()
                     consumer.active = False
-            ready.append(message)
+            self._push(message)
             return
         self._push(message)
         self.dispatch()
 
-    def add_run(self, messages: list[Message], size: int) -> None:
-        """`add` of messages without expiry, `size` bytes together."""
+    def add_run(self, messages: list[Message], payloads: list[bytes], size: int) -> None:
+        """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
         self.count += len(messages)
         self.bytes += size
         self.added += len(messages)
-        idle = not self.ready
+        idle = not self.ready and self.backlog is None
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
-            self.ready.extend(messages)
+            sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
+            self._line_up(messages[sent:] if sent else messages)
             if idle:
                 self.dispatch()
             return
@@ -178,12 +187,24 @@ class Queue:
             self._push(message)
         self.dispatch()
 
+    def _line_up(self, messages: list[Message]) -> None:
+        """At the end, messages of priority 4."""
+        if self.backlog is None:
+            if len(self.ready) + len(messages) <= backlog.HEAD:
+                self.ready.extend(messages)
+                return
+            self.backlog = Backlog(self)
+        self.backlog.extend(messages)
+
     def _push(self, message: Message) -> None:
         priority = message.flags >> PRIORITY_SHIFT
-        if self.levels is None:
-            if priority == 4:
+        if priority == 4:
+            if self.backlog is None and len(self.ready) < backlog.HEAD:
                 self.ready.append(message)
-                return
+            else:
+                self._line_up([message])
+            return
+        if self.levels is None:
             self.levels = [deque() for _ in range(10)]
             self.levels[4] = self.ready
             self.simple = False
@@ -201,6 +222,14 @@ class Queue:
             self._schedule(message, due)
         else:
             self._push(message)
+
+    def restore_packed(self, some: Slice, size: int) -> None:
+        """`restore` of usual messages of `size` bytes together."""
+        self.count += some.count
+        self.bytes += size
+        if self.backlog is None:
+            self.backlog = Backlog(self)
+        self.backlog.restore(some)
 
     def _expects(self, expires: int) -> None:
         self.expiring += 1
@@ -223,12 +252,23 @@ class Queue:
         elif self.draining:
             self._answer_drains()
 
+    def advance(self) -> bool:
+        """What is first in the backlog comes to the end of `ready`. False: there is none."""
+        while self.backlog is not None:
+            messages = self.backlog.shift()
+            self.ready.extend(messages)
+            if not self.backlog:
+                self.backlog = None
+            if messages:
+                return True
+        return False
+
     def _dispatch_simple(self) -> bool:
         ready = self.ready
         active = self.active
         left = SLICE
         left_bytes = _SLICE_BYTES
-        while ready and active:
+        while active and (ready or self.advance()):
             consumer = active[0]
             if consumer.outlet.credit <= 0:
                 active.popleft()
@@ -236,7 +276,7 @@ class Queue:
                 continue
             if left <= 0 or left_bytes <= 0:
                 return True
-            if len(active) == 1 and self._send_run(consumer):
+            if len(active) == 1 and self._send_first(consumer):
                 left -= _RUN
                 continue
             message = ready.popleft()
@@ -251,10 +291,8 @@ class Queue:
             self.send(consumer, message)
         return False
 
-    def _send_run(self, consumer: Consumer) -> bool:
-        """Sends what is first in line and needs no looking at, up to _RUN messages. False: there is nothing such."""
-        if consumer.presettled or self.attempts:
-            return False
+    def _send_first(self, consumer: Consumer) -> int:
+        """Sends those first in line that need no looking at, up to _RUN; how many."""
         ready = self.ready
         messages: list[Message] = []
         payloads: list[bytes] = []
@@ -264,19 +302,29 @@ class Queue:
                 break
             messages.append(message)
             payloads.append(payload)
-        sent = consumer.outlet.send_run(payloads, messages)
-        if sent < len(messages):
-            del messages[sent:]
-        for _ in messages:
+        sent = self._send_run(consumer, messages, payloads)
+        for _ in range(sent):
             ready.popleft()
+        return sent
+
+    def _send_run(self, consumer: Consumer, messages: list[Message], payloads: list[bytes]) -> int:
+        """Sends messages that need no looking at, as far as credit goes; how many."""
+        if consumer.presettled or self.attempts or not messages or messages[0].flags & REWRITE:
+            return 0
+        send_run = consumer.outlet.send_run
+        sent = more = send_run(payloads, messages)
+        while more and sent < len(messages) and sent < SLICE and consumer.outlet.credit > 0:
+            more = send_run(payloads[sent:], messages[sent:])
+            sent += more
+        messages = messages[:sent]
         unsettled = consumer.unsettled
-        broker = self.broker
         for message in messages:
             unsettled[message.id] = message
+        broker = self.broker
         if broker.resident > broker.memory_limit:
             for message in messages:
                 broker.put_out(message)
-        return sent > 0
+        return sent
 
     def deactivate(self, consumer: Consumer) -> None:
         if consumer.active:
@@ -288,14 +336,14 @@ class Queue:
         if payload is None:
             payload = self.broker.load(message)
             if payload is None:  # lost on disk; said in the log
-                self._finish(message)
+                self.finish(message)
                 return
         if message.flags & REWRITE or self.attempts:
             payload = self._for_sending(message, payload)
         if consumer.presettled:
             consumer.outlet.send(payload, None, settled=True)
             self.acknowledged += 1
-            self._finish(message)
+            self.finish(message)
             return
         consumer.unsettled[message.id] = message
         consumer.outlet.send(payload, message)
@@ -367,42 +415,41 @@ class Queue:
         """Acknowledged by the consumer: gone for good, once that is recorded."""
         take = consumer.unsettled.pop
         broker = self.broker
-        release = broker.release
-        stored: list[int] | None = [] if broker.store is not None and self.durable else None
-        attempts = self.attempts
-        done = size = resident = 0
-        gone = gone_size = 0  # messages nobody refers to any more, all of one address
+        stored: list[int] = []
+        plain = not (self.attempts or self.expiring)
         owner = messages[0].owner if messages else self.address
+        done = size = 0
+        gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
         for message in messages:
-            if take(message.id, None) is None:
+            id = message.id
+            if take(id, None) is None:
                 continue
-            done += 1
-            size += message.size
-            if stored is not None and message.flags & STORED:
-                stored.append(message.id)
-            if message.expires:
-                self._unexpect()
-            if attempts:
-                attempts.pop(message.id, None)
-            message.refs = refs = message.refs - 1
-            if refs:
-                continue
-            if message.owner is owner and message.place is None:
+            if message.flags & STORED:
+                stored.append(id)
+            if plain and message.refs == 1 and message.owner is owner and message.place is None:
+                message.refs = 0
                 gone += 1
                 gone_size += message.size
                 if message.payload is not None:
-                    resident += message.size
-            else:
-                release(message)
+                    gone_resident += message.size
+                continue
+            done += 1
+            size += message.size
+            if message.expires:
+                self._unexpect()
+            self.attempts.pop(id, None)
+            message.refs -= 1
+            if not message.refs:
+                broker.release(message)
         owner.count -= gone
         owner.size -= gone_size
         broker.size -= gone_size
-        broker.resident -= resident
-        if stored and broker.store is not None:
+        broker.resident -= gone_resident
+        if stored and broker.store is not None and self.durable:
             broker.store.remove_many(stored, self.id)
-        self.acknowledged += done
-        self.count -= done
-        self.bytes -= size
+        self.acknowledged += done + gone
+        self.count -= done + gone
+        self.bytes -= size + gone_size
         broker.acknowledged_some()
 
     def release(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -453,9 +500,13 @@ class Queue:
 
     def _reinsert(self, messages: list[Message]) -> None:
         messages.sort(key=_by_id)
+        if self.backlog is not None:
+            messages = self.backlog.merge(messages)
+            if not messages:
+                return
         lowest = messages[0].id - 1
         for consumer in self.consumers:
-            consumer.scanned = min(consumer.scanned, lowest)
+            consumer.scanned = [min(id, lowest) for id in consumer.scanned]
         if self.levels is None and all(m.flags >> PRIORITY_SHIFT == 4 for m in messages):
             _merge(self.ready, messages)
             return
@@ -479,97 +530,36 @@ class Queue:
             self.dispatch()
         return self.scheduled[0][0] if self.scheduled else 0
 
-    def expire_due(self) -> None:
-        """Takes out what has expired while waiting."""
-        now = self.broker.now
-        if not self.expiring or self.next_expiry > now:
-            return
-        gone: list[Message] = []
-        nearest = 0
-        for level in self.levels or (self.ready,):
-            keep: list[Message] = []
-            found = False
-            for message in level:
-                if message.expires and message.expires <= now:
-                    gone.append(message)
-                    found = True
-                    continue
-                keep.append(message)
-                if message.expires and (not nearest or message.expires < nearest):
-                    nearest = message.expires
-            if found:
-                level.clear()
-                level.extend(keep)
-        late = [entry for entry in self.scheduled if entry[2].expires and entry[2].expires <= now]
-        if late:
-            self.scheduled = [entry for entry in self.scheduled if not entry[2].expires or entry[2].expires > now]
-            heapify(self.scheduled)
-            gone.extend(entry[2] for entry in late)
-        for _, _, message in self.scheduled:
-            if message.expires and (not nearest or message.expires < nearest):
-                nearest = message.expires
-        self.next_expiry = nearest or (now + 1000 if self.expiring > len(gone) else 0)
-        for message in gone:
-            self.broker.expire(self, message)
-        self.broker.acknowledged_some()
-
     def _unexpect(self) -> None:
         self.expiring -= 1
         if not self.expiring:
             self.next_expiry = 0
 
     # -- the end of messages -------------------------------------------------------------------------------------------
-    def take_all(self) -> list[Message]:
-        """Everything that waits or is scheduled, taken out of the order (not yet released)."""
-        messages = [*self.messages(), *(entry[2] for entry in self.scheduled)]
-        self.ready.clear()
-        self.levels = None
-        self.scheduled.clear()
+    def take_all(self) -> Iterator[Message]:
+        """Everything that waits or is scheduled, taken out of the order (not yet released); to be run to its end."""
+        yield from take(self, anyone)
         self.settle_mode()
-        return messages
-
-    def take(self, chosen: Callable[[Message], bool], limit: int = -1) -> list[Message]:
-        """Takes out up to `limit` (-1 = all) waiting or scheduled messages that are `chosen`; not yet released."""
-        taken: list[Message] = []
-        for level in self.levels or (self.ready,):
-            keep: list[Message] = []
-            for message in level:
-                wanted = len(taken) != limit and chosen(message)
-                (taken if wanted else keep).append(message)
-            level.clear()
-            level.extend(keep)
-        late = [entry for entry in self.scheduled if len(taken) != limit and chosen(entry[2])]
-        if late:
-            late = late[: max(0, limit - len(taken))] if limit >= 0 else late
-            ids = {entry[1] for entry in late}
-            self.scheduled = [entry for entry in self.scheduled if entry[1] not in ids]
-            heapify(self.scheduled)
-            taken.extend(entry[2] for entry in late)
-        return taken
 
     def purge(self) -> int:
         """Removes everything that waits; what is being delivered stays. The number of messages removed."""
-        messages = self.take_all()
-        for message in messages:
-            self._finish(message)
+        count = finish_all(self, self.take_all())
         self.broker.acknowledged_some()
-        return len(messages)
+        return count
 
-    def _finish(self, message: Message) -> None:
-        """This queue's reference is gone, in memory and on disk."""
+    def finish(self, message: Message, *, recorded: bool = False) -> None:
+        """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""
         self.count -= 1
         self.bytes -= message.size
         if message.expires:
             self._unexpect()
         self.attempts.pop(message.id, None)
         self.excluded.pop(message.id, None)
-        if message.flags & STORED and self.durable and self.broker.store is not None:
+        if not recorded and message.flags & STORED and self.durable and self.broker.store is not None:
             self.broker.store.remove(message.id, self.id)
         message.refs -= 1
         if not message.refs:
             self.broker.release(message)
-
-    finish = _finish
 
     def put_back(self, message: Message) -> None:
         """What `take` took out is there again, at the end."""
@@ -578,8 +568,8 @@ class Queue:
 
     def drop_forgotten(self, ids: set[int]) -> None:
         """Takes out messages that the store could not write; nobody was told that they are safe."""
-        for message in self.take(lambda message: message.id in ids):
-            self._finish(message)
+        for message in take_ids(self, ids):
+            self.finish(message)
 
 
 def _merge(level: deque[Message], messages: list[Message]) -> None:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from services.broker.core import backlog
 from services.broker.core.address import Address
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message
-from services.broker.core.topology import MULTICAST
 from services.broker.selector import compile_selector
+from services.broker.storage.recovery import Progress, Reference, Run, untold
 from services.broker.storage.store import Recovered, Store
 
 if TYPE_CHECKING:
     from services.broker.core.broker import Broker
+    from services.broker.core.queue import Queue
 
 
-def recover(broker: Broker, store: Store) -> None:
-    """Makes again what the store holds: settings, addresses, queues with their messages (payloads stay on disk)."""
+_FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its header is not on record
+
+
+def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
+    """Makes again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
+
+    May run in a thread, as long as nobody uses broker or store before it returns.
+    """
     definitions = [(id, json.loads(value)) for id, value in store.recovered.definitions.items()]
     for id, value in definitions:
         if value["kind"] == "settings":
@@ -30,13 +38,24 @@ def recover(broker: Broker, store: Store) -> None:
             broker.addresses[name] = address
             store.limit_duplicates(id, max(1, address.settings.id_cache_size))
     shared: dict[int, Message] = {}
+    found = store.recovered
+    total, done = sum(map(found.count, found.queues())), 0
     for id, value in definitions:
         if value["kind"] == "queue":
-            _recover_queue(broker, store, id, value, shared)
-    store.recovered = Recovered()  # taken in: 30 bytes a message given back
+            queue = _recover_queue(broker, id, value)
+            for part in found.parts(id, backlog.SLICE):
+                progress(done / total)
+                if isinstance(part, Run):
+                    done += len(part.messages)
+                    _recover_run(broker, queue, part)
+                    continue
+                done += len(part)
+                for ref in part:
+                    _recover_message(broker, queue, ref, found.holders(ref.message), shared)
+    store.recovered = Recovered()  # taken in: its memory is given back
 
 
-def _recover_queue(broker: Broker, store: Store, id: int, value: dict[str, Any], shared: dict[int, Message]) -> None:
+def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
     address = broker.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
     queue = broker.new_queue(
         id,
@@ -57,16 +76,29 @@ def _recover_queue(broker: Broker, store: Store, id: int, value: dict[str, Any],
     queue.simple = not queue.paused and not queue.exclusive
     queue.subscription = tuple(value["subscription"]) if value["subscription"] else None
     broker.bind(queue)
-    owner = address.root
-    for ref in store.recovered.references(id):
-        message = shared.get(ref.message) if queue.routing_type == MULTICAST else None
-        if message is None:
-            flags = STORED | DURABLE | REWRITE | ref.priority << PRIORITY_SHIFT
-            message = Message(ref.message, None, ref.size, flags, ref.expiry, owner, 0)
-            owner.size += ref.size
-            owner.count += 1
-            broker.size += ref.size
-            if queue.routing_type == MULTICAST:
-                shared[ref.message] = message
-        message.refs += 1
-        queue.restore(message, ref.delivery_count, ref.not_before)
+    return queue
+
+
+def _recover_run(broker: Broker, queue: Queue, run: Run) -> None:
+    """Straight into the backlog."""
+    owner = queue.address.root
+    size = sum(run.sizes)
+    owner.size += size
+    owner.count += len(run.messages)
+    broker.size += size
+    queue.restore_packed(backlog.Slice(run.messages, run.sizes, _FLAGS | 4 << PRIORITY_SHIFT, owner), size)
+
+
+def _recover_message(broker: Broker, queue: Queue, ref: Reference, holders: int, shared: dict[int, Message]) -> None:
+    """`holders`: how many queues refer to it; `shared`: those that several refer to."""
+    message = shared.get(ref.message)
+    if message is None:
+        owner = queue.address.root
+        flags = _FLAGS | ref.priority << PRIORITY_SHIFT
+        message = Message(ref.message, None, ref.size, flags, ref.expiry, owner, holders)
+        owner.size += ref.size
+        owner.count += 1
+        broker.size += ref.size
+        if holders > 1:
+            shared[ref.message] = message
+    queue.restore(message, ref.delivery_count, ref.not_before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 from services.broker.core import errors
@@ -302,17 +303,16 @@ class Topology:
         store = self.store if queue.durable else None
         if store is not None:
             store.undefine(queue.id)
-        gone = queue.take_all()
         consumers = list(queue.consumers)
-        for consumer in consumers:
-            gone.extend(consumer.unsettled.values())
-            consumer.unsettled.clear()
-        for message in gone:
+        delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
+        for message in chain(queue.take_all(), delivering):
             if store is not None and message.flags & STORED:
                 store.discard(message.id, queue.id)
             message.refs -= 1
             if not message.refs:
                 self.release(message)
+        for consumer in consumers:
+            consumer.unsettled.clear()
         queue.count = queue.bytes = 0
         queue.consumers.clear()
         queue.active.clear()

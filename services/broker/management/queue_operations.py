@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, split
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
+from services.broker.core.taking import finish_all, take, take_ids
 from services.broker.management import rows
 from services.broker.management.calls import Operations
 from services.broker.management.context import Context
@@ -77,13 +78,11 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[Message],
     return chosen
 
 
-def _remove(c: Context, q: Queue, chosen: Callable[[Message], bool], limit: int = -1) -> int:
-    taken = q.take(chosen, limit)
-    for message in taken:
-        q.finish(message)
+def _remove(c: Context, q: Queue, messages: Iterator[Message]) -> int:
+    count = finish_all(q, messages)
     c.broker.acknowledged_some()
     c.broker.ask_commit(True)
-    return len(taken)
+    return count
 
 
 @op("countMessages", "S")
@@ -95,96 +94,96 @@ def count_messages(c: Context, q: Queue, filter: str | None) -> int:
 
 @op("removeAllMessages purge")
 def remove_all(c: Context, q: Queue) -> int:
-    return _remove(c, q, lambda message: True)
+    return _remove(c, q, q.take_all())
 
 
 @op("removeMessages", "S")
 def remove_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _remove(c, q, _chosen(c.broker, q, filter))
+    return _remove(c, q, take(q, _chosen(c.broker, q, filter)))
 
 
 @op("removeMessages", "iS")
 def remove_messages_limited(c: Context, q: Queue, _batch: int, filter: str | None) -> int:
-    return _remove(c, q, _chosen(c.broker, q, filter))  # the number is that of messages a transaction, not a limit
+    # The number is that of messages a transaction, not a limit.
+    return _remove(c, q, take(q, _chosen(c.broker, q, filter)))
 
 
 @op("removeMessage", "i")
 def remove_message(c: Context, q: Queue, id: int) -> bool:
-    return _remove(c, q, lambda message: message.id == id, 1) == 1
+    return _remove(c, q, take_ids(q, {id})) == 1
 
 
-def _move(c: Context, q: Queue, chosen: Callable[[Message], bool], target: str, limit: int = -1) -> int:
+def _move(c: Context, q: Queue, messages: Iterator[Message], target: str) -> int:
     other = c.broker.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
-    taken = q.take(chosen, limit)
-    for message in taken:
+    count = 0
+    for message in messages:
         c.broker.move_copy(q, message, f"{other.address.name}::{other.name}", {})
         q.finish(message)
+        count += 1
     c.broker.acknowledged_some()
-    return len(taken)
+    return count
 
 
 @op("moveMessages", "Ss")
 def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> int:
-    return _move(c, q, _chosen(c.broker, q, filter), target)
+    return _move(c, q, take(q, _chosen(c.broker, q, filter)), target)
 
 
 @op("moveMessages", "Ssb")
 def move_messages_3(c: Context, q: Queue, filter: str | None, target: str, _reject_duplicates: bool) -> int:
-    return _move(c, q, _chosen(c.broker, q, filter), target)
+    return _move(c, q, take(q, _chosen(c.broker, q, filter)), target)
 
 
 @op("moveMessage", "is")
 def move_message(c: Context, q: Queue, id: int, target: str) -> bool:
-    return _move(c, q, lambda message: message.id == id, target, 1) == 1
+    return _move(c, q, take_ids(q, {id}), target) == 1
+
+
+def _each(messages: Iterator[Message], end: Callable[[Queue, Message], None], q: Queue) -> int:
+    count = 0
+    for message in messages:
+        end(q, message)
+        count += 1
+    return count
 
 
 @op("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> int:
-    taken = q.take(_chosen(c.broker, q, filter))
-    for message in taken:
-        c.broker.kill(q, message)
-    return len(taken)
+    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.kill, q)
 
 
 @op("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
-    taken = q.take(lambda message: message.id == id, 1)
-    for message in taken:
-        c.broker.kill(q, message)
-    return bool(taken)
+    return _each(take_ids(q, {id}), c.broker.kill, q) == 1
 
 
 @op("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> int:
-    taken = q.take(_chosen(c.broker, q, filter))
-    for message in taken:
-        c.broker.expire(q, message)
-    return len(taken)
+    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.expire, q)
 
 
 @op("expireMessage", "i")
 def expire_message(c: Context, q: Queue, id: int) -> bool:
-    taken = q.take(lambda message: message.id == id, 1)
-    for message in taken:
-        c.broker.expire(q, message)
-    return bool(taken)
+    return _each(take_ids(q, {id}), c.broker.expire, q) == 1
 
 
 @op("retryMessages")
 def retry_messages(c: Context, q: Queue) -> int:
     """Dead letters go back to the queue their annotation names, where it still exists."""
-    count = 0
-    for message in q.take(lambda message: True):
+
+    def home(message: Message) -> Queue | None:
         payload = c.broker.load(message)
         annotations = split(payload)[0].get(0x72) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
-        home = c.broker.queues.get(name) if isinstance(name, str) else None
-        if home is None:
-            q.give_back([message], failed=False)
-            continue
-        c.broker.move_copy(q, message, f"{home.address.name}::{home.name}", {})
+        return c.broker.queues.get(name) if isinstance(name, str) else None
+
+    count = 0
+    for message in take(q, lambda message: home(message) is not None):
+        queue = home(message)
+        assert queue is not None
+        c.broker.move_copy(q, message, f"{queue.address.name}::{queue.name}", {})
         q.finish(message)
         count += 1
     c.broker.acknowledged_some()
@@ -337,4 +336,4 @@ def unblock_address(c: Context, a: Address) -> None:
 
 @address.add("purge")
 def purge_address(c: Context, a: Address) -> int:
-    return sum(_remove(c, q, lambda message: True) for q in list(a.queues.values()))
+    return sum(_remove(c, q, q.take_all()) for q in list(a.queues.values()))

@@ -153,6 +153,7 @@ class Compactor:
         store = self._store
         journal = store.journal
         best, best_share = None, SPARSE
+        light = None
         garbage = live = 0
         for number, segment in journal.segments.items():
             if number >= journal.tail or number == journal.current or number in self._deleting:
@@ -169,18 +170,38 @@ class Compactor:
             share = needed / segment.end
             if share < best_share:
                 best, best_share = number, share
+            if light is None and usage.live > 0 and share < SPARSE and self._definitions_alone(number) is not None:
+                light = number
         if garbage < max(live // 2, SLACK * journal.segment_size):
             return None
-        return best
+        return best if light is None else light
+
+    def _definitions_alone(self, number: int) -> list[tuple[int, int]] | None:
+        """(location, size) of the definitions in a segment where nothing else is in force. Where messages come and go
+        all later segments wait for one such."""
+        store = self._store
+        usage = store.usage(number)
+        if any(n != number and self.exists(n) for n in usage.kills):
+            return None
+        found = [(at, size) for at, size, _ in store.definitions.values() if at >> 32 == number]
+        return found if usage.live == sum(size for _, size in found) else None
 
     # -- copying -------------------------------------------------------------------------------------------------------
     def _begin(self, number: int) -> None:
         try:
-            self._job = _Job(number, self._store.journal.records(number))
+            self._job = _Job(number, self._records(number))
             self._slice()
         except OSError as e:
             log.warning("store.not-compacted", segment=number, reason=str(e))
             self._job = None
+
+    def _records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
+        """What may be in force in a segment."""
+        journal = self._store.journal
+        found = self._definitions_alone(number)
+        if found is None:
+            return journal.records(number)
+        return ((*journal.read(at, size), at, size) for at, size in found)
 
     def _slice(self) -> None:
         job, store = self._job, self._store

@@ -10,7 +10,7 @@ BLOCK_MASK = (1 << BLOCK_BITS) - 1
 MANY = (1 << 64) - 1  # in `queues`: several, look into `Index.many`
 ORPHAN = MANY - 1  # none so far: only during replay, where a reference may be found behind the removal of others
 
-_ZERO8 = array("Q", bytes(8 << BLOCK_BITS))
+NO_QUEUES = array("Q", bytes(8 << BLOCK_BITS))
 _ZERO4 = array("I", bytes(4 << BLOCK_BITS))
 
 
@@ -20,8 +20,8 @@ class Block:
     __slots__ = ("live", "locations", "queues", "sizes")
 
     def __init__(self) -> None:
-        self.locations = _ZERO8[:]  # of the record that is the whole truth about the message
-        self.queues = _ZERO8[:]  # the one queue that refers to it
+        self.locations = NO_QUEUES[:]  # of the record that is the whole truth about the message
+        self.queues = NO_QUEUES[:]  # the one queue that refers to it
         self.sizes = _ZERO4[:]  # of that record
         self.live = 0
 

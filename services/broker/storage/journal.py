@@ -119,7 +119,7 @@ class Journal:
         for number in numbers:
             segment = Segment(number, self._path(number), 0)
             self.segments[number] = segment
-            file = self._reader(segment)
+            file = self.reader(segment)
             segment.size = file.size()
             head = decode_head(file.read(0, FIRST), number)
             if head:
@@ -136,7 +136,7 @@ class Journal:
 
     def _replay(self, segment: Segment, sealed: int | None, replay: Replay) -> None:
         """`sealed`: where the data ends according to the segment that follows; up to there everything was synced."""
-        file = self._reader(segment)
+        file = self.reader(segment)
         data = file.read(0, segment.size)
         number, base = segment.number, segment.number << OFFSET_BITS
         limit = len(data) if sealed is None else min(sealed, len(data))
@@ -514,12 +514,12 @@ class Journal:
             return ahead, offset - start
         near = number == segment.number and 0 <= offset - self._last_read <= READ_AHEAD
         want = min(max(size, READ_AHEAD if near else size), max(segment.end - offset, size))
-        data = self._reader(segment).read(offset, want)
+        data = self.reader(segment).read(offset, want)
         self._ahead = (segment.number, offset, data)
         self._last_read = offset
         return data, 0
 
-    def _reader(self, segment: Segment) -> File:
+    def reader(self, segment: Segment) -> File:
         """A file to read from; a few are kept open, however many segments there are."""
         if segment.file is not None:
             return segment.file
@@ -540,7 +540,7 @@ class Journal:
     def records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
         """(kind, payload, location, size with head) of every readable record of a segment below `tail`."""
         segment = self.segments[number]
-        data = self._reader(segment).read(0, segment.end)
+        data = self.reader(segment).read(0, segment.end)
         view = memoryview(data)
         base = number << OFFSET_BITS
         for kind, start, stop in walk(data, number, len(data)):

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN, Block
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN, Block, Index
 from services.broker.storage.records import (
     COPY,
     DEFINE,
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
     from services.broker.storage.store import Store, Usage
 
 
+Progress = Callable[[float], None]
+"""Told how much of the work is done, 0 to 1. What it raises ends the work."""
+
+
+def untold(_: float) -> None:
+    """A `Progress` for nobody."""
+
+
 class Reference(NamedTuple):
     """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size` is that of the
     payload."""
@@ -52,23 +61,37 @@ class Reference(NamedTuple):
     delivery_count: int
 
 
-class _Facts:
-    """What the broker asks of 256 messages at start, and the store never again."""
+class Run(NamedTuple):
+    """Messages in a queue's order which only this queue refers to, of priority 4, without expiry, never delivered and
+    not delayed; and the sizes of their payloads."""
 
-    __slots__ = ("expiry", "not_before", "priority", "size")
+    messages: Sequence[int]
+    sizes: Sequence[int]
+
+
+_FRONT = HEAD_SIZE + META1.size  # of a record, what is not payload: one queue and nothing else
+
+
+class _Facts:
+    """What the broker asks of 256 messages at start, and the store never again; kept where one of them is not as most
+    are. `front`: of the record, what is not payload."""
+
+    __slots__ = ("expiry", "front", "not_before", "priority")
 
     def __init__(self) -> None:
-        self.size = array("I", bytes(4 << BLOCK_BITS))
-        self.priority = bytearray(1 << BLOCK_BITS)
+        self.front = array("I", (_FRONT,)) * (1 << BLOCK_BITS)
+        self.priority = bytearray(b"\4" * (1 << BLOCK_BITS))
         self.expiry = array("Q", bytes(8 << BLOCK_BITS))
         self.not_before = array("Q", bytes(8 << BLOCK_BITS))
 
 
 class Recovered:
-    """What was found on disk: definitions by id, and the references of each defined queue in queue order. Takes 30
-    bytes a message: let go of it (`store.recovered = Recovered()`) once it is taken in."""
+    """What was found on disk: definitions by id, and the references of each defined queue in queue order. Takes 8
+    bytes a message, 30 where they are not all alike: let go of it (`store.recovered = Recovered()`) once it is taken
+    in, which has to be before anything is changed in the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: Index | None = None) -> None:
+        self._index = index or Index()
         self.definitions: dict[int, bytes] = {}
         self.damaged: list[str] = []  # one line per damaged place: file, offset, what was lost
         self._facts: dict[int, _Facts] = {}
@@ -77,18 +100,51 @@ class Recovered:
 
     def references(self, queue: int) -> Iterator[Reference]:
         """The messages of a queue in order of arrival; made on the fly, payloads stay on disk."""
-        for message in self._order.get(queue, ()):
-            facts = self._facts[message >> BLOCK_BITS]
-            i = message & BLOCK_MASK
-            state = self._states.get((message, queue))
-            yield Reference(
-                message,
-                facts.size[i],
-                facts.priority[i],
-                facts.expiry[i],
-                state.not_before if state else facts.not_before[i],
-                state.delivery_count if state else 0,
-            )
+        return map(self._reference, self._order.get(queue, ()), repeat(queue))
+
+    def _reference(self, message: int, queue: int) -> Reference:
+        facts = self._facts.get(message >> BLOCK_BITS, _USUAL)
+        i = message & BLOCK_MASK
+        state = self._states.get((message, queue))
+        return Reference(
+            message,
+            self._index.blocks[message >> BLOCK_BITS].sizes[i] - facts.front[i],
+            facts.priority[i],
+            facts.expiry[i],
+            state.not_before if state else facts.not_before[i],
+            state.delivery_count if state else 0,
+        )
+
+    def parts(self, queue: int, count: int) -> Iterator[Run | list[Reference]]:
+        """`references`, so many at a time; as a Run where all of them are of the usual kind."""
+        order = self._order.get(queue, ())
+        for at in range(0, len(order), count):
+            messages = order[at : at + count]
+            sizes = self._usual_sizes(messages, queue)
+            yield [self._reference(m, queue) for m in messages] if sizes is None else Run(messages, sizes)
+
+    def _usual_sizes(self, messages: Sequence[int], queue: int) -> list[int] | None:
+        """The sizes of payloads; None where there is a message that has to be looked at by itself."""
+        if self._states and any((message, queue) in self._states for message in messages):
+            return None
+        sizes: list[int] = []
+        at, count = 0, len(messages)
+        while at < count:
+            first = messages[at]
+            block = self._index.blocks[first >> BLOCK_BITS]
+            start = first & BLOCK_MASK
+            some = min(count - at, BLOCK_MASK + 1 - start)
+            if messages[at + some - 1] != first + some - 1:
+                some = 1
+            if first >> BLOCK_BITS in self._facts or MANY in block.queues[start : start + some]:
+                return None
+            sizes += block.sizes[start : start + some]
+            at += some
+        return [size - _FRONT for size in sizes]
+
+    def holders(self, message: int) -> int:
+        """How many queues refer to it."""
+        return len(self._index.queues(message))
 
     def count(self, queue: int) -> int:
         return len(self._order.get(queue, ()))
@@ -98,34 +154,39 @@ class Recovered:
         return self._order.keys()
 
 
+_USUAL = _Facts()
+
+
 class Recovery:
     """`replay` takes the journal's records in order, `finish` drops what belongs to nothing."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, segments: int, progress: Progress = untold) -> None:
+        """`progress` is told after each of so many segments."""
         self.last_id = 0
+        self._segments = segments
+        self._begun = 0
+        self._progress = progress
         self._store = store
         self._values: dict[int, bytes] = {}
         self._facts: dict[int, _Facts] = {}
         self._moved: set[int] = set()  # queues whose order is not that of message ids
         self._segment: tuple[int, Usage] = (0, store.usage(0))  # the last one looked up
-        self._block: tuple[int, Block, _Facts] = (-1, Block(), _Facts())
+        self._block: tuple[int, Block] = (-1, Block())
 
     def replay(self, kind: int, payload: memoryview, location: int) -> None:
         number, usage = self._segment
         if number != location >> 32:
             usage = self._store.usage(location >> 32)
             self._segment = (location >> 32, usage)
+            self._progress(min(1.0, self._begun / self._segments))
+            self._begun += 1
         if kind == MESSAGE:
             message, priority, flags, n, expiry, not_before, queue = META1.unpack_from(payload)
             if n != 1 or flags or not self._simple(message, queue, location, len(payload), usage):
                 self._message(payload, location, usage)
                 return
-            _, _, facts = self._block
-            i = message & BLOCK_MASK
-            facts.size[i] = len(payload) - META1.size
-            facts.priority[i] = priority
-            facts.expiry[i] = expiry
-            facts.not_before[i] = not_before
+            if priority != 4 or expiry or not_before:
+                self._note(message, _FRONT, priority, expiry, not_before)
         elif kind == COPY:
             self._message(payload, location, usage)
         elif kind == REMOVE:
@@ -162,14 +223,14 @@ class Recovery:
 
     def _simple(self, message: int, queue: int, location: int, length: int, usage: Usage) -> bool:
         """The short way for a message of one queue that is met for the first time; False: it has been met before."""
-        number, block, _ = self._block
+        number, block = self._block
         if number != message >> BLOCK_BITS:
             number = message >> BLOCK_BITS
             found = self._store.index.blocks.get(number)
             if found is None:
                 found = self._store.index.blocks[number] = Block()
             block = found
-            self._block = (number, block, self._facts.setdefault(number, _Facts()))
+            self._block = (number, block)
         i = message & BLOCK_MASK
         if block.queues[i]:
             return False
@@ -205,15 +266,20 @@ class Recovery:
                 self.last_id = max(self.last_id, order)
         if stored.key:
             self._key(*stored.key, message, location)
+        front = HEAD_SIZE + stored.start
+        if front != _FRONT or priority != 4 or expiry or not_before or message >> BLOCK_BITS in self._facts:
+            self._note(message, front, priority, expiry, not_before)
+        self.last_id = max(self.last_id, message, *stored.queues)
+
+    def _note(self, message: int, front: int, priority: int, expiry: int, not_before: int) -> None:
         facts = self._facts.get(message >> BLOCK_BITS)
         if facts is None:
             facts = self._facts[message >> BLOCK_BITS] = _Facts()
         i = message & BLOCK_MASK
-        facts.size[i] = len(payload) - stored.start
+        facts.front[i] = front
         facts.priority[i] = priority
         facts.expiry[i] = expiry
         facts.not_before[i] = not_before
-        self.last_id = max(self.last_id, message, *stored.queues)
 
     def _ref(self, payload: memoryview, location: int, usage: Usage) -> None:
         message, queue, order, not_before, count = REF_S.unpack(payload)
@@ -302,13 +368,17 @@ class Recovery:
             del store.keys[cache]
             for key, (_, location) in keys.items():
                 store.usages[location >> 32].live -= KEY_COST + len(key)
-        recovered = Recovered()
+        recovered = Recovered(store.index)
         recovered.definitions = self._values
         order = recovered._order
         states = store.states
         for number in sorted(store.index.blocks):
             block = store.index.blocks[number]
             base = number << BLOCK_BITS
+            first = block.queues[0]
+            if first in definitions and block.queues.count(first) > BLOCK_MASK:  # a block of one queue
+                order.setdefault(first, array("Q")).extend(range(base, base + BLOCK_MASK + 1))
+                continue
             for i, queue in enumerate(block.queues.tolist()):
                 if not queue:
                     continue

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enmasse import log as logs
@@ -21,8 +21,9 @@ from services.broker.storage import files as layer
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError, check_format
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Block, Index
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, Journal
+from services.broker.storage.reading import read_payloads
 from services.broker.storage.records import (
     DEFINE,
     DEFINE_S,
@@ -51,7 +52,7 @@ from services.broker.storage.records import (
     parse_message,
     payload_start,
 )
-from services.broker.storage.recovery import Recovered, Recovery, Reference
+from services.broker.storage.recovery import Progress, Recovered, Recovery, Reference, untold
 from services.broker.storage.segment import HEAD_SIZE
 
 log = logs.get(part="storage")
@@ -111,10 +112,12 @@ class Store:
         loop: asyncio.AbstractEventLoop | None = None,
         files: Files | None = None,
         segment_size: int = SEGMENT_SIZE,
+        progress: Progress = untold,
     ) -> Store:
-        """Locks and replays the directory (made when missing). Raises StoreError. Takes 3-5 s for a million
-        records: it may be called in a thread, as long as nobody uses the store before it returns. Without a loop,
-        commits happen in `flush` and housekeeping in `tick`."""
+        """Locks and replays the directory (made when missing). Raises StoreError, and what `progress` raises. Takes
+        two seconds for a million messages: it may be called in a thread, as long as nobody uses the store before it
+        returns. Without a loop, commits happen in `flush` and housekeeping in `tick`; with one, `keep_house` when what
+        was recovered has been taken in."""
         files = files or layer.FILES
         self = cls(directory, files, loop)
         try:
@@ -125,14 +128,15 @@ class Store:
                     f"{directory} is in use by another process: end that one or choose another data directory"
                 )
             check_format(directory, files)
-            recovery = Recovery(self)
+            segments = sum(name.endswith(".journal") for name in files.list(directory))
+            recovery = Recovery(self, max(1, segments), progress)
             self.journal = Journal.open(
                 directory, files, recovery.replay, loop=loop, lost=self._lost, segment_size=segment_size
             )
         except OSError as e:
             self.close()
             raise StoreError(f"{directory} cannot be used as data directory: {e.strerror or e}") from e
-        except StoreError:
+        except BaseException:
             self.close()
             raise
         self.recovered = recovery.finish()
@@ -142,11 +146,10 @@ class Store:
         self._last_id = recovery.last_id
         self.compactor = Compactor(self, loop)
         self._check_space()
-        if loop:
-            loop.call_soon_threadsafe(self._start_ticking)
         return self
 
-    def _start_ticking(self) -> None:
+    def keep_house(self) -> None:
+        """From now on, twice a second in the loop."""
         if self._loop and not self.closed:
             self._timer = self._loop.call_later(TICK_SECONDS, self._ticks)
 
@@ -162,10 +165,10 @@ class Store:
         if self._lock is not None:
             self._files.unlock(self._lock)
 
-    def new_id(self) -> int:
-        """An id for a definition."""
-        self._last_id += 1
-        return self._last_id
+    def new_id(self, count: int = 1) -> int:
+        """An id for a definition or a message that is not stored; with `count` the first of so many."""
+        self._last_id += count
+        return self._last_id - count + 1
 
     # -- definitions: queues, addresses, settings; the value is the caller's (JSON) -----------------------------------
     def define(self, id: int, value: bytes) -> None:
@@ -293,13 +296,13 @@ class Store:
         if root != location >> 32:
             usage.kills.add(root)
 
-    def remove_many(self, messages: Iterable[int], queue: int) -> None:
+    def remove_many(self, messages: list[int], queue: int) -> None:
         """`remove` of many references of one queue, in few records: in order, but not all or nothing."""
+        if not (self.states or self.moving):
+            messages = self._remove_rows(messages, queue)
         blocks = self.index.blocks
         run: list[int] = []
         run_root = -1
-        usage = self._tail[1]  # that of run_root
-        plain = False  # nothing but the index knows of the run's messages
         for message in messages:
             block = blocks.get(message >> BLOCK_BITS)
             if block is None:
@@ -310,14 +313,6 @@ class Store:
                 self._write_removes(run, queue, run_root)
                 run = []
                 run_root = root
-                usage = self.usage(root)
-                plain = not (self.states or self.moving or usage.overrules)
-            if plain and block.queues[i] == queue and block.live > 1:
-                usage.live -= block.sizes[i]
-                block.queues[i] = 0
-                block.live -= 1
-                run.append(message)
-                continue
             if not self._forget(block, i, message, queue):
                 continue
             if self.moving or self.usages[root].overrules:
@@ -327,6 +322,33 @@ class Store:
             else:
                 run.append(message)
         self._write_removes(run, queue, run_root)
+
+    def _remove_rows(self, messages: list[int], queue: int) -> list[int]:
+        """The usual case of `remove_many`, in slices: ids without a gap, which nothing but the index knows of. Returns
+        the messages that are left to do."""
+        done, count = 0, len(messages)
+        while done < count:
+            first = messages[done]
+            block = self.index.blocks.get(first >> BLOCK_BITS)
+            start = first & BLOCK_MASK
+            stop = min(start + count - done, BLOCK_MASK + 1)
+            some = stop - start
+            row = messages[done : done + some]
+            if row != list(range(first, first + some)) or block is None or block.queues[start:stop].count(queue) < some:
+                break
+            locations = block.locations[start:stop]
+            root = min(locations) >> 32
+            usage = self.usages[root]
+            if max(locations) >> 32 != root or usage.overrules:
+                break
+            usage.live -= sum(block.sizes[start:stop])
+            block.queues[start:stop] = NO_QUEUES[:some]
+            block.live -= some
+            if not block.live:
+                del self.index.blocks[first >> BLOCK_BITS]
+            self._write_removes(row, queue, root)
+            done += some
+        return messages[done:]
 
     def _write_removes(self, messages: Sequence[int], queue: int, root: int) -> None:
         if not messages:
@@ -411,6 +433,10 @@ class Store:
             raise KeyError(message)
         _, record = self.journal.read(*found)
         return bytes(record[payload_start(record) :])
+
+    def load_many(self, messages: Sequence[int]) -> dict[int, bytes]:
+        """`load` of messages that lie one behind the other; what is not there for any reason is left out."""
+        return read_payloads(self.index, self.journal, messages)
 
     # -- duplicates ----------------------------------------------------------------------------------------------------
     def seen(self, cache: int, key: bytes) -> bool:
@@ -541,10 +567,10 @@ class Store:
             self.tick()
         except Exception:
             log.exception("store.housekeeping-failed", directory=str(self.directory))
-        self._start_ticking()
+        self.keep_house()
 
     def tick(self) -> None:
-        """Deletes what is dead, compacts what is sparse, proves what is idle: twice a second with a loop."""
+        """Deletes what is dead, compacts what is sparse, proves what is idle."""
         self._check_space()
         self.compactor.step()
         if self.journal.gathered:

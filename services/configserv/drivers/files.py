@@ -15,8 +15,9 @@ from enmasse.model.configuration import FILES, Content, Unreadable
 from enmasse.model.jsonfile import MAX_BYTES
 from services.configserv.drivers import Contents
 
-POLL = 0.05
-"""Seconds between looks. A change is read at the look after the one that saw it: not while it is being written."""
+POLL, POLL_CHANGED = 0.2, 0.05
+"""Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
+"""
 
 Signature = tuple[int, ...] | str | None
 
@@ -38,20 +39,19 @@ class FilesDriver:
             self._seen[name] = self._read[name] = _signature(path)
             self._contents[name] = _content(path)
         changed(dict(self._contents))
-        self._later()
+        self._later(POLL)
 
     def close(self) -> None:
         self._changed = None
         if self._timer is not None:
             self._timer.cancel()
 
-    def _later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(POLL, self._look)
+    def _later(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
         if self._changed is None:
             return
-        self._later()
         different = False
         for name, path in self._paths.items():
             now = _signature(path)
@@ -64,6 +64,7 @@ class FilesDriver:
                     self._contents[name] = content
                     different = True
             self._seen[name] = now
+        self._later(POLL if self._seen == self._read else POLL_CHANGED)
         if different:
             self._changed(dict(self._contents))
 

@@ -51,7 +51,7 @@ def _schema(kinds: Sequence[EntityType]) -> dict[str, Any]:
 
 
 def _attribute(attribute: Attribute) -> dict[str, Any]:
-    kinds = {"str": "string", "int": "integer", "bool": "boolean"}
+    kinds = {"str": "string", "int": "integer", "bool": "boolean", "names": "string"}
     shown: dict[str, Any] = {
         "type": list(attribute.choices) if attribute.choices else kinds.get(attribute.kind, attribute.kind),
         "create": attribute.create,

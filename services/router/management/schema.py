@@ -40,8 +40,8 @@ class ManagementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: `kind` is str, int, bool, map, list or enum (then `choices`); `create`, `update`: may be "
-    "set by it."""
+    """One attribute: `kind` is str, int, bool, map, list, names (a list, or text with commas) or enum (then `choices`);
+    `create`, `update`: may be set by it."""
 
     name: str
     kind: str = "str"
@@ -249,6 +249,30 @@ VHOST = _type(
     _CRD,
     deprecated={"id": "hostname"},
 )
+VHOST_GROUP = _attributes(
+    "users:names remoteHosts:names=* maxConnectionsPerUser:int maxConnectionsPerHost:int maxMessageSize:int "
+    "maxFrameSize:int "
+    "maxSessionWindow:int maxSessions:int maxSenders:int=2147483647 maxReceivers:int=2147483647 "
+    "allowDynamicSource:bool=false "
+    "allowAnonymousSender:bool=false allowUserIdProxy:bool=true allowWaypointLinks:bool=true "
+    "allowDynamicLinkRoutes:bool=true "
+    "allowAdminStatusUpdate:bool=true allowFallbackLinks:bool=true sources:names targets:names "
+    "sourcePattern:names targetPattern:names"
+)
+"""What a group of a vhost may say. Different from Dispatch, user-ids of messages are not looked at."""
+VHOST_GROUP_TYPE = EntityType("vhostUserGroupSettings", VHOST_GROUP, frozenset())
+VHOST_STATS = _type(
+    "vhostStats",
+    "name identity type id hostname connectionsApproved:int connectionsDenied:int connectionsCurrent:int "
+    "perUserState:map perHostState:map sessionDenied:int senderDenied:int receiverDenied:int maxMessageSizeDenied:int",
+)
+ALLOCATOR = _type(
+    "allocator",
+    "name identity type typeName typeSize:int transferBatchSize:int localFreeListMax:int globalFreeListMax:int "
+    "totalAllocFromHeap:int totalFreeToHeap:int heldByThreads:int batchesRebalancedToThreads:int "
+    "batchesRebalancedToGlobal:int",
+)
+"""Tools ask for pools of memory: this router has none."""
 LOG = _type(
     "log",
     _COMMON + "module=DEFAULT!C enable=default!CU includeTimestamp:bool!CU includeSource:bool!CU outputFile!CU",
@@ -283,6 +307,9 @@ TYPES: dict[str, EntityType] = {
         AUTH_SERVICE_PLUGIN,
         POLICY,
         VHOST,
+        VHOST_GROUP_TYPE,
+        VHOST_STATS,
+        ALLOCATOR,
         LOG,
     )
 }
@@ -330,6 +357,11 @@ def coerce(attribute: Attribute, value: Any) -> Any:
     elif kind == "list":
         if isinstance(value, list):
             return value
+    elif kind == "names":
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            return ",".join(value)
+        if isinstance(value, str):
+            return str(value)
     elif isinstance(value, str):
         return str(value)
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -342,7 +374,22 @@ def coerce(attribute: Attribute, value: Any) -> Any:
 def _article(attribute: Attribute) -> str:
     if attribute.kind == "enum":
         return "one of " + ", ".join(attribute.choices)
-    return {"bool": "a boolean", "int": "an integer", "map": "a map", "list": "a list"}.get(attribute.kind, "a string")
+    kinds = {
+        "bool": "a boolean",
+        "int": "an integer",
+        "map": "a map",
+        "list": "a list",
+        "names": "text or a list of it",
+    }
+    return kinds.get(attribute.kind, "a string")
+
+
+def known_attributes(kind: EntityType, body: dict[str, Any]) -> None:
+    """Raises ManagementError 400 for an attribute that no such entity has. Requests about the core's entities may name
+    others (A.1.4), the configuration file may not."""
+    for key in body:
+        if kind.deprecated.get(key, key) not in kind.columns:
+            raise ManagementError(BAD_REQUEST, f"Unknown attribute '{key}' for '{kind.name}'")
 
 
 def read_body(kind: EntityType, name: str | None, body: Any) -> dict[str, Any]:

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from enmasse import log
+from services.router.honoured import check_policy, check_profile
 from services.router.management import schema
 from services.router.management.schema import BAD_REQUEST, EntityType, ManagementError, coerce, read_body
-from services.router.management.tables import Getter, Table
+from services.router.management.tables import Getter, Table, zero
 from services.router.policy import Policy, Vhost
 
 if TYPE_CHECKING:
+    from services.router.connectors import Connector
+    from services.router.listeners import Listener
     from services.router.management.agent import Request
-    from services.router.sockets import Connector, Listener, Sockets
+    from services.router.sockets import Sockets
 
 
 class Entity:
@@ -61,8 +65,15 @@ class Names:
 class EntityTable(Table):
     """Entities in a dictionary by name; `identifier` makes the second part of the identity from the attributes."""
 
-    def __init__(self, kind: EntityType, names: Names, identifier: Callable[[dict[str, Any]], str]) -> None:
+    def __init__(
+        self,
+        kind: EntityType,
+        names: Names,
+        identifier: Callable[[dict[str, Any]], str],
+        check: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         super().__init__(kind, _body_getters(kind))
+        self._check = check
         self.entities: dict[str, Any] = {}
         self._names = names
         self._identifier = identifier
@@ -80,6 +91,9 @@ class EntityTable(Table):
         return entity
 
     def make(self, body: dict[str, Any]) -> Any:
+        """Raises ManagementError for a body that this router would not honour."""
+        if self._check is not None:
+            self._check(body)
         return Entity(self.type, self._identifier(body), body)
 
     def delete(self, entity: Any) -> None:
@@ -169,11 +183,46 @@ class VhostTable(EntityTable):
         self._policy.vhosts.pop(entity.name, None)
 
 
+class VhostStatsTable(Table):
+    """What each vhost has allowed and denied."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        super().__init__(
+            schema.VHOST_STATS,
+            {
+                "name": attrgetter("hostname"),
+                "identity": lambda v: f"vhostStats/{v.hostname}",
+                "id": attrgetter("hostname"),
+                "hostname": attrgetter("hostname"),
+                "connectionsApproved": attrgetter("approved"),
+                "connectionsDenied": attrgetter("denied"),
+                "connectionsCurrent": lambda v: sum(map(len, policy.connections_of(v)[0].values())),
+                "perUserState": lambda v: policy.connections_of(v)[0],
+                "perHostState": lambda v: policy.connections_of(v)[1],
+                "sessionDenied": zero,
+                "senderDenied": lambda v: v.denials.senders,
+                "receiverDenied": lambda v: v.denials.receivers,
+                "maxMessageSizeDenied": lambda v: v.denials.sizes,
+            },
+        )
+
+    def rows(self) -> Iterable[Vhost]:
+        return self._policy.vhosts.values()
+
+
+class NoneTable(Table):
+    """A type that tools ask for, of which there is none here."""
+
+    def rows(self) -> Iterable[Any]:
+        return ()
+
+
 class PolicyTable(EntityTable):
     """The one policy entity; configured by the file, shown with its counters."""
 
     def __init__(self, names: Names, policy: Policy) -> None:
-        super().__init__(schema.POLICY, names, lambda _: "policy")
+        super().__init__(schema.POLICY, names, lambda _: "policy", check_policy)
         self._policy = policy
         self._default: Entity | None = None
         self.getters |= {
@@ -192,15 +241,52 @@ class PolicyTable(EntityTable):
         return self.entities.values() or (self._default,)
 
     def make(self, body: dict[str, Any]) -> Entity:
+        entity: Entity = super().make(body)
         self._policy.configure(body)
-        return super().make(body)  # type: ignore[no-any-return]
+        return entity
+
+
+_LEVELS = {
+    "trace": "debug",
+    "debug": "debug",
+    "info": "info",
+    "notice": "info",
+    "warning": "warning",
+    "error": "error",
+    "critical": "error",
+    "none": "error",
+}
+"""Dispatch's levels as this router's."""
 
 
 class LogTable(EntityTable):
-    """Log settings of Dispatch's modules: kept and shown; this router logs events to stderr whatever they say."""
+    """Log settings of Dispatch's modules. That of DEFAULT is this router's: `enable` sets its level; others are kept
+    and shown."""
 
     def __init__(self, names: Names) -> None:
         super().__init__(schema.LOG, names, lambda body: str(body["module"]))
+        super().add(None, {"module": "DEFAULT", "enable": f"{log.level()}+", "outputFile": "stderr"})
+
+    def add(self, name: str | None, body: Any) -> Entity:
+        """Modules have one entity each, which is there: what the file says changes it."""
+        wanted = read_body(self.type, name, body)
+        present = next((e for e in self.entities.values() if e.body["module"] == wanted["module"]), None)
+        entity: Entity = super().add(name, body) if present is None else present
+        self._set(entity, {key: value for key, value in wanted.items() if value is not None and key != "name"})
+        return entity
+
+    def _set(self, entity: Entity, changed: dict[str, Any]) -> None:
+        enable = changed.get("enable")
+        if enable is not None and enable != "default":
+            words = [word.strip().rstrip("+") for word in str(enable).split(",")]
+            unknown = next((word for word in words if word not in _LEVELS), None)
+            if unknown is not None:
+                raise ManagementError(
+                    BAD_REQUEST, f"log '{entity.name}': enable: '{unknown}' is none of {', '.join(_LEVELS)}"
+                )
+            if entity.body["module"] == "DEFAULT":
+                log.set_level(min((_LEVELS[word] for word in words), key=("debug", "info", "warning", "error").index))
+        entity.body.update(changed)
 
     def update(self, request: Request, entity: Entity) -> dict[str, Any]:
         body = request.body if isinstance(request.body, dict) else {}
@@ -215,14 +301,19 @@ class LogTable(EntityTable):
                     raise ManagementError(BAD_REQUEST, f"Cannot update attribute '{key}' in UPDATE")
                 continue
             changed[attribute.name] = coerce(attribute, value)
-        entity.body.update(changed)
+        self._set(entity, changed)
         return self.show(entity)
+
+
+def stats_tables(policy: Policy) -> list[Table]:
+    """Tables that nobody configures."""
+    return [VhostStatsTable(policy), NoneTable(schema.VHOST_GROUP_TYPE, {}), NoneTable(schema.ALLOCATOR, {})]
 
 
 def static_tables(sockets: Sockets, policy: Policy) -> list[EntityTable]:
     """In the order in which a configuration must be read: what others refer to comes first."""
     names = Names()
-    profiles = EntityTable(schema.SSL_PROFILE, names, lambda body: str(body["name"]))
+    profiles = EntityTable(schema.SSL_PROFILE, names, lambda body: str(body["name"]), check_profile)
     sockets.ssl_profiles = profiles.entities
     return [
         PolicyTable(names, policy),

@@ -1,8 +1,8 @@
 """Puts a disk that loses or tears what is not synced under a broker process of a test.
 
 With this folder on PYTHONPATH and ENMASSE_FILES=lossy or =tearing, `python -m services.broker` keeps unsynced bytes and
-names in its own memory, so that SIGKILL is a power cut (tests/broker/disks.py). The product knows nothing of it, and
-other processes that inherit the environment are left alone.
+names in its own memory, so that SIGKILL is a power cut (tests/broker/disks.py); with =held, it reads its journal as far
+as the test lets it. The product knows nothing of it, and other processes that inherit the environment are left alone.
 """
 
 import os
@@ -12,6 +12,6 @@ from pathlib import Path
 if os.environ.get("ENMASSE_FILES") and "services.broker" in sys.orig_argv:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     from services.broker.storage import files
-    from tests.broker.disks import LossyFiles, TearingFiles
+    from tests.broker.disks import HeldFiles, LossyFiles, TearingFiles
 
-    files.FILES = {"lossy": LossyFiles, "tearing": TearingFiles}[os.environ["ENMASSE_FILES"]]()
+    files.FILES = {"lossy": LossyFiles, "tearing": TearingFiles, "held": HeldFiles}[os.environ["ENMASSE_FILES"]]()

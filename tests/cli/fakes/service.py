@@ -25,13 +25,13 @@ def order() -> dict[str, object]:
     return found
 
 
+shown: dict[str, str] = {"amqp": settings["listen"]} if "listen" in settings else {}
+
+
 def endpoints() -> dict[str, str]:
-    shown = {}
-    if "listen" in settings:
-        shown["amqp"] = settings["listen"]
-    if "entities" in settings:
+    if "entities" in settings and not shown:  # as the agent would have told; read once, a test may delete the file
         ports = json.loads((settings_file.parent / "ragent.json").read_text())["listeners"]
-        shown |= {entry["name"]: f"{entry['host']}:{entry['port']}" for entry in ports}
+        shown.update((entry["name"], f"{entry['host']}:{entry['port']}") for entry in ports)
     return shown
 
 

@@ -1,0 +1,25 @@
+"""How many files a process may have open: a connection is one, a segment of a journal is one."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Callable
+
+ENOUGH = 1024
+MOST = 1 << 20
+
+
+def raise_open_files(say: Callable[[str], None]) -> None:
+    """As many as the hard limit allows, for this process and its children; `say` is told where that is few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft != resource.RLIM_INFINITY and soft < ENOUGH:
+        say(
+            f"a process may have only {soft} open files here, and each connection is one: further clients will be kept "
+            "out. Raise the hard limit (ulimit -Hn, or LimitNOFILE= of a systemd unit)."
+        )

@@ -1,0 +1,110 @@
+"""The process: recovers, listens, serves until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from enmasse import process, settings
+from enmasse.health import Health
+from services.broker.core.broker import Broker
+from services.broker.core.settings import check
+from services.broker.metrics import metrics
+from services.broker.server import Server, clock
+from services.broker.storage.paging import Pager
+from services.broker.storage.recovery import Progress
+from services.broker.storage.store import Store, StoreError
+
+
+class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
+    """`data_dir` null: nothing survives the process. `global_max_size` in bytes, -1 = no limit. `page_dir`: where
+    payloads go that need not survive but do not fit in memory. `capacity`: bytes of messages in all, -1 = no limit;
+    what then becomes of messages to addresses that page. `settings`: address settings for `#`."""
+
+    listen: settings.HostPort
+    data_dir: str | None = None
+    global_max_size: int = 256 << 20
+    page_dir: str | None = None
+    capacity: int = -1
+    capacity_policy: Literal["FAIL", "BLOCK", "DROP"] = "FAIL"
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(self.settings)
+
+
+class _Stopped(Exception):
+    """Told to stop before everything was there."""
+
+
+async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    health = Health(config.health)
+    await health.start()
+    health.set(False, "recovering")
+
+    def progress(done: float) -> None:
+        health.detail = f"recovering: {100 * done:.0f} %"
+        if stop.is_set():
+            raise _Stopped
+
+    try:
+        # In a thread: a million messages take seconds, in which others want to know how far it is.
+        broker = await asyncio.to_thread(recover, config, loop, progress)
+    except _Stopped:
+        await health.close()
+        return
+    except (StoreError, OSError) as error:
+        raise process.Fatal(f"broker {config.name}: {error}") from None
+    if broker.store is not None:
+        broker.store.keep_house()
+    server = Server(broker, loop)
+    health.metrics = lambda: metrics(broker, server.clients)
+    host, port = settings.host_port(config.listen)
+    try:
+        port = await server.listen(host, port)
+    except OSError as error:
+        raise process.cannot_listen(config.listen, error, "listen") from None
+    health.endpoints = {"amqp": f"{host}:{port}"}
+    health.set(True)
+    try:
+        await stop.wait()
+    finally:
+        health.set(False, "stopping")
+        await server.close()
+        await health.close()
+
+
+def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: Progress) -> Broker:
+    """The broker with everything that is on its disk. Raises StoreError, OSError and what `progress` raises."""
+    # Nothing of what is made here is garbage: the collector need not walk through it, neither now nor later.
+    gc.disable()
+    try:
+        store = None
+        if config.data_dir is not None:
+            store = Store.open(Path(config.data_dir), loop=loop, progress=lambda done: progress(done / 2))
+        return Broker(
+            config.name,
+            clock=clock,
+            store=store,
+            pager=Pager(Path(config.page_dir)) if config.page_dir is not None else None,
+            global_max_size=config.global_max_size,
+            memory_limit=memory_limit(config.global_max_size),
+            capacity=config.capacity,
+            capacity_policy=config.capacity_policy,
+            defaults=config.settings,
+            progress=lambda done: progress((1 + done) / 2),
+        )
+    finally:
+        gc.freeze()
+        gc.set_threshold(25_000, 20, 50)
+        gc.enable()
+
+
+def memory_limit(global_max_size: int) -> int:
+    """Bytes of payloads kept in memory although they could be read from disk."""
+    return 64 << 20 if global_max_size < 0 else max(1 << 20, min(64 << 20, global_max_size // 2))

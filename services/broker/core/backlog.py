@@ -1,0 +1,222 @@
+"""The tail of a long queue: a few bytes a message in place of an object each.
+
+What a queue sends next it keeps as Message objects, its head (`Queue.ready`). What arrives while there are HEAD of
+them goes into a Backlog: gathered as it is, then packed in slices, of which nothing stays but columns of numbers. The
+payloads leave memory with that. When the head is used up, a slice becomes objects again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, repeat, zip_longest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Union
+
+from services.broker.core.message import PRIORITY_SHIFT, STORED, Message
+
+if TYPE_CHECKING:
+    from services.broker.core.address import Address
+    from services.broker.core.queue import Queue
+
+HEAD = 10_000  # messages a queue keeps as objects before it has a backlog
+SLICE = 1000  # messages packed together
+LOADED = 2 << 20  # bytes of payloads read when a slice becomes objects again; others are read when they are sent
+
+_by_id = attrgetter("id")
+Column = Union[int, range, "array[int]"]
+
+
+class Slice:
+    """Messages in order. A column of equal numbers is kept as that number, one of consecutive numbers as a range.
+
+    Packed is what can be made again from its numbers: only this queue refers to it, and its payload is in the store or
+    the pager. Any other message stays in `objects`; what has become objects again is all there, so that a browser that
+    still has the slice sees what has become of them.
+    """
+
+    __slots__ = ("_expires", "_flags", "_owner", "_places", "_sizes", "count", "ids", "nearest", "objects")
+
+    def __init__(self, ids: Sequence[int], sizes: Sequence[int], flags: int, owner: Address) -> None:
+        """Stored messages that never expire."""
+        self.count = len(ids)
+        self.ids = _column("Q", ids)
+        self._sizes = _column("I", sizes)
+        self._flags: Column = flags
+        self._expires: Column = 0
+        self._places: Column = 0
+        self._owner = owner
+        self.nearest = 0  # when the first of them expires, 0 = none does
+        self.objects: list[Message | None] | None = None
+
+    def pack(self, messages: Sequence[Message], queue: Queue) -> None:
+        """Puts these messages in place of those it had."""
+        self.count = len(messages)
+        self.ids = _column("Q", [message.id for message in messages])
+        self._sizes = _column("I", [message.size for message in messages])
+        self._flags = _column("B", [message.flags for message in messages])
+        expires = [message.expires for message in messages]
+        self._expires = _column("Q", expires)
+        self.nearest = min(filter(None, expires), default=0)
+        owner, broker = self._owner, queue.broker
+        pressed = broker.resident > broker.memory_limit or owner.size > owner.limit
+        objects: list[Message | None] = [None] * len(messages)
+        kept = False
+        for i, message in enumerate(messages):
+            alone = message.refs == 1 and message.owner is owner
+            if alone and message.payload is not None and (pressed or (message.flags & STORED and queue.durable)):
+                broker.put_out(message)
+            if alone and message.payload is None:
+                message.refs = 0  # this object stands for it no longer
+            else:
+                objects[i] = message
+                kept = True
+        self.objects = objects if kept else None
+        self._places = _column("Q", [message.place or 0 for message in messages])
+
+    def messages(self) -> list[Message]:
+        """All of them, as objects: made anew where they are packed."""
+        objects = self.objects
+        if objects is not None and None not in objects:
+            return list(filter(None, objects))
+        owner, places = self._owner, self._places
+        made = [
+            Message(id, None, size, flags, expires, owner, 1)
+            for id, size, flags, expires in zip(
+                self._all(self.ids),
+                self._all(self._sizes),
+                self._all(self._flags),
+                self._all(self._expires),
+                strict=True,
+            )
+        ]
+        if places != 0:
+            for message, place in zip(made, self._all(places), strict=True):
+                message.place = place or None
+        if objects is not None:
+            made = [old or new for old, new in zip(objects, made, strict=True)]
+        return made
+
+    def revive(self) -> list[Message]:
+        """The messages, from now on as objects."""
+        made = self.messages()
+        self.objects = list(made)
+        self.count = 0  # none is packed, none is to be taken out here
+        return made
+
+    def _all(self, column: Column) -> Sequence[int] | repeat[int]:
+        return repeat(column, self.count) if isinstance(column, int) else column
+
+    def take(self, chosen: Callable[[Message], bool], queue: Queue) -> list[Message]:
+        """Takes out those that are chosen."""
+        keep: list[Message] = []
+        taken: list[Message] = []
+        for message in self.messages() if self.count else ():
+            (taken if chosen(message) else keep).append(message)
+        if taken:
+            self.pack(keep, queue)
+        return taken
+
+    def holds(self, ids: set[int]) -> bool:
+        return not ids.isdisjoint(self._all(self.ids))
+
+    @property
+    def first(self) -> int:
+        return next(iter(self._all(self.ids)), 0)
+
+    @property
+    def highest(self) -> int:
+        """The highest id, 0 = there are no messages any more."""
+        return max(self._all(self.ids), default=0)
+
+
+def _column(code: str, values: Sequence[int]) -> Column:
+    if not values:
+        return range(0)
+    first, count = values[0], len(values)
+    if values[-1] == first and values.count(first) == count:
+        return first
+    if values[-1] - first == count - 1 and list(values) == list(range(first, first + count)):
+        return range(first, first + count)
+    return array(code, values)
+
+
+class Backlog:
+    """What a queue holds behind its head, in order."""
+
+    __slots__ = ("gathered", "queue", "slices")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.slices: deque[Slice] = deque()
+        self.gathered: list[Message] = []  # behind the slices, not packed yet
+
+    def __bool__(self) -> bool:
+        return bool(self.slices or self.gathered)
+
+    def append(self, message: Message) -> None:
+        self.gathered.append(message)
+        if len(self.gathered) >= SLICE:
+            self.seal()
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        self.gathered += messages
+        if len(self.gathered) >= SLICE:
+            self.seal()
+
+    def seal(self) -> None:
+        """Packs what was gathered."""
+        messages, self.gathered = self.gathered, []
+        if messages:
+            some = Slice((), (), 0, messages[0].owner)
+            some.pack(messages, self.queue)
+            self.slices.append(some)
+
+    def restore(self, some: Slice) -> None:
+        """Packed messages found in the store at the start."""
+        self.seal()
+        self.slices.append(some)
+
+    def shift(self) -> list[Message]:
+        """Takes out the first slice, as objects, with as many payloads as may be in memory."""
+        if not self.slices:
+            messages, self.gathered = self.gathered, []
+            return messages
+        messages = self.slices.popleft().revive()
+        self.queue.broker.bring_in(messages, LOADED)
+        return messages
+
+    def merge(self, messages: list[Message]) -> list[Message]:
+        """Takes in those, sorted by id, that belong behind the first of its own; the others are returned."""
+        if not self:
+            return messages
+        self.seal()
+        first = self.slices[0].first
+        mine = [m for m in messages if m.id > first and m.flags >> PRIORITY_SHIFT == 4]
+        if not mine:
+            return messages
+        rest = [m for m in messages if not (m.id > first and m.flags >> PRIORITY_SHIFT == 4)]
+        for some, following in zip_longest(self.slices, islice(self.slices, 1, None)):
+            count = len(mine) if following is None else bisect_left(mine, following.first, key=_by_id)
+            if count:
+                some.pack(sorted([*some.messages(), *mine[:count]], key=_by_id), self.queue)
+                mine = mine[count:]
+            if not mine:
+                break
+        return rest
+
+    def parts(self) -> Iterator[Slice]:
+        """Everything, in order."""
+        self.seal()
+        yield from self.slices
+
+    def expiries(self) -> list[int]:
+        """When the first of each slice expires."""
+        self.seal()
+        return [some.nearest for some in self.slices if some.nearest]
+
+    def prune(self) -> None:
+        """Forgets slices of which nothing is left."""
+        self.slices = deque(some for some in self.slices if some.count)

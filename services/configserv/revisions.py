@@ -1,0 +1,128 @@
+"""Who has seen which revision of the configuration, and which files are therefore applied. No sockets, no clock.
+
+Every change of what the reporters follow is a new revision. Each snapshot carries the revision at which its content was
+made, each report the newest ones that it takes into account. So it is known how far a reporter is, whatever it says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+
+from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS
+
+EVERYTHING = sys.maxsize
+ABSENT = -1
+_FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements"}
+"""What each file is published as, first of all."""
+
+
+class Revisions:
+    """The newest revision, how far each reporter is, and `config`: file → SHA-256 (hex) of what is applied.
+
+    A file is applied when each of `reporters` has seen what was made from it and has nothing pending because of it.
+    """
+
+    def __init__(self, reporters: Iterable[str]) -> None:
+        self.number = 0
+        self.config: dict[str, str] = {}
+        self._reporters = tuple(reporters)
+        self._feeds: dict[str, int] = {}
+        """Feed → revision of its content; without those that have none yet."""
+        self._seen: dict[str, Mapping[str, int]] = {}
+        self._pending: dict[str, Mapping[str, str]] = {}
+        self._horizons: dict[str, int] = {}
+        self._files: dict[str, tuple[str | None, int]] = {}
+        """File → SHA-256 of what was read last (None: there is no such file), and the revision it is in."""
+
+    def of(self, feed: str) -> int:
+        """The revision of the feed's content."""
+        return self._feeds.get(feed, 0)
+
+    def change(self, feeds: Collection[str]) -> None:
+        """These have another content from now on."""
+        if feeds:
+            self.number += 1
+            self._feeds.update(dict.fromkeys(feeds, self.number))
+            self._look()
+
+    def lose(self, feed: str) -> None:
+        """It has no content until another source delivers one: nobody can be asked to have seen it."""
+        self._feeds.pop(feed, None)
+        self._look()
+
+    # reporters
+
+    def tell(self, reporter: str, seen: Mapping[str, int] | None, pending: Mapping[str, str]) -> bool:
+        """What a reporter has seen and has still to do. Gives whether it is further than before.
+
+        Who does not tell what he has seen is taken at his word: then all that he says is up to date.
+        """
+        self._seen[reporter] = seen if seen is not None else {}
+        self._pending[reporter] = pending
+        before = self.horizon(reporter)
+        self._horizons[reporter] = self._horizon(reporter)
+        return self._horizons[reporter] > before
+
+    def forget(self, reporter: str) -> None:
+        """It is gone."""
+        for known in (self._seen, self._pending, self._horizons):
+            known.pop(reporter, None)
+
+    def horizon(self, reporter: str) -> int:
+        """The newest revision up to which it has seen everything; ABSENT where it is not there."""
+        return self._horizons.get(reporter, ABSENT)
+
+    @property
+    def floor(self) -> int:
+        """The newest revision up to which every reporter that is needed has seen everything."""
+        return min((self.horizon(reporter) for reporter in self._reporters), default=EVERYTHING)
+
+    def _look(self) -> None:
+        for reporter in self._horizons:
+            self._horizons[reporter] = self._horizon(reporter)
+
+    def _horizon(self, reporter: str) -> int:
+        # Of a feed whose newest snapshot it has, it has missed nothing, however long ago that was made.
+        seen = self._seen[reporter]
+        return min((at for feed, at in seen.items() if at < self._feeds.get(feed, 0)), default=EVERYTHING)
+
+    # files
+
+    def read(self, files: Mapping[str, str]) -> None:
+        """What was read, file → SHA-256, after what it has changed: it is applied when all have seen that."""
+        for file in FILES:
+            new, (before, _) = files.get(file), self._files.get(file, (None, 0))
+            if new == before:
+                continue
+            if new == self.config.get(file):
+                # Back to what was applied, while what was in between may be in force by now: neither counts.
+                self._forget(file, before)
+            self._files[file] = new, self.number
+
+    def _forget(self, file: str, between: str | None) -> None:
+        if file in self.config:
+            del self.config[file]
+        elif between is not None:
+            self.config[file] = between
+
+    def settle(self) -> bool:
+        """Takes the files as applied that are by now; True where there are such."""
+        news = False
+        for file, (content, revision) in self._files.items():
+            if content == self.config.get(file) or not self._is_applied(file, content, revision):
+                continue
+            news = True
+            if content is None:
+                del self.config[file]
+            else:
+                self.config[file] = content
+        return news
+
+    def _is_applied(self, file: str, content: str | None, revision: int) -> bool:
+        feed = _FEEDS[file]
+        if content is None and feed not in self._feeds:
+            return False  # what came from the file stays in force until somebody else says what is to be
+        return all(
+            self.horizon(reporter) >= revision and feed not in self._pending[reporter] for reporter in self._reporters
+        )

@@ -1,0 +1,154 @@
+"""What an entity asks for and this router would not do is refused when it is made: to say nothing would be worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
+
+Body = Mapping[str, Any]
+Problem = tuple[Callable[[Body], Any], str]
+"""Does a body ask for it, and what is it called?"""
+
+ANONYMOUS, EXTERNAL, PLAIN = "ANONYMOUS", "EXTERNAL", "PLAIN"
+_RESERVED = ("product", "version", "failover-server-list", "network-host", "port", "scheme", "hostname")
+_RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
+_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+_UID_LETTERS, _UID_FINGERPRINTS = "csloun", "125"
+
+_LOGGING: Problem = (
+    lambda b: b["messageLoggingComponents"] not in (None, "", "none"),
+    "messageLoggingComponents (messages are not logged)",
+)
+_ANNOTATIONS: Problem = (
+    lambda b: b["stripAnnotations"] in ("no", "out") and b["role"] != "inter-router",
+    "stripAnnotations other than both or in (router annotations of clients are always taken away)",
+)
+_LISTENER: tuple[Problem, ...] = (
+    (lambda b: b["role"] == "edge", "role edge"),
+    (lambda b: b["saslPlugin"], "saslPlugin (an authentication service)"),
+    (lambda b: b["multiTenant"], "multiTenant"),
+    (lambda b: b["requireEncryption"] and not b["requireSsl"], "requireEncryption (use requireSsl)"),
+    (
+        lambda b: b["sslProfile"] and not b["requireSsl"],
+        "sslProfile without requireSsl (TLS only for those who want it)",
+    ),
+    (lambda b: b["trustedCertsFile"], "trustedCertsFile (use the sslProfile's caCertFile)"),
+    (lambda b: b["http"] and (b["sslProfile"] or b["authenticatePeer"]), "http with sslProfile or authenticatePeer"),
+    (lambda b: b["httpRootDir"] and Path(b["httpRootDir"]).is_dir(), "httpRootDir (files over HTTP)"),
+    _ANNOTATIONS,
+    _LOGGING,
+)
+_CONNECTOR: tuple[Problem, ...] = ((lambda b: b["policyVhost"], "policyVhost of a connector"), _ANNOTATIONS, _LOGGING)
+_PROFILE: tuple[Problem, ...] = ((lambda b: b["uidNameMappingFile"], "uidNameMappingFile"),)
+_POLICY: tuple[Problem, ...] = (
+    (lambda b: b["enableVhostNamePatterns"], "enableVhostNamePatterns"),
+    (lambda b: b["policyDir"], "policyDir (give the vhosts as entities)"),
+)
+
+
+def _wrong(where: str, text: str) -> ManagementError:
+    return ManagementError(BAD_REQUEST, f"{where}: {text}")
+
+
+def _supported(problems: Iterable[Problem], where: str, body: Body) -> None:
+    for asks, text in problems:
+        if asks(body):
+            raise ManagementError(NOT_IMPLEMENTED, f"{where}: {text} is not supported by this router")
+
+
+def _numbers(kind: EntityType, where: str, body: Body) -> None:
+    for attribute in kind.attributes:
+        value = body.get(attribute.name)
+        least = 1 if attribute.name in ("maxSessions", "maxSessionFrames") else 0
+        if attribute.kind == "int" and value is not None and value < least:
+            raise _wrong(where, f"{attribute.name} must be at least {least}, it is {value}")
+
+
+def _open_properties(where: str, body: Body) -> None:
+    given = body["openProperties"] or {}
+    for key in given:
+        if key in _RESERVED or str(key).startswith(_RESERVED_PREFIXES):
+            raise _wrong(where, f"Reserved key '{key}' not allowed in openProperties")
+    if given and body["role"] in ("inter-router", "edge"):
+        raise _wrong(where, f"openProperties not allowed for role {body['role']}")
+
+
+def _known_mechanisms(where: str, body: Body, known: tuple[str, ...], more: str = "") -> list[str]:
+    wanted = (body["saslMechanisms"] or "").split()
+    for name in wanted:
+        if name not in known:
+            text = f"saslMechanisms: {name} is not supported by this router, it knows {', '.join(known)}{more}"
+            raise ManagementError(NOT_IMPLEMENTED, f"{where}: {text}")
+    return wanted
+
+
+def offered(body: Body, *, certificates: bool) -> list[str]:
+    """The mechanisms a listener offers; `certificates`: clients can show one, signed by somebody it trusts."""
+    wanted = (body["saslMechanisms"] or "").split() or [EXTERNAL, ANONYMOUS]
+    return [
+        name
+        for name in wanted
+        if (name == ANONYMOUS and not body["authenticatePeer"]) or (name == EXTERNAL and certificates)
+    ]
+
+
+def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], Body]) -> None:
+    """Raises ManagementError: 400 for what contradicts itself, 501 for what this router cannot do. `profile` finds an
+    sslProfile and raises what it likes when there is none."""
+    _supported(_LISTENER, where, body)
+    _numbers(kind, where, body)
+    _open_properties(where, body)
+    if body["requireSsl"] and not body["sslProfile"]:
+        raise _wrong(where, "requireSsl needs an sslProfile")
+    wanted = _known_mechanisms(
+        where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service"
+    )
+    certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).get("caCertFile"))
+    if EXTERNAL in wanted and not certificates:
+        raise _wrong(where, "saslMechanisms EXTERNAL needs an sslProfile with caCertFile, and requireSsl")
+    if body["authenticatePeer"] and not offered(body, certificates=certificates):
+        raise _wrong(
+            where,
+            "authenticatePeer would let nobody in: it needs EXTERNAL among saslMechanisms, requireSsl, and an "
+            "sslProfile with caCertFile",
+        )
+
+
+def check_connector(kind: EntityType, where: str, body: Body) -> None:
+    """As check_listener."""
+    _supported(_CONNECTOR, where, body)
+    _numbers(kind, where, body)
+    _open_properties(where, body)
+    wanted = _known_mechanisms(where, body, (ANONYMOUS, EXTERNAL, PLAIN))
+    if PLAIN in wanted and not body["saslUsername"]:
+        raise _wrong(where, "saslMechanisms PLAIN needs saslUsername and saslPassword")
+    if EXTERNAL in wanted and not body["sslProfile"]:
+        raise _wrong(where, "saslMechanisms EXTERNAL needs an sslProfile with certFile")
+    if body["saslUsername"] and wanted and PLAIN not in wanted:
+        raise _wrong(where, f"saslUsername has no use with saslMechanisms {' '.join(wanted)}")
+
+
+def check_profile(body: Body) -> None:
+    """As check_listener. Files are looked at when the profile is used."""
+    where = f"sslProfile '{body['name']}'"
+    _supported(_PROFILE, where, body)
+    for word in str(body["protocols"] or "").split():
+        if word not in _TLS_VERSIONS:
+            text = f"protocols: {word} is not supported by this router, it knows {', '.join(_TLS_VERSIONS)}"
+            raise ManagementError(NOT_IMPLEMENTED, f"{where}: {text}")
+    letters = body["uidFormat"]
+    if letters is not None:
+        known = all(letter in _UID_LETTERS + _UID_FINGERPRINTS for letter in letters)
+        digests = sum(letter in _UID_FINGERPRINTS for letter in letters)
+        if not letters or not known or digests > 1 or len(set(letters)) < len(letters):
+            raise _wrong(
+                where, f"uidFormat '{letters}' must be letters of {_UID_LETTERS} and one of 1, 2, 5, each once"
+            )
+
+
+def check_policy(body: Body) -> None:
+    """As check_listener."""
+    _supported(_POLICY, "policy", body)

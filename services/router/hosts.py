@@ -1,0 +1,37 @@
+"""Hosts and ports as listeners and connectors name them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+_FAMILIES = {"IPv4": (socket.AF_INET, "0.0.0.0"), "IPv6": (socket.AF_INET6, "::")}  # noqa: S104 - all, when asked for
+
+
+def port_number(port: str) -> int:
+    """A port or a service name (`amqp`). Raises ValueError naming it."""
+    if port.isdigit() and int(port) < 65536:
+        return int(port)
+    known = {"amqp": 5672, "amqps": 5671}
+    if port in known:
+        return known[port]
+    try:
+        return socket.getservbyname(port, "tcp")
+    except OSError:
+        raise ValueError(f"port '{port}' is neither a number nor a known service") from None
+
+
+async def address(host: str, family: str | None) -> str:
+    """`host`, or its address of the family `IPv4` or `IPv6` where one is asked for; nothing stands for all interfaces.
+    Raises OSError when there is none."""
+    if family is None:
+        return host or _FAMILIES["IPv4"][1]
+    wanted, everywhere = _FAMILIES[family]
+    if not host:
+        return everywhere
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, None, family=wanted, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise OSError(f"host '{host}' has no {family} address: {error.strerror}") from None
+    return str(found[0][4][0])

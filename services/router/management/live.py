@@ -1,0 +1,368 @@
+"""Tables of what lives while the router runs: addresses, links, connections, the router itself."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from services.router import SIMULATES, VERSION
+from services.router.address import MULTICAST, Address
+from services.router.connections import RouterConnection
+from services.router.core import Record, Router, Totals
+from services.router.linkroutes import RoutedHalf
+from services.router.management import schema
+from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
+from services.router.management.tables import Getter, Table, address_configs, auto_links, link_routes, zero
+
+if TYPE_CHECKING:
+    from services.router.management.agent import Request
+
+
+DEFAULT_PRIORITY = 4
+BLOCKED = 10.0
+"""Seconds without credit after which a link counts as blocked."""
+
+
+class AddressTable(Table):
+    """Address objects, by key."""
+
+    def __init__(self, router: Router) -> None:
+        self._addresses = router.addresses
+        super().__init__(
+            schema.ADDRESS,
+            {
+                "name": attrgetter("key"),
+                "identity": attrgetter("key"),
+                "key": attrgetter("key"),
+                "distribution": lambda a: "multicast" if a.treatment == MULTICAST else a.treatment,
+                "inProcess": lambda a: int(a.subscriber is not None),
+                "subscriberCount": lambda a: len(a.outs),
+                "remoteCount": lambda a: len(a.remotes),
+                "containerCount": zero,
+                "remoteHostRouters": lambda a: list(a.remotes),
+                "deliveriesIngress": lambda a: a.ingress + sum(link.received for link in a.ins),
+                "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs),
+                "deliveriesTransit": zero,
+                "deliveriesToContainer": _to_router,
+                "deliveriesFromContainer": attrgetter("from_router"),
+                "deliveriesEgressRouteContainer": lambda a: (
+                    a.egress_containers + sum(link.sent for link in a.outs if link.connection.is_container)
+                ),
+                "deliveriesIngressRouteContainer": lambda a: (
+                    a.ingress_containers + sum(link.received for link in a.ins if link.connection.is_container)
+                ),
+                "trackedDeliveries": lambda a: sum(link.unsettled + link.undelivered for link in a.outs),
+                "priority": attrgetter("priority"),
+                "deliveriesRedirectedToFallback": zero,
+            },
+        )
+
+    def rows(self) -> Iterable[Address]:
+        return self._addresses.values()
+
+    def by_name(self, name: str) -> Address | None:
+        return self._addresses.get(name)
+
+    def by_identity(self, identity: str) -> Address | None:
+        return self._addresses.get(identity)
+
+
+def _to_router(address: Address) -> int:
+    return 0 if address.subscriber is None else address.ingress + sum(link.received for link in address.ins)
+
+
+def _owning(record: Any) -> str | None:
+    if isinstance(record, RoutedHalf):
+        return record.pair.owning
+    return None if record.address is None else str(record.address.key)
+
+
+def _of_link(name: str) -> Getter:
+    """A counter of a link's record; of a routed link it is the pair's."""
+    get = attrgetter(name)
+
+    def value(record: Any) -> Any:
+        return get(record.pair if isinstance(record, RoutedHalf) else record)
+
+    return value
+
+
+def _peer(record: Any) -> str | None:
+    if not isinstance(record, RoutedHalf) or not hasattr(record.pair, "container"):
+        return None
+    pair = record.pair
+    return str((pair.container if pair.client is record else pair.client).identity)
+
+
+def _status(record: Any) -> str:
+    return "up" if record.link.attached else "down"
+
+
+class LinkTable(Table):
+    """The links of all connections."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._rates: dict[int, tuple[float, int, int]] = {}  # by identity: when, settled until then, rate until then
+        super().__init__(
+            schema.LINK,
+            {
+                "linkName": attrgetter("name"),
+                "linkType": lambda _: "endpoint",
+                "linkDir": attrgetter("direction"),
+                "owningAddr": _owning,
+                "capacity": lambda r: 0 if isinstance(r, RoutedHalf) else r.capacity,
+                "peer": _peer,
+                "undeliveredCount": lambda r: len(r.pair.queue) if isinstance(r, RoutedHalf) else r.undelivered,
+                "unsettledCount": lambda r: r.link.unsettled,
+                "deliveryCount": lambda r: r.link.deliveries,
+                "connectionId": lambda r: str(r.connection.identity),
+                "adminStatus": lambda _: "enabled",
+                "operStatus": _status,
+                "presettledCount": _of_link("presettled"),
+                "droppedPresettledCount": lambda r: 0 if isinstance(r, RoutedHalf) else r.dropped,
+                "acceptedCount": _of_link("accepted"),
+                "rejectedCount": _of_link("rejected"),
+                "releasedCount": _of_link("released"),
+                "modifiedCount": _of_link("modified"),
+                "deliveriesDelayed1Sec": attrgetter("delayed1"),
+                "deliveriesDelayed10Sec": attrgetter("delayed10"),
+                "deliveriesStuck": attrgetter("stuck"),
+                "ingressHistogram": lambda r: [r.link.deliveries] if r.direction == "out" else None,
+                "priority": lambda _: DEFAULT_PRIORITY,
+                "settleRate": self._rate,
+                "creditAvailable": lambda r: r.link.credit,
+                "zeroCreditSeconds": lambda r: 0 if r.zero_since is None else int(router.now() - r.zero_since),
+            },
+        )
+
+    def _rate(self, record: Record) -> int:
+        """Settlements a second since the link was asked for before; 0 the first time."""
+        now, settled = self._router.now(), record.link.deliveries - record.link.unsettled
+        when, before, rate = self._rates.get(record.identity, (now, settled, 0))
+        if now - when >= 1.0:
+            when, before, rate = now, settled, int((settled - before) / (now - when))
+        self._rates[record.identity] = when, before, rate
+        return rate
+
+    def rows(self) -> Iterable[Record]:
+        if len(self._rates) > 1000 + 2 * sum(len(c.links) for c in self._router.connections.values()):
+            self._rates.clear()  # most are of links that are gone
+        for connection in list(self._router.connections.values()):
+            yield from list(connection.links.values())
+
+    def by_identity(self, identity: str) -> Any:
+        if not identity.isdigit():
+            return None
+        number = int(identity)
+        return next((c.links[number] for c in self._router.connections.values() if number in c.links), None)
+
+    def update(self, request: Request, entity: Any) -> dict[str, Any]:
+        return self.show(entity)
+
+
+class ConnectionTable(Table):
+    """Open connections; setting adminStatus to `deleted` drops one."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        super().__init__(
+            schema.CONNECTION,
+            {
+                "name": lambda c: f"connection/{c.host}",
+                "host": attrgetter("host"),
+                "role": attrgetter("role"),
+                "protocol": lambda _: "amqp",
+                "dir": attrgetter("dir"),
+                "container": attrgetter("container"),
+                "sasl": lambda c: c.mechanism,
+                "isAuthenticated": attrgetter("authenticated"),
+                "user": lambda c: c.amqp.user or "anonymous",
+                "isEncrypted": lambda c: c.tls is not None,
+                "ssl": lambda c: c.tls is not None,
+                "sslProto": lambda c: c.tls and c.tls.protocol,
+                "sslCipher": lambda c: c.tls and c.tls.cipher,
+                "sslSsf": lambda c: c.tls.bits if c.tls else 0,
+                "properties": _properties,
+                "opened": lambda c: c.opened_at is not None,
+                "active": lambda c: c.opened_at is not None,
+                "adminStatus": lambda _: "enabled",
+                "operStatus": lambda _: "up",
+                "uptimeSeconds": lambda c: int(router.now() - (c.opened_at or router.now())),
+                "lastDlvSeconds": lambda c: None if c.last_delivery is None else int(router.now() - c.last_delivery),
+                "enableProtocolTrace": lambda _: False,
+            },
+        )
+
+    def rows(self) -> Iterable[RouterConnection]:
+        return self._router.connections.values()
+
+    def find(self, request: Request) -> Any:
+        if request.identity is None:
+            text = (
+                "Name not supported. Identity required" if request.name is not None else "No name or identity provided"
+            )
+            raise ManagementError(BAD_REQUEST, text)
+        identity = request.identity
+        connection = self._router.connections.get(int(identity)) if identity.isdigit() else None
+        if connection is None:
+            raise ManagementError(BAD_REQUEST if request.operation == "UPDATE" else NOT_FOUND)
+        return connection
+
+    def update(self, request: Request, entity: RouterConnection) -> dict[str, Any]:
+        body = request.body if isinstance(request.body, dict) else {}
+        wanted = body.get("adminStatus")
+        if wanted is None and "enableProtocolTrace" not in body:
+            raise ManagementError(BAD_REQUEST)
+        if wanted is not None and wanted not in ("enabled", "deleted"):
+            raise ManagementError(BAD_REQUEST)
+        if wanted == "deleted":
+            asking = None if request.source is None else request.source.connection
+            if entity.role in ("inter-router", "edge") or (
+                asking is not None and asking.rights is not None and not asking.rights.admin
+            ):
+                raise ManagementError(FORBIDDEN, "You are not allowed to perform this operation.")
+            shown = self.show(entity)
+            shown["adminStatus"] = "deleted"
+            self._router.clock.call_soon(entity.drop)
+            return shown
+        return self.show(entity)
+
+
+def _properties(connection: RouterConnection) -> dict[str, Any]:
+    return {
+        str(key): value
+        for key, value in connection.properties.items()
+        if isinstance(value, str | int) and not isinstance(value, bool)
+    }
+
+
+class RouterTable(Table):
+    """The router itself, with its totals."""
+
+    def __init__(self, router: Router, config: dict[str, Any]) -> None:
+        self._router = router
+        self._totals: Totals | None = None
+        super().__init__(
+            schema.ROUTER,
+            {
+                "name": lambda r: config.get("name") or f"router/{r.id}",
+                "identity": lambda _: "1",
+                "id": attrgetter("id"),
+                "mode": attrgetter("mode"),
+                "area": lambda _: "0",
+                "version": lambda _: f"{SIMULATES} (enmasse {VERSION})",
+                "metadata": lambda _: config.get("metadata"),
+                "addrCount": lambda r: len(r.addresses),
+                "linkCount": lambda r: sum(len(c.links) for c in r.connections.values()),
+                "nodeCount": zero,
+                "linkRouteCount": lambda r: len(r.link_routes.by_name),
+                "autoLinkCount": lambda r: len(r.autolinks.by_name),
+                "connectionCount": lambda r: len(r.connections),
+                "presettledDeliveries": self._total("presettled"),
+                "droppedPresettledDeliveries": self._total("dropped"),
+                "acceptedDeliveries": self._total("accepted"),
+                "rejectedDeliveries": self._total("rejected"),
+                "releasedDeliveries": self._total("released"),
+                "modifiedDeliveries": self._total("modified"),
+                "deliveriesDelayed1Sec": self._total("delayed1"),
+                "deliveriesDelayed10Sec": self._total("delayed10"),
+                "deliveriesStuck": self._total("stuck"),
+                "deliveriesIngress": self._total("ingress"),
+                "deliveriesEgress": self._total("egress"),
+                "deliveriesTransit": zero,
+                "deliveriesIngressRouteContainer": self._total("ingress_containers"),
+                "deliveriesEgressRouteContainer": self._total("egress_containers"),
+                "deliveriesRedirectedToFallback": zero,
+                "linksBlocked": links_blocked,
+                "uptimeSeconds": lambda r: int(r.now() - r.started),
+                "memoryUsage": _memory,
+                "workerThreads": lambda _: 1,
+            },
+        )
+
+    def _total(self, name: str) -> Getter:
+        def value(router: Router) -> int:
+            return int(getattr(self._totals or router.totals(), name))
+
+        return value
+
+    def rows(self) -> Iterable[Router]:
+        self._totals = self._router.totals()
+        return (self._router,)
+
+    def find(self, request: Request) -> Router:
+        for given in (request.name, request.identity):
+            if given not in (
+                None,
+                "1",
+                self._router.id,
+                f"router/{self._router.id}",
+                self.getters["name"](self._router),
+            ):
+                raise ManagementError(NOT_FOUND, f"No entity with name={given}")
+        self._totals = self._router.totals()
+        return self._router
+
+
+def _memory(_: Any) -> int:
+    """Bytes of memory in use, or the most there ever were where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def links_blocked(router: Router) -> int:
+    """Links without credit for so long that it is no passing state: for want of a destination, or of a receiver's."""
+    since = router.now() - BLOCKED
+    return sum(
+        1
+        for connection in router.connections.values()
+        for link in connection.links.values()
+        if link.zero_since is not None and link.zero_since < since
+    )
+
+
+class NodeTable(Table):
+    """The routers of the network: this one."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        super().__init__(
+            schema.NODE,
+            {
+                "name": lambda r: f"router.node/{r.id}",
+                "identity": lambda r: f"router.node/{r.id}",
+                "id": attrgetter("id"),
+                "protocolVersion": lambda _: 1,
+                "instance": lambda _: 0,
+                "linkState": lambda _: [],
+                "nextHop": lambda _: "(self)",
+                "validOrigins": lambda _: [],
+                "address": lambda r: f"amqp:/_topo/0/{r.id}",
+                "cost": zero,
+                "lastTopoChange": lambda _: 0,
+                "index": zero,
+            },
+        )
+
+    def rows(self) -> Iterable[Router]:
+        return (self._router,)
+
+
+def core_tables(router: Router, config: dict[str, Any]) -> list[Table]:
+    """The tables of everything that lives in the router's core."""
+    return [
+        address_configs(router),
+        link_routes(router),
+        auto_links(router),
+        AddressTable(router),
+        LinkTable(router),
+        ConnectionTable(router),
+        RouterTable(router, config),
+        NodeTable(router),
+    ]

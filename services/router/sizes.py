@@ -1,0 +1,51 @@
+"""maxMessageSize of the policy (A.2): what is larger is rejected, and its link detached.
+
+A link without a limit pays nothing for it: the check is put before the link's callback where there is one to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.performatives import Error, Rejected
+from services.router.links import InLink
+
+if TYPE_CHECKING:
+    from enmasse.amqp.link import Receiver
+    from services.router.connections import RouterConnection
+
+OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
+
+
+def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
+    """The callback for deliveries of one frame: `forward`, behind a check where the link has a limit."""
+    limit = link.max_message_size
+    if not limit:
+        return forward
+
+    def check(link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int) -> None:
+        if len(payload) > limit:
+            refuse_size(link, delivery_id, settled)
+        else:
+            forward(link, delivery_id, settled, payload, tag, message_format)
+
+    return check
+
+
+def refuse_size(link: Receiver, delivery_id: int, settled: bool) -> None:
+    """A message is larger than its link allows; what has come of it and gone on is aborted with the link (2.7.3)."""
+    connection: RouterConnection = link.session.connection.context
+    connection.router.policy.size_denied += 1
+    if connection.rights is not None:
+        connection.rights.denials.sizes += 1
+    error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
+    state = Rejected(error=Error.of(error))
+    record = link.context
+    if isinstance(record, InLink):
+        record.refuse(delivery_id, settled, state)
+    elif not settled:
+        record.pair.settle(delivery_id, state)
+        record.pair.count(state)
+    link.detach(error)

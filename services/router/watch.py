@@ -1,0 +1,158 @@
+"""What is looked at once a second instead of counted per message: deliveries that take long (their senders get credit
+without waiting for them), links without credit, streams that nobody takes, connections on which nothing moves (A.6.17).
+
+The age of a delivery is known by its id: each look notes the id that comes next, so what is unsettled and older than
+the id noted ten looks ago is stuck. Only deliveries that cross a threshold are touched one by one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any, Protocol
+
+from services.router.links import InLink, OutLink
+
+if TYPE_CHECKING:
+    from services.router.connections import RouterConnection
+    from services.router.core import Router
+
+INTERVAL = 1.0
+"""Seconds between two looks."""
+SLOW, STUCK = 1, 10
+"""Looks after which a delivery that is not settled is delayed, and stuck."""
+PATIENCE = 1
+"""Looks for which a stream of an auto-link may crowd its session while no consumer begins to take it."""
+_TURN = 0.001
+"""Seconds a look may take before messages have their turn."""
+
+
+class Counters(Protocol):
+    """What a link's record keeps: deliveries settled more than 1 and 10 seconds after they came (on a link that goes
+    out: after they went), and those that have waited for more than 1 and 10 seconds now."""
+
+    delayed1: int
+    delayed10: int
+    slow: int
+    stuck: int
+
+
+class _Lost:
+    """Stands for the record of a link that is gone."""
+
+    delayed1 = delayed10 = slow = stuck = 0
+
+
+def _before(delivery_id: int, mark: int) -> bool:
+    """Serial numbers of 32 bits (RFC 1982)."""
+    return bool((delivery_id - mark) & 0x80000000)
+
+
+class Held:
+    """The unsettled deliveries of one direction of a session, by age."""
+
+    __slots__ = ("_marks", "_slow", "_stuck", "delayed1", "delayed10")
+
+    def __init__(self) -> None:
+        self._marks: deque[int] = deque(maxlen=STUCK + 1)
+        self._slow: dict[int, Counters] = {}
+        self._stuck: dict[int, Counters] = {}
+        self.delayed1 = self.delayed10 = 0
+
+    def look(self, next_id: int, held: Mapping[int, Any], record_of: Callable[[Any], Counters]) -> Collection[Counters]:
+        """`held` are the unsettled ones by id, the oldest first; `next_id` comes next (-1: none has come). Returns the
+        records in which more or less wait than before."""
+        slow, stuck, marks = self._slow, self._stuck, self._marks
+        changed: dict[int, Counters] = {}
+        for delivery_id in [i for i in slow if i not in held]:
+            record = slow.pop(delivery_id)
+            changed[id(record)] = record
+            record.slow -= 1
+            record.delayed1 += 1
+            self.delayed1 += 1
+        for delivery_id in [i for i in stuck if i not in held]:
+            record = stuck.pop(delivery_id)
+            changed[id(record)] = record
+            record.stuck -= 1
+            record.delayed10 += 1
+            self.delayed10 += 1
+        marks.append(next_id)
+        if not held or len(marks) <= SLOW or marks[-1 - SLOW] < 0:
+            return changed.values()
+        if len(marks) > STUCK and marks[0] >= 0:
+            oldest = marks[0]
+            for delivery_id in list(takewhile(lambda i: _before(i, oldest), slow)):
+                record = stuck[delivery_id] = slow.pop(delivery_id)
+                record.slow -= 1
+                record.stuck += 1
+        mark = marks[-1 - SLOW]
+        for delivery_id, value in islice(held.items(), len(slow) + len(stuck), None):
+            if not _before(delivery_id, mark):
+                break
+            record = slow[delivery_id] = record_of(value)
+            record.slow += 1
+            changed[id(record)] = record
+        return changed.values()
+
+
+def _receiving(link: Any) -> Counters:
+    return link.context or _Lost()
+
+
+def _sending(entry: Any) -> Counters:
+    return entry[0].context or _Lost()
+
+
+class Watch:
+    """Looks at all sessions of a router; `delayed1` and `delayed10` count deliveries that came in and took so long."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._todo: list[RouterConnection] = []
+        self.delayed1 = self.delayed10 = 0
+
+    def start(self) -> None:
+        """Look now, and again every INTERVAL."""
+        self._todo = list(self._router.connections.values())
+        self._turn()
+
+    def _turn(self) -> None:
+        clock = self._router.clock
+        until = clock.time() + _TURN
+        while self._todo:
+            self.look(self._todo.pop())
+            if clock.time() > until and self._todo:
+                clock.call_soon(self._turn)
+                return
+        clock.call_later(INTERVAL, self.start)
+
+    def look(self, connection: RouterConnection) -> None:
+        """Look at one connection; to be called every INTERVAL."""
+        now = self._router.now()
+        moved = 0
+        for session in connection.amqp.sessions():
+            if session.context is None:
+                session.context = (Held(), Held())
+            received, sent = session.context
+            before1, before10 = received.delayed1, received.delayed10
+            next_in, held_in = session.unsettled_in()
+            next_out, held_out = session.unsettled_out()
+            for record in received.look(next_in, held_in, _receiving):
+                if isinstance(record, InLink):
+                    record.link.expect(record.slow + record.stuck)
+            sent.look(next_out, held_out, _sending)
+            self.delayed1 += received.delayed1 - before1
+            self.delayed10 += received.delayed10 - before10
+            moved += next_in + next_out
+        if moved != connection.moved:
+            connection.moved = moved
+            connection.last_delivery = now
+        for stream in list(connection.streams):
+            if stream.partial.waiting and stream.partial.link.session.crowded:
+                stream.looks += 1
+                if stream.looks > PATIENCE:
+                    stream.give_back()
+        for link in list(connection.waiting):
+            if isinstance(link, OutLink) and link.zero_since is None and not link.sender.granted:
+                link.zero_since = now

@@ -1,0 +1,97 @@
+"""The options of source and sink: which there are, and what is wrong with those given.
+
+Spark hands options over in lower case. It adds `checkpointLocation` and `queryName` to the sink's and `path` where
+load() or start() is given one; names that begin with `__` are its own too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+DEFAULT_URL = "amqp://127.0.0.1:5672"
+KNOWN = {
+    "source": (
+        "url",
+        "address",
+        "spool",
+        "subscription",
+        "container",
+        "credit",
+        "spoolLimit",
+        "maxRowsPerTrigger",
+    ),
+    "sink": ("url", "address", "sinkId"),
+}
+OF_SPARK = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation", "queryname"})}
+OTHER = {"source": "sink", "sink": "source"}
+
+
+def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
+    """The options of `end` ("source" or "sink") by their names in lower case.
+
+    Raises ValueError for one that this end does not have, naming the one that was probably meant.
+    """
+    options = {str(name).lower(): str(value) for name, value in given.items()}
+    for name in options:
+        if name not in lower(KNOWN[end]) and name not in OF_SPARK[end] and not name.startswith("__"):
+            raise ValueError(f'amqp {end}: there is no option "{name}"{meant(name, end)}')
+    return options
+
+
+def lower(names: tuple[str, ...]) -> dict[str, str]:
+    return {name.lower(): name for name in names}
+
+
+def meant(name: str, end: str) -> str:
+    """The rest of the sentence: what to write instead of an unknown option."""
+    if name == "path":
+        call = "load" if end == "source" else "start"
+        return f'; write .option("address", …) and .{call}() without a path'
+    near = difflib.get_close_matches(name, lower(KNOWN[end]), 1)
+    if near:
+        return f'; did you mean "{lower(KNOWN[end])[near[0]]}"?'
+    known = ", ".join(KNOWN[end])
+    other = OTHER[end]
+    if name in lower(KNOWN[other]) or name in OF_SPARK[other]:
+        return f", it belongs to the {other}; the {end} knows {known}"
+    return f"; it knows {known}"
+
+
+def required(options: Mapping[str, str], name: str, end: str) -> str:
+    value = options.get(name, "")
+    if not value:
+        raise ValueError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …)')
+    return value
+
+
+def number(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name.lower(), str(default))
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ValueError(f'amqp source: option "{name}" must be a positive number, not {text!r}')
+    return int(text)
+
+
+def url_of(options: Mapping[str, str], end: str) -> str:
+    """The option `url`. Raises ValueError where it is none; the text does not show its password."""
+    url = options.get("url", DEFAULT_URL)
+    form = "write amqp://host:port or amqps://host:port, with user:password@ before the host where the server asks"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("amqp", "amqps") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket without its other
+        good = False
+    if not good:
+        raise ValueError(f'amqp {end}: option "url" is no AMQP URL: {shown(url)!r}; {form}')
+    return url
+
+
+def shown(url: str) -> str:
+    """A URL as it may be shown: what is between the user and the host is left out."""
+    scheme, mark, rest = url.partition("://")
+    login, at, host = rest.rpartition("@")
+    if not mark:
+        return url.rpartition("@")[2]
+    return f"{scheme}://{login.partition(':')[0]}{at}{host}"

@@ -1,0 +1,119 @@
+"""What a receiver without its address makes of it: try on, or end with a sentence that says what to do.
+
+Two kinds of trouble. *Lasting*: waiting does not help (the address is refused, the user is refused, the certificate is
+not trusted, the host name does not resolve). *Passing*: it may come back by itself (connection refused or lost).
+
+- At the start of a query, before the address was ever attached: lasting trouble ends it at once, passing trouble after
+  `Patience.start`.
+- Once it was attached: passing trouble is tried again for ever; lasting trouble too for `Patience.gone`, for a suite
+  that restarts has its routers before their addresses. A name that does not resolve then is passing: name servers fail.
+
+No clock in here: callers give seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import socket
+import ssl
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from spark.options import shown
+
+REFUSALS = (errors.NOT_FOUND, errors.UNAUTHORIZED_ACCESS, errors.NOT_ALLOWED)
+
+
+class Phase(enum.Enum):
+    """How far an attempt has come."""
+
+    CONNECT = "connect"
+    ATTACH = "attach"
+    ATTACHED = "attached"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds: until a query that never had its address ends, and for which one that had it lets it be refused."""
+
+    start: float = 30.0
+    gone: float = 60.0
+
+
+def words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | None:
+    """Which option is wrong and what to do, where waiting does not help; None where it may."""
+    reason, server = words(error), shown(url)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f'option "url": the certificate of {server} is not trusted ({reason}). Let SSL_CERT_FILE in the '
+            "environment name the file of its authority, and write the host name that the certificate is for"
+        )
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        host = urlsplit(url).hostname
+        return f'option "url": the host name {host!r} of {server} does not resolve ({reason}). Correct it'
+    if not isinstance(error, AmqpError) or error.condition not in REFUSALS:
+        return None
+    if phase is not Phase.CONNECT:
+        return f'option "address": {server} refuses {address!r} ({reason}). ' + (
+            "Correct it, or make the address first"
+            if error.condition == errors.NOT_FOUND
+            else 'Let the user of the option "url" use it, or give another user there'
+        )
+    user = urlsplit(url).username
+    who = f"the user {unquote(user)!r}" if user else "a client without a user"
+    return (
+        f'option "url": {server} refuses {who} ({reason}). Write amqp://user:password@host:port with a user and a '
+        "password that the server knows, special characters as %XX"
+    )
+
+
+def unreached(url: str, address: str, phase: Phase, error: BaseException, took: str = "") -> str:
+    """As `remedy`, for what may come back but did not, `took` (" in 30 s") being how long."""
+    server = shown(url)
+    if phase is Phase.CONNECT:
+        return (
+            f'option "url": no connection with {server}{took} ({words(error)}). Start the server there, or correct '
+            "host and port"
+        )
+    return (
+        f'option "address": {server} gave no link with {address!r}{took} ({words(error)}). Look at the server\'s log '
+        "and at the address's status"
+    )
+
+
+class Outage:
+    """Judges the attempts of one receiver for one address."""
+
+    def __init__(self, url: str, address: str, patience: Patience, now: float) -> None:
+        self.url, self.address, self.patience = url, address, patience
+        self.began = now
+        self.had = False  # the address was attached once
+        self.refused_since: float | None = None
+
+    def attached(self) -> None:
+        self.had = True
+        self.refused_since = None
+
+    def failed(self, phase: Phase, error: BaseException, now: float) -> str | None:
+        """An attempt that began in `phase` has failed: the sentence to end with, or None to try again."""
+        wrong = remedy(self.url, self.address, phase, error)
+        if not self.had:
+            if wrong is not None:
+                return f"amqp source: {wrong}"
+            if now - self.began < self.patience.start:
+                return None
+            return f"amqp source: {unreached(self.url, self.address, phase, error, f' in {self.patience.start:g} s')}"
+        if wrong is None or isinstance(error, (socket.gaierror, UnicodeError)):
+            self.refused_since = None
+            return None
+        if self.refused_since is None:
+            self.refused_since = now
+        if now - self.refused_since < self.patience.gone:
+            return None
+        return f"amqp source: {wrong}. It worked before; this has lasted for {self.patience.gone:g} s"

@@ -1,0 +1,195 @@
+"""A queue whose head holds three messages and whose backlog packs two at a time, with random clients, a disk that
+fails, compaction and restarts: every message is in one place, in order, readable, and the counts say so."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from services.broker.core import backlog
+from services.broker.core.browser import Browser
+from services.broker.core.message import STORED, Message
+from services.broker.core.properties import property_lookup
+from services.broker.core.publisher import publish_run
+from services.broker.core.taking import finish_all, take, take_ids
+from services.broker.selector import compile_selector
+from services.broker.storage import files
+from services.broker.storage.paging import Pager
+from tests.broker.sansio import Core, Outlet, decoded, encoded, outlet
+from tests.broker.test_core import FailingDisk, QueueMachine
+
+ODD = compile_selector("odd = TRUE")
+
+
+class BacklogMachine(QueueMachine):
+    def begin(self) -> Core:
+        self.before = backlog.HEAD, backlog.SLICE, files.FILES
+        backlog.HEAD, backlog.SLICE = 3, 2
+        self.disk = FailingDisk()
+        files.FILES = self.disk
+        self.directory = Path(tempfile.mkdtemp())
+        self.bodies: dict[int, int] = {}  # of messages seen so far
+        self.expiring: dict[int, int] = {}
+        core = Core(self.directory / "data", segment_size=2048, memory_limit=100, pager=Pager(self.directory / "pages"))
+        core.broker.put_settings("#", {"redeliveryDelay": 10})
+        return core
+
+    def durable(self) -> bool:
+        return self.sent % 3 != 0
+
+    # -- more that happens to a queue ----------------------------------------------------------------------------------
+    @rule(count=st.integers(1, 6), odd=st.booleans())
+    def send_run(self, count: int, odd: bool) -> None:
+        route = self.core.broker.route("q", None)
+        assert route is not None
+        payloads = [encoded(self.sent + i, durable=True, properties={"odd": odd}) for i in range(count)]
+        assert publish_run(self.core.broker, route, payloads, self.core, 0) == count
+        self.sent += count
+        self.collect()
+
+    @rule(ttl=st.integers(1, 40))
+    def send_expiring(self, ttl: int) -> None:
+        self.core.send(self.sent, durable=self.durable(), ttl=ttl / 1000, properties={"odd": True})
+        self.sent += 1
+        self.collect()
+
+    @rule(milliseconds=st.integers(1, 60))
+    def wait(self, milliseconds: int) -> None:
+        super().wait(milliseconds)
+        for _ in range(3):  # what was being delivered when it expired is looked for within a second and a half
+            super().wait(500)
+        assert not any(0 < message.expires <= self.core.now for message in self.all_waiting())
+
+    def collect(self) -> None:
+        super().collect()
+        held = [message for messages in self.held.values() for message in messages]
+        there = {message.id for message in (*self.all_waiting(), *held)}
+        self.done |= {id for id, expires in self.expiring.items() if expires <= self.core.now and id not in there}
+        self.expiring = {m.id: m.expires for m in (*self.all_waiting(), *held) if m.expires}
+
+    def all_waiting(self) -> Iterator[Message]:
+        yield from self.q.messages()
+        for _, _, message in self.q.scheduled:
+            yield message
+
+    @rule()
+    def commit(self) -> None:
+        self.core.commit()
+
+    @rule()
+    def keep_house(self) -> None:
+        assert self.core.store is not None
+        self.core.store.tick()
+        self.core.commit()
+
+    @precondition(lambda self: not any(outlet(consumer).credit for consumer in self.consumers))
+    @rule(count=st.integers(1, 5))
+    def fail_to_store(self, count: int) -> None:
+        self.core.commit()
+        before = {message.id for message in self.q.messages()}
+        self.disk.broken = True
+        self.send_run(count, False)
+        lost = {message.id for message in self.q.messages()} - before
+        assert len(lost) == count
+        self.core.commit()
+        self.disk.broken = False
+        self.done |= lost
+        self.core.commit()
+
+    @rule()
+    def remove_odd(self) -> None:
+        def chosen(message: Message) -> bool:
+            payload = self.core.broker.load(message)
+            return payload is not None and ODD.matches(property_lookup(payload, message, self.q))
+
+        odd = {message.id for message in self.all_waiting() if chosen(message)}
+        assert finish_all(self.q, take(self.q, chosen)) == len(odd)
+        self.done |= odd
+
+    @precondition(lambda self: any(True for _ in self.all_waiting()))
+    @rule(data=st.data())
+    def remove_one(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(sorted(message.id for message in self.all_waiting())))
+        assert finish_all(self.q, take_ids(self.q, {id})) == 1
+        self.done.add(id)
+
+    @rule()
+    def purge(self) -> None:
+        self.done |= {message.id for message in self.all_waiting()}
+        self.q.purge()
+        assert not list(self.all_waiting())
+
+    @rule(credit=st.integers(1, 3))
+    def browse(self, credit: int) -> None:
+        browser = Browser(self.q, Outlet(), None)
+        expected = [decoded(self.core.broker.load(m) or b"").body for m in self.q.messages()]
+        seen: list[int] = []
+        for _ in range(len(expected) + 1):
+            browser.outlet.credit = credit  # type: ignore[misc]
+            browser.flow()
+            seen += [decoded(payload).body for payload, _ in browser.outlet.take()]  # type: ignore[attr-defined]
+        assert seen == expected
+
+    @rule()
+    def restart(self) -> None:
+        self.core.commit()
+        everywhere = [*self.all_waiting(), *(m for held in self.held.values() for m in held)]
+        stored = sum(bool(m.flags & STORED) for m in everywhere)
+        self.core.options["pager"] = Pager(self.directory / "pages")
+        self.core.restart()
+        self.q = self.core.broker.queues["q"]
+        self.consumers.clear()
+        self.held.clear()
+        assert self.q.count == stored
+        # Ids of what was not durable may be given again: from here on only the number of those that are gone matters.
+        self.done = set(range(-1, stored - self.sent - 1, -1))
+        self.bodies = {}
+        self.expiring = {}
+        self.collect()
+
+    # -- what has to be so ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def payloads_are_those_that_were_sent(self) -> None:
+        for message in self.all_waiting():
+            payload = self.core.broker.load(message)
+            assert payload is not None and len(payload) == message.size
+            body = decoded(payload).body
+            assert self.bodies.setdefault(message.id, body) == body
+        numbers = [body for _, body in sorted(self.bodies.items())]
+        assert numbers == sorted(numbers), "ids are as old as their messages"
+
+    @invariant()
+    def sums_are_right(self) -> None:
+        q, broker = self.q, self.core.broker
+        held = [message for consumer in self.consumers for message in consumer.unsettled.values()]
+        there = [*self.all_waiting(), *held]
+        size = sum(message.size for message in there)
+        assert (q.bytes, broker.size, broker.addresses["q"].size) == (size, size, size)
+        tail = q.backlog
+        packed = [m for some in tail.slices for m in some.objects or () if m is not None] if tail is not None else []
+        gathered = tail.gathered if tail is not None else []
+        levels = [message for level in q.levels or (q.ready,) for message in level]
+        objects = [*levels, *packed, *gathered, *(entry[2] for entry in q.scheduled), *held]
+        assert broker.resident == sum(message.size for message in objects if message.payload is not None)
+        assert q.expiring == sum(message.expires > 0 for message in there)
+        assert self.core.store is not None
+        assert len(self.core.store.index) == sum(bool(message.flags & STORED) for message in there)
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert self.core.store is not None
+        assert len(self.core.store.index) == 0
+        self.core.store.close()
+        backlog.HEAD, backlog.SLICE, files.FILES = self.before
+        shutil.rmtree(self.directory)
+
+
+TestBacklogMachine = BacklogMachine.TestCase
+TestBacklogMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

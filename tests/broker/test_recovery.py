@@ -1,0 +1,112 @@
+"""While a broker takes in what is on its disk: it says how far it is, and ends when it is told to."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message
+
+from services.broker.core.broker import Broker
+from services.broker.storage.store import Store
+from tests.broker.disks import HeldFiles
+from tests.broker.harness import BrokerProcess, until
+from tests.broker.sansio import Core
+
+MESSAGES = 40
+SIZE = 1 << 20
+
+
+@pytest.fixture
+def half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
+    """A broker that reads the first segment of its journal, and the others when it is let."""
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    with broker.connect() as connection:
+        sender = connection.create_sender("q")
+        for _ in range(MESSAGES):
+            sender.send(Message(bytes(SIZE), durable=True))
+    broker.stop()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "power_cut"))
+    monkeypatch.setenv("ENMASSE_FILES", "held")
+    broker.launch()
+    yield broker
+    go_on(broker)
+    broker.stop()
+
+
+def go_on(broker: BrokerProcess) -> None:
+    (broker.directory / "data" / HeldFiles.GO_ON).touch()
+
+
+def test_health_says_how_far_the_recovery_is(half_way: BrokerProcess) -> None:
+    until(lambda: half_way.health_says().get("detail", "").endswith("%"), "an answer")
+    told = half_way.health_says()
+    assert told["ready"] is False and told["endpoints"] == {}
+    assert told["detail"] == "recovering: 0 %"
+    go_on(half_way)
+    until(half_way.ready, "the broker to be ready")
+    with half_way.manage() as m:
+        assert m.count("q") == MESSAGES
+
+
+def test_a_broker_is_told_to_stop_while_it_recovers(half_way: BrokerProcess) -> None:
+    until(lambda: half_way.health_says().get("detail", "").endswith("%"), "an answer")
+    assert half_way.process is not None
+    half_way.process.terminate()
+    go_on(half_way)
+    assert half_way.process.wait(20) == 0
+
+
+def test_progress_of_the_store(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, segment_size=4096)
+    queue = store.new_id()
+    store.define(queue, b"{}")
+    for _ in range(200):
+        store.add(bytes(100), [queue])
+    store.commit()
+    store.flush()
+    store.close()
+    told: list[float] = []
+    store = Store.open(tmp_path, progress=told.append)
+    assert len(told) > 5 and told == sorted(set(told)) and told[0] == 0 and told[-1] < 1
+    store.close()
+
+
+def test_progress_may_end_the_opening(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.define(store.new_id(), b"{}")
+    store.commit()
+    store.flush()
+    store.close()
+
+    class Enough(Exception):
+        pass
+
+    def stop(_: float) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        Store.open(tmp_path, progress=stop)
+    Store.open(tmp_path).close()  # it is not locked
+
+
+def test_what_was_found_is_let_go_of_when_it_is_taken_in(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    core.queue()
+    for n in range(10):
+        core.send(n, durable=True)
+    core.commit()
+    assert core.store is not None
+    core.store.close()
+    store = Store.open(tmp_path)
+    found = weakref.ref(store.recovered)
+    told: list[float] = []
+    broker = Broker("b", clock=lambda: 0, store=store, progress=told.append)
+    assert broker.queues["q"].count == 10
+    assert told == [0]
+    assert found() is None
+    store.close()

@@ -1,0 +1,80 @@
+"""`enmasse up` is killed: nothing it started is left, whatever it was doing at that moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ENMASSE, alive, enmasse, free_offset, wait_for
+
+SERVICES = ["configserv", "ragent", "storage_controller", "router", "broker"]
+MOMENTS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0]
+"""Seconds after the start: from before the first child to after the last is ready."""
+STARTS_A_CHILD = """
+import os, subprocess, sys, time
+child = subprocess.Popen(sys.argv[1:], env={**os.environ, "ENMASSE_PARENT": str(os.getpid())})
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+NEVER_IMPORTED = """
+import time
+print("imports", flush=True)
+time.sleep(600)
+"""
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have inherited this variable of the environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and alive(int(folder.name)):
+            try:
+                environment = (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in environment:
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_still_imports_dies_with_its_parent(service: str, tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text(NEVER_IMPORTED)
+    command = [sys.executable, "-P", "-m", f"services.{service}", "--config", "none.json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_CHILD, *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "imports\n"
+        parent.kill()
+        try:
+            wait_for(lambda: not alive(child), 10, what="the child is gone")
+        finally:
+            if alive(child):
+                os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_nothing_is_left_of_a_suite_killed_at_any_moment(moment: float, tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    mark = f"ENMASSE_TEST={uuid.uuid4()}"
+    folders = ["--config", str(tmp_path / "config"), "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [ENMASSE, "up", *folders, "--port-offset", str(free_offset())],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **dict([mark.split("=")])},
+    ) as up:
+        with pytest.raises(subprocess.TimeoutExpired):
+            up.wait(moment)
+        up.kill()
+    wait_for(lambda: not marked(mark), 10, "all of its processes are gone")

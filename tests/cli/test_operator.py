@@ -1,0 +1,115 @@
+"""`enmasse up` as operators start it: from scripts, under nohup, with streams closed, few open files, odd names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    assert enmasse("init", folder).returncode == 0
+    return folder
+
+
+class Started:
+    """A suite that a shell has started: `before` are commands before it, `streams` its redirections."""
+
+    def __init__(
+        self,
+        config: Path | str,
+        data: Path | str,
+        *,
+        before: str = "",
+        streams: str = "",
+        folder: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.offset = free_offset()
+        options = ["--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", f'{before} exec "$@" {streams}', "sh", ENMASSE, "up", *options],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return enmasse(*arguments, "--port-offset", self.offset)
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.process.communicate()
+        return self.cli("status").returncode == 0
+
+    def end(self) -> str:
+        """Ends it as it should end; what it has said on stderr."""
+        self.process.terminate()
+        _, errors = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, errors
+        assert "Traceback" not in errors
+        return errors
+
+
+@contextlib.contextmanager
+def ready(config: Path | str, data: Path | str, **how: object) -> Iterator[Started]:
+    started = Started(config, data, **how)  # type: ignore[arg-type]
+    try:
+        wait_for(started.is_ready, 60, "the suite to be ready")
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+            started.process.communicate()
+
+
+@pytest.mark.parametrize("streams", [">&-", ">/dev/full", "| head -1 >/dev/null", "<&- >&- 2>&-"])
+def test_streams_that_take_nothing(streams: str, config: Path, tmp_path: Path) -> None:
+    """Nor does what is closed become the lock file or a socket, into which somebody's last words would go."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    before = ""
+    if streams.startswith("|"):
+        before, streams = f"mkfifo '{tmp_path}/pipe'; (head -1 <'{tmp_path}/pipe') >/dev/null &", f">'{tmp_path}/pipe'"
+    with ready(config, tmp_path / "data", before=before, streams=streams, env=env) as suite:
+        holder = (tmp_path / "data" / "lock").read_text()
+        assert holder == f"{suite.process.pid}\n"
+        for descriptor in range(3):
+            at = os.readlink(f"/proc/{suite.process.pid}/fd/{descriptor}")
+            assert at.startswith(("/dev/", "pipe:", f"{tmp_path}/pipe")), at
+        assert suite.end() == ""
+
+
+def test_under_nohup_and_with_few_open_files(config: Path, tmp_path: Path) -> None:
+    with ready(config, tmp_path / "data", before="trap '' HUP; ulimit -n 256;") as suite:
+        suite.process.send_signal(signal.SIGHUP)
+        assert suite.cli("send", "myqueue", "x").returncode == 0
+        assert suite.is_ready()
+        assert "a process may have only 256 open files here" in suite.end()
+
+
+def test_odd_names_relative_and_nothing_in_the_environment(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mit Leerzeichen, \N{CJK UNIFIED IDEOGRAPH-65E5}\N{CJK UNIFIED IDEOGRAPH-672C}"
+    folder.mkdir()
+    options = {"folder": folder, "env": {"LC_ALL": "C", "PATH": "/bin:/usr/bin"}, "before": "ulimit -Sn 256;"}
+    with ready("../config", "d\N{LATIN SMALL LETTER A WITH DIAERESIS} ta", **options) as suite:
+        assert suite.cli("send", "myqueue", "stored").returncode == 0
+        children = Path(f"/proc/{suite.process.pid}/task/{suite.process.pid}/children").read_text().split()
+        for pid in children:
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            soft, hard = next(line.split()[3:5] for line in limits.splitlines() if line.startswith("Max open files"))
+            assert soft == hard
+        assert suite.end() == ""
+    with ready("../config", "d\N{LATIN SMALL LETTER A WITH DIAERESIS} ta", **options) as suite:
+        assert suite.cli("receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "stored\n"
+        assert suite.end() == ""
+    assert sorted(path.name for path in folder.iterdir()) == ["d\N{LATIN SMALL LETTER A WITH DIAERESIS} ta"]

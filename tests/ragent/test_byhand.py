@@ -1,0 +1,144 @@
+"""Brokers made by hand: what is missing there is seen and told; nobody makes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.ragent.byhand import View, missing, view
+from tests.ragent.conftest import Scenario, World, free_port
+from tests.ragent.doubles import until
+from tests.ragent.test_agent import ALL
+from tests.ragent.test_with_engines import Engines, everything_works
+
+Play = Callable[[Scenario], None]
+CREATE_Q = ("createQueue", "q", "ANYCAST", "q", None, True, -1, False, True)
+
+
+def scene(folder: Path, play: Play, story: Callable[[World, Engines], Any]) -> None:
+    async def scenario(world: World) -> None:
+        engines = Engines(world, folder)
+        try:
+            world.router.kill()
+            await engines.start()
+            by_hand(world, engines.broker_port)
+            world.configserv.addresses(ALL)
+            await world.ready(*ALL)
+            await story(world, engines)
+        finally:
+            await engines.stop()
+
+    play(scenario)
+
+
+def by_hand(world: World, port: int) -> None:
+    placed = {name: [{"broker": "mine", "state": "active", "type": ALL[name]["type"]}] for name in ("q", "t")}
+    world.configserv.place(placed, {"mine": {"host": "127.0.0.1", "port": port, "byHand": True}})
+
+
+def test_what_is_missing_on_the_broker_is_not_ready(tmp_path: Path, play: Play) -> None:
+    async def story(world: World, engines: Engines) -> None:
+        await everything_works(engines)
+        await engines.manage("deleteAddress", "t", True)
+        await world.says("t", "broker mine has no topic 't': make an address of this name with MULTICAST there")
+        assert world.configserv.ready("ragent") == {"any", "multi", "q"}
+        await engines.manage("createAddress", "t", "MULTICAST")
+        await world.ready(*ALL)
+        await engines.manage("destroyQueue", "q", True, True)
+        await world.says("q", "broker mine has no queue 'q': make an address with an ANYCAST queue of this name there")
+        assert world.configserv.ready("ragent") == {"any", "multi", "t"}
+        await engines.manage(*CREATE_Q)
+        await world.ready(*ALL)
+        await everything_works(engines)
+
+    scene(tmp_path, play, story)
+
+
+def test_a_broker_that_is_away_or_elsewhere(tmp_path: Path, play: Play) -> None:
+    async def story(world: World, engines: Engines) -> None:
+        await engines.kill("broker")
+        await world.says("t", f"broker mine cannot be reached at 127.0.0.1:{engines.broker_port}")
+        assert world.configserv.ready("ragent") == {"any", "multi"}
+        await engines.start_broker()
+        await world.ready(*ALL)
+        nobody = free_port()
+        by_hand(world, nobody)
+        await world.says("t", f"broker mine cannot be reached at 127.0.0.1:{nobody}")
+        by_hand(world, engines.broker_port)
+        await world.ready(*ALL)
+        # A router has no such management: nothing is known, so nothing is said to be ready.
+        by_hand(world, world.client_port)
+        await world.says("t", "broker mine does not say what it holds: ")
+        by_hand(world, engines.broker_port)
+        await world.ready(*ALL)
+
+    scene(tmp_path, play, story)
+
+
+def test_brokers_of_a_storage_controller_are_left_to_it(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        placed = {"q": [{"broker": "theirs", "state": "active", "type": "queue"}]}
+        world.configserv.place(placed, {"theirs": {"host": "127.0.0.1", "port": free_port()}})
+        world.configserv.addresses({"q": ALL["q"]})
+        await world.ready("q")  # the router says so; what lies on the broker is not for the agent to say
+
+    play(scenario)
+
+
+SEEN = View(frozenset({"q", "both"}), frozenset({"t", "both"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "told"),
+    [
+        ("q", "queue", ""),
+        ("t", "topic", ""),
+        ("both", "queue", ""),
+        ("both", "topic", ""),
+        ("x", "queue", "broker b has no queue 'x': make"),
+        ("t", "queue", "broker b has no queue 't' (only a topic of this name): make"),
+        ("x", "topic", "broker b has no topic 'x': make"),
+        ("q", "topic", "broker b has no topic 'q' (only a queue of this name): make"),
+    ],
+)
+def test_what_is_to_be_made(name: str, kind: str, told: str) -> None:
+    found = missing("b", name, kind, SEEN)
+    assert found.startswith(told) and bool(found) == bool(told)
+
+
+def test_a_view() -> None:
+    queues = [
+        {"name": "q", "address": "q", "routingType": "ANYCAST"},
+        {"name": "other", "address": "r", "routingType": "ANYCAST", "temporary": "false"},
+        {"name": "reply", "address": "reply", "routingType": "ANYCAST", "temporary": "true"},
+        {"name": "s", "address": "t", "routingType": "MULTICAST"},
+    ]
+    addresses = [{"name": "t", "routingTypes": '["MULTICAST"]'}, {"name": "q", "routingTypes": '["ANYCAST"]'}]
+
+    found = view(json.dumps({"data": queues}), json.dumps({"data": addresses}))
+    assert found == View(frozenset({"q", "r"}), frozenset({"t"}))
+    for text in ("", "[]", '{"data": 1}'):
+        with pytest.raises(ValueError, match=r"."):
+            view(text, json.dumps({"data": addresses}))
+
+
+def test_placements_say_who_made_a_broker(play: Play) -> None:
+    """A broker that was made by hand, and then is one of a storage controller, is not asked any more."""
+
+    async def scenario(world: World) -> None:
+        nobody = free_port()
+        placed = {"q": [{"broker": "b", "state": "active", "type": "queue"}]}
+        world.configserv.addresses({"q": ALL["q"]})
+        world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody, "byHand": True}})
+        await world.says("q", "cannot be reached")
+        world.configserv.addresses(ALL)
+        await world.says("t", "no broker of brokers.json carries it: name it, or its flavor, there")
+        world.configserv.addresses({"q": ALL["q"]})
+        world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody}})
+        await until(lambda: world.configserv.ready("ragent") == {"q"})
+
+    play(scenario)

@@ -1,0 +1,128 @@
+"""Router annotations: no client may inject or receive them; other annotations pass as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Message, symbol, ulong
+
+from enmasse.amqp.encoder import encode
+from enmasse.amqp.types import Described, Symbol, ULong
+from services.router.annotations import complete, stripped
+from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
+
+OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
+OTHERS: dict[Any, Any] = {symbol("x-opt-mine"): "kept", ulong(7): [1, 2, 3]}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("others", [{}, OTHERS])
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("kind", ["balanced", "multicast", "relay"])
+def test_what_a_client_injects_nobody_receives(
+    router: RouterProcess, address: str, multicast: str, kind: str, size: int, others: dict[Any, Any], durable: bool
+) -> None:
+    to = multicast if kind == "multicast" else address
+    connection = router.connect()
+    receivers = [connection.create_receiver(to, credit=2, name=f"r{i}") for i in range(2 if kind == "multicast" else 1)]
+    sender = connection.create_sender(None if kind == "relay" else to)
+    sent = Message(address=to, durable=durable, annotations={**others, **OWN}, body="x" * size, properties={"p": 1})
+    sent.instructions = {symbol("hop"): 1}
+    post(sender, sent)
+    plain = Message(address=to, durable=durable, body="x" * size, annotations=OTHERS)
+    post(sender, plain)
+    for receiver in receivers:
+        got = receiver.receive()
+        assert (got.annotations or {}) == others
+        assert (got.body, got.properties, got.durable, got.instructions) == (
+            sent.body,
+            sent.properties,
+            durable,
+            sent.instructions,
+        )
+        assert receiver.receive().annotations == OTHERS
+    connection.close()
+
+
+def test_a_broker_gives_none_on(router: RouterProcess, management: Management, broker: Broker) -> None:
+    connector, address, auto_link = (
+        PREFIX + "connector",
+        PREFIX + "router.config.address",
+        PREFIX + "router.config.autoLink",
+    )
+    management.create(connector, "b", host="127.0.0.1", port=str(broker.port), role="route-container")
+    management.create(address, "annotated", pattern="annotated", waypoint=True)
+    management.create(auto_link, "annotated-in", address="annotated", direction="in", containerId="b0")
+    connection = router.connect()
+    receiver = connection.create_receiver("annotated", credit=1)
+    wait_for(lambda: broker.link("annotated", sender=True))
+    broker.put("annotated", Message(annotations={**OTHERS, **OWN}, body="stored"))
+    got = receiver.receive()
+    assert (got.body, got.annotations) == ("stored", OTHERS)
+    receiver.accept()
+    connection.close()
+    for kind, name in ((auto_link, "annotated-in"), (address, "annotated"), (connector, "b")):
+        management.delete(kind, name)
+
+
+def test_a_routed_link_passes_every_byte(router: RouterProcess, management: Management, broker: Broker) -> None:
+    connector = PREFIX + "connector"
+    management.create(connector, "b", host="127.0.0.1", port=str(broker.port), role="route-container")
+    management.create(LINK_ROUTE, "bytes", prefix="bytes", direction="out", containerId="b0")
+    wait_for(lambda: management.one(LINK_ROUTE, "bytes")["operStatus"] == "active")
+    connection = router.connect()
+    receiver = connection.create_receiver("bytes", credit=1)
+    broker.put("bytes", Message(annotations=OWN, body="x"))
+    assert receiver.receive().annotations == OWN
+    receiver.accept()
+    pump(connection)
+    connection.close()
+    management.delete(LINK_ROUTE, "bytes")
+    management.delete(connector, "b")
+
+
+@pytest.mark.parametrize("value", ["no", "out"])
+def test_to_keep_them_is_refused(management: Management, value: str) -> None:
+    for kind in ("listener", "connector"):
+        body = {"host": "127.0.0.1", "port": "1", "stripAnnotations": value}
+        status, text, _ = management.call("CREATE", body, type=PREFIX + kind, name="bad")
+        assert status == 501 and "stripAnnotations" in text
+
+
+HEADER = encode(Described(ULong(0x70), [True]))
+ROUTERS = encode(Described(ULong(0x72), {Symbol("x-opt-qd.to"): "a", Symbol("k"): 1}))
+CLEAN = encode(Described(ULong(0x72), {Symbol("k"): 1}))
+BODY = encode(Described(ULong(0x75), b"body"))
+
+
+def unusual(section: bytes) -> bytes:
+    """The same section with its descriptor in eight bytes."""
+    assert section[1] == 0x53
+    return b"\x00\x80" + section[2].to_bytes(8, "big") + section[3:]
+
+
+@pytest.mark.parametrize("form", [bytes, unusual])
+@pytest.mark.parametrize("header", [b"", HEADER, b"\x00\x53\x70\x45"])
+def test_in_every_encoding(header: bytes, form: Any) -> None:
+    head = form(header) if header else b""
+    assert stripped(head + form(ROUTERS) + BODY) == head + CLEAN + BODY
+    whole = head + form(CLEAN) + BODY
+    assert stripped(whole) is whole
+
+
+def test_what_only_looks_like_one_is_left_alone() -> None:
+    for payload in (
+        BODY + b"x-opt-qd.",
+        encode(Described(ULong(0x75), b"x-opt-qd.to")),
+        b"",
+        b"\x00Srx-opt-qd.",
+        b"\x00",
+    ):
+        assert stripped(payload) is payload
+
+
+def test_the_beginning_is_complete_when_the_bare_message_has_begun() -> None:
+    head = HEADER + ROUTERS
+    assert [complete((head + BODY)[:n]) for n in range(len(head) + 1)] == [False] * (len(head) + 1)
+    assert complete(head + BODY) and complete(BODY)

@@ -1,0 +1,91 @@
+"""Which of several consumers gets a delivery, and what a slow one does to the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from proton import Message
+
+from tests.router.harness import RouterProcess, idle, outcome_of, post, pump
+
+
+def test_balanced_spreads_evenly(router: RouterProcess, address: str) -> None:
+    connection = router.connect()
+    receivers = [connection.create_receiver(address, credit=100, name=f"r{i}") for i in range(4)]
+    sender = connection.create_sender(address)
+    for i in range(100):
+        post(sender, Message(body=i))
+    connection.wait(lambda: sum(len(r.fetcher.incoming) for r in receivers) == 100)
+    shares = [len(r.fetcher.incoming) for r in receivers]
+    assert max(shares) - min(shares) <= 10, shares
+    connection.close()
+
+
+def test_ties_rotate(router: RouterProcess, address: str) -> None:
+    connection = router.connect()
+    receivers = [connection.create_receiver(address, credit=100, name=f"r{i}") for i in range(3)]
+    sender = connection.create_sender(address)
+    shares: Counter[int] = Counter()
+    for i in range(12):
+        delivery = post(sender, Message(body=i))
+        connection.wait(lambda: any(r.fetcher.incoming for r in receivers))
+        for n, receiver in enumerate(receivers):
+            if receiver.fetcher.incoming:
+                receiver.receive()
+                receiver.accept()
+                shares[n] += 1
+        outcome_of(connection, delivery)
+    assert shares == {0: 4, 1: 4, 2: 4}
+    connection.close()
+
+
+def test_a_slow_consumer_slows_only_its_own_share(router: RouterProcess, address: str) -> None:
+    slow, fast, producer = router.connect(), router.connect(), router.connect()
+    slow_receiver = slow.create_receiver(address, credit=1000)
+    fast_receiver = fast.create_receiver(address, credit=1000)
+    sender = producer.create_sender(address)
+    done = 0
+    for i in range(400):
+        post(sender, Message(body=i))
+        pump(fast)
+        while fast_receiver.fetcher.incoming:
+            fast_receiver.receive()
+            fast_receiver.accept()
+            done += 1
+            pump(fast)
+    slow.wait(lambda: bool(slow_receiver.fetcher.incoming))
+    idle(slow)
+    assert len(slow_receiver.fetcher.incoming) + done <= 400
+    assert done > 300, done
+    for connection in (slow, fast, producer):
+        connection.close()
+
+
+def test_a_consumer_that_never_settles_holds_only_what_it_has(router: RouterProcess, address: str) -> None:
+    stuck, busy, producer = router.connect(), router.connect(), router.connect()
+    held = stuck.create_receiver(address, credit=0, name="stuck")
+    held.link.flow(10)
+    pump(stuck)
+    sender = producer.create_sender(address)
+    for i in range(250):  # all that the router lets in
+        post(sender, Message(body=i))
+    stuck.wait(lambda: len(held.fetcher.incoming) == 10)
+    receiver = busy.create_receiver(address, credit=50, name="busy")
+    got = []
+    for _ in range(240):
+        got.append(receiver.receive(timeout=10).body)
+        receiver.accept()
+    assert got == list(range(10, 250))  # what waited for the one that is stuck, in order
+    for connection in (stuck, busy, producer):
+        connection.close()
+
+
+def test_closest_takes_turns(router: RouterProcess) -> None:
+    connection = router.connect()
+    receivers = [connection.create_receiver("near", credit=100, name=f"r{i}") for i in range(2)]
+    sender = connection.create_sender("near")
+    for i in range(20):
+        post(sender, Message(body=i))
+    connection.wait(lambda: sum(len(r.fetcher.incoming) for r in receivers) == 20)
+    assert [len(r.fetcher.incoming) for r in receivers] == [10, 10]
+    connection.close()

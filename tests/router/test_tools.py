@@ -1,0 +1,139 @@
+"""What qdstat and qdmanage ask for: the columns by name, the types, the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import Message
+
+from tests.router.harness import PREFIX, Management, RouterProcess, post
+
+LINK_COLUMNS = [
+    "linkType", "linkDir", "connectionId", "identity", "peer", "owningAddr", "capacity", "undeliveredCount",
+    "unsettledCount", "deliveryCount", "presettledCount", "droppedPresettledCount", "acceptedCount", "rejectedCount",
+    "releasedCount", "modifiedCount", "deliveriesDelayed1Sec", "deliveriesDelayed10Sec", "deliveriesStuck",
+    "creditAvailable", "zeroCreditSeconds", "adminStatus", "operStatus", "linkName", "priority", "settleRate",
+]  # fmt: skip
+ADDRESS_COLUMNS = [
+    "distribution", "inProcess", "subscriberCount", "remoteCount", "containerCount", "deliveriesIngress",
+    "deliveriesEgress", "deliveriesRedirectedToFallback", "deliveriesTransit", "deliveriesToContainer",
+    "deliveriesFromContainer", "name", "priority",
+]  # fmt: skip
+ROUTER_COLUMNS = [
+    "uptimeSeconds", "memoryUsage", "linkRouteCount", "autoLinkCount", "linkCount", "nodeCount", "addrCount",
+    "connectionCount", "presettledDeliveries", "droppedPresettledDeliveries", "acceptedDeliveries",
+    "rejectedDeliveries", "releasedDeliveries", "modifiedDeliveries", "deliveriesDelayed1Sec",
+    "deliveriesDelayed10Sec", "deliveriesStuck", "deliveriesRedirectedToFallback", "linksBlocked",
+    "deliveriesIngress", "deliveriesEgress", "deliveriesTransit", "deliveriesIngressRouteContainer",
+    "deliveriesEgressRouteContainer", "workerThreads",
+]  # fmt: skip
+NUMBERS = {"capacity", "zeroCreditSeconds", "priority", "settleRate", "creditAvailable"}
+
+
+def test_links(router: RouterProcess, management: Management, address: str) -> None:
+    connection = router.connect()
+    receiver = connection.create_receiver(address, credit=5, name="tool" + address)
+    sender = connection.create_sender(address, name="tools" + address)
+    for i in range(3):
+        post(sender, Message(body=i))
+        receiver.receive()
+    receiver.accept()
+    rows = {row["linkName"]: row for row in management.query(PREFIX + "router.link", *LINK_COLUMNS)}
+    for row in rows.values():
+        assert list(row) == LINK_COLUMNS
+        numbers = {key: row[key] for key in LINK_COLUMNS if key.endswith("Count") or "Sec" in key or key in NUMBERS}
+        assert all(isinstance(value, int) for value in numbers.values()), numbers
+        assert row["linkType"] == "endpoint" and row["priority"] == 4 and row["adminStatus"] == "enabled"
+    assert rows["tool" + address]["linkDir"] == "out" and rows["tools" + address]["linkDir"] == "in"
+    assert rows["tools" + address]["deliveryCount"] == 3
+    connection.close()
+
+
+def test_addresses_and_the_router_itself(management: Management) -> None:
+    rows = management.query(PREFIX + "router.address", *ADDRESS_COLUMNS)
+    assert rows and all(isinstance(row[key], int) for row in rows for key in ADDRESS_COLUMNS if key.startswith("deliv"))
+    row = management.query(PREFIX + "router")[0]
+    assert all(isinstance(row[key], int) for key in ROUTER_COLUMNS), row
+    assert 10_000_000 < row["memoryUsage"] < 1_000_000_000
+
+
+def test_the_rate_of_settlements_is_that_since_the_last_question(
+    router: RouterProcess, management: Management, address: str
+) -> None:
+    connection = router.connect()
+    receiver = connection.create_receiver(address, credit=1, name="rated" + address)
+    sender = connection.create_sender(address)
+    name = "rated" + address
+    assert management.one(PREFIX + "router.link", name)["settleRate"] == 0
+    rate = 0
+    while not rate:
+        post(sender, Message(body="x"))
+        receiver.receive()
+        receiver.accept()
+        rate = management.one(PREFIX + "router.link", name)["settleRate"]
+    assert rate > 0
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["allocator", "vhostStats", "vhostUserGroupSettings"])
+def test_types_of_which_there_are_none(management: Management, kind: str) -> None:
+    assert management.query(PREFIX + kind) == []
+
+
+def test_the_schema_has_what_tools_look_up(management: Management) -> None:
+    status, _, schema = management.call("GET-SCHEMA", type="org.amqp.management", name="self")
+    assert status == 200
+    groups = schema["entityTypes"]["vhostUserGroupSettings"]["attributes"]
+    assert groups["maxSenders"]["default"] == 2147483647 and groups["users"]["type"] == "string"
+    types: dict[str, Any] = management.call("GET-TYPES")[2]
+    operations: dict[str, Any] = management.call("GET-OPERATIONS")[2]
+    assert PREFIX + "listener" in types and set(types) == set(operations)
+    assert set(management.call("GET-ATTRIBUTES", entityType="log")[2]) == {PREFIX + "log"}
+
+
+def test_the_level_of_the_log_can_be_changed(router: RouterProcess, management: Management) -> None:
+    assert management.query("log", "name", "enable") == [{"name": "log/DEFAULT", "enable": "warning+"}]
+
+    def ask(enable: str) -> tuple[int, str, Any]:
+        return management.call("UPDATE", {"enable": enable}, type="log", name="log/DEFAULT")
+
+    status, text, _ = ask("loud+")
+    assert status == 400 and "'loud' is none of trace, debug" in text
+    assert ask("info+, error")[0] == 200
+    said = "management request cannot be decoded"
+    connection = router.connect()
+    sender = connection.create_sender("$management")
+    delivery = sender.link.delivery("garbage")
+    sender.link.stream(b"\x00\x53\x73\xff")
+    sender.link.advance()
+    connection.wait(lambda: delivery.settled)
+    assert said in router.errors()
+    assert ask("warning+")[2]["enable"] == "warning+"
+    connection.close()
+
+
+def test_what_a_vhost_allows_and_denies_is_counted() -> None:
+    groups = {"all": {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "mine", "allowDynamicSource": True}}
+    everything = {"users": "*", "sources": "*", "targets": "*", "allowDynamicSource": True}
+    process = RouterProcess(
+        [
+            ["policy", {"enableVhostPolicy": True}],
+            ["vhost", {"hostname": "$default", "groups": {"all": everything}}],
+            ["vhost", {"hostname": "v", "maxConnections": 1, "groups": groups}],
+        ],
+        default="balanced",
+    )
+    connection = process.connect(virtual_host="v")
+    with pytest.raises(Exception, match="resource-limit-exceeded"):
+        process.connect(virtual_host="v")
+    with pytest.raises(Exception, match="unauthorized-access"):
+        connection.create_sender("other")
+    management = process.management()
+    row = next(row for row in management.query(PREFIX + "vhostStats") if row["hostname"] == "v")
+    assert (row["connectionsApproved"], row["connectionsDenied"], row["connectionsCurrent"]) == (1, 1, 1)
+    assert (row["senderDenied"], row["receiverDenied"], row["maxMessageSizeDenied"]) == (1, 0, 0)
+    assert list(row["perUserState"]) == ["anonymous"] and len(row["perHostState"]["127.0.0.1"]) == 1
+    connection.close()
+    management.close()
+    process.stop()

@@ -1,0 +1,95 @@
+"""Options of source and sink: unknown ones are refused, a password is shown to nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark.datasource import AmqpDataSource
+from spark.options import shown
+from spark.schema import DDL
+from spark.source import AmqpStreamReader
+from tests.spark.conftest import free_port
+
+SOURCE = {"address": "a", "spool": "/tmp/spool"}
+
+
+def source(**options: str) -> Any:
+    return AmqpDataSource(options).streamReader(DDL)
+
+
+def sink(**options: str) -> Any:
+    return AmqpDataSource(options).streamWriter(DDL, False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("adress", 'no option "adress"; did you mean "address"'),
+        ("subscribtion", 'no option "subscribtion"; did you mean "subscription"'),
+        ("maxRowsPerTriger", 'did you mean "maxRowsPerTrigger"'),
+        ("sinkId", "belongs to the sink"),
+        ("checkpointLocation", "belongs to the sink"),
+        ("path", r"\.load\(\) without a path"),
+        ("qqqq", "it knows url, address, spool"),
+    ],
+)
+def test_the_source_refuses_an_option_it_does_not_know(wrong: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"amqp source: .*{said}"):
+        source(**SOURCE, **{wrong: "x"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("adres", 'no option "adres"; did you mean "address"'),
+        ("sinkIdd", 'did you mean "sinkId"'),
+        ("spool", "belongs to the source"),
+        ("path", r"\.start\(\) without a path"),
+    ],
+)
+def test_the_sink_refuses_an_option_it_does_not_know(wrong: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"amqp sink: .*{said}"):
+        sink(**{"address": "a", wrong: "x"})
+
+
+def test_known_options_and_those_that_spark_adds_are_taken() -> None:
+    source(**SOURCE, url="amqp://h", subscription="s", container="c", credit="1", spoolLimit="2", MAXROWSPERTRIGGER="3")
+    sink(address="a", sinkId="s", checkpointLocation="/c", queryName="q")
+
+
+def test_a_query_with_a_misspelt_option_fails(spark: Any, tmp_path: Path) -> None:
+    data = spark.readStream.format("amqp").option("address", "a").option("spool", str(tmp_path / "spool"))
+    query = data.option("Subscribtion", "mine").load().writeStream.format("noop")
+    with pytest.raises(Exception, match='no option "subscribtion"; did you mean "subscription"'):
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+    rates = spark.readStream.format("rate").load().writeStream.format("amqp").option("adress", "a")
+    with pytest.raises(Exception, match='no option "adress"; did you mean "address"'):
+        rates.option("checkpointLocation", str(tmp_path / "d")).start().awaitTermination(60)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:5672", "http://u:hidden@h", "amqp://u:hidden@h:port", "amqp://u:hidden@"])
+def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match='amqp source: option "url" is no AMQP URL') as of_source:
+        source(**SOURCE, url=url)
+    with pytest.raises(ValueError, match='amqp sink: option "url" is no AMQP URL') as of_sink:
+        sink(address="a", url=url)
+    assert "hidden" not in f"{of_source.value} {of_sink.value}"
+
+
+def test_a_shown_url_has_no_password() -> None:
+    assert shown("amqps://me:p@ss:w@host:5671") == "amqps://me@host:5671"
+    assert shown("amqp://host") == "amqp://host"
+
+
+def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) -> None:
+    url = f"amqp://me:hidden-password@127.0.0.1:{free_port()}"  # nobody listens: it tries for a while
+    reader = AmqpStreamReader({"url": url, "address": "hidden", "spool": str(tmp_path / "spool")})
+    try:
+        process = reader.started().process
+        assert b"spark.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    finally:
+        reader.stop()

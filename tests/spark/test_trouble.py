@@ -1,0 +1,248 @@
+"""A source whose server or address is not there: it ends with a sentence, or says that it tries again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from proton import Message
+
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sasl import SaslServer, plain
+from enmasse.amqp.transport import Hub, serve
+from spark.outage import Outage, Patience, Phase
+from spark.sink import AmqpStreamWriter
+from spark.source import AmqpStreamReader, ReceiverError
+from tests.amqp.server_kit import Store
+from tests.certificates import Authority
+from tests.spark.conftest import Broker
+
+pytestmark = pytest.mark.timeout(240)
+REFUSED = ConnectionRefusedError(111, "Connect call failed")
+GONE = AmqpError(errors.NOT_FOUND, "no such address")
+URL = "amqp://me:hidden@host:1"
+
+
+def outage() -> Outage:
+    return Outage(URL, "a", Patience(start=30, gone=60), now=0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "error", "said"),
+    [
+        (Phase.ATTACH, GONE, "option \"address\": amqp://me@host:1 refuses 'a' .* make the address first"),
+        (Phase.ATTACH, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), 'option "address".*Let the user .* use it'),
+        (Phase.ATTACH, AmqpError(errors.NOT_ALLOWED, "no"), 'option "address".*Let the user .* use it'),
+        (Phase.CONNECT, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), "option \"url\": .* refuses the user 'me'"),
+        (Phase.CONNECT, ssl.SSLCertVerificationError("self-signed"), 'option "url": the certificate .* SSL_CERT_FILE'),
+        (Phase.CONNECT, socket.gaierror(-2, "not known"), "option \"url\": the host name 'host' .* does not resolve"),
+    ],
+)
+def test_what_waiting_does_not_help_ends_a_new_query_at_once(phase: Phase, error: Exception, said: str) -> None:
+    sentence = outage().failed(phase, error, 1)
+    assert sentence is not None
+    with pytest.raises(ReceiverError, match=said):
+        raise ReceiverError(sentence)
+    assert "hidden" not in sentence
+
+
+def test_a_new_query_waits_so_long_for_its_server() -> None:
+    new = outage()
+    assert new.failed(Phase.CONNECT, REFUSED, 29) is None
+    said = new.failed(Phase.CONNECT, REFUSED, 30)
+    assert said is not None and 'option "url": no connection with amqp://me@host:1 in 30 s' in said
+    assert "Connect call failed" in said
+
+
+def test_a_server_that_was_there_is_waited_for_without_end() -> None:
+    old = outage()
+    old.attached()
+    for now in (10, 1000, 100_000):
+        assert old.failed(Phase.CONNECT, REFUSED, now) is None
+        assert old.failed(Phase.CONNECT, socket.gaierror(-2, "not known"), now) is None
+
+
+def test_an_address_that_was_there_is_waited_for_a_while() -> None:
+    old = outage()
+    old.attached()
+    assert old.failed(Phase.ATTACH, GONE, 100) is None
+    assert old.failed(Phase.ATTACH, GONE, 159) is None
+    assert old.failed(Phase.CONNECT, REFUSED, 159) is None  # the server restarts: the while begins anew
+    assert old.failed(Phase.ATTACH, GONE, 170) is None
+    said = old.failed(Phase.ATTACH, GONE, 230)
+    assert said is not None and "It worked before; this has lasted for 60 s" in said
+
+
+@contextmanager
+def reading(url: str, address: str, folder: Path, **patience: float) -> Iterator[AmqpStreamReader]:
+    reader = AmqpStreamReader({"url": url, "address": address, "spool": str(folder / "spool")})
+    reader.options["patience"] = patience
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def ending(url: str, address: str, folder: Path, **patience: float) -> str:
+    """What the source says at the end of its receiver."""
+    with reading(url, address, folder, **patience) as reader, pytest.raises(ReceiverError) as caught:
+        reader.started().await_address()
+    return str(caught.value)
+
+
+def test_a_query_of_an_address_that_is_not_there_fails(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    source = spark.readStream.format("amqp").option("url", broker.url).option("address", "nosuch")
+    query = source.option("spool", str(tmp_path / "spool")).load().writeStream.format("noop")
+    with pytest.raises(Exception, match=r'option "address": .* refuses \'nosuch\' \(amqp:not-found'):
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+
+
+def test_what_is_available_now_of_no_address_is_not_nothing(broker: Broker, tmp_path: Path) -> None:
+    with reading(broker.url, "nosuch", tmp_path) as reader, pytest.raises(ReceiverError, match="refuses 'nosuch'"):
+        reader.prepareForTriggerAvailableNow()
+
+
+def test_a_server_that_never_was_there_ends_the_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    said = ending("amqp://127.0.0.1:1", "a", tmp_path, start=1)
+    assert 'option "url": no connection with amqp://127.0.0.1:1 in 1 s' in said and "Connect call failed" in said
+    assert [r.getMessage().partition(":")[2].split(",")[0] for r in caplog.records] == [
+        " nothing from 'a' at amqp://127.0.0.1:1"
+    ]
+
+
+def test_a_host_name_that_does_not_resolve_ends_the_query(tmp_path: Path) -> None:
+    assert "the host name 'nohost.invalid'" in ending("amqp://nohost.invalid", "a", tmp_path, start=1)
+
+
+@contextmanager
+def served(sasl: Callable[[], SaslServer] | None = None, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server in a thread; gives its port."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    store = Store()
+
+    async def start() -> Any:
+        return await serve(
+            Hub(), "127.0.0.1", 0, lambda peer: store.make(peer, **({"sasl": sasl()} if sasl else {})), ssl=tls
+        )
+
+    try:
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result(20).port
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()
+
+
+def test_a_wrong_password_ends_the_query_and_is_not_shown(tmp_path: Path) -> None:
+    with served(lambda: SaslServer({"PLAIN": plain({"me": "right"})})) as port:
+        said = ending(f"amqp://me:hidden@127.0.0.1:{port}", "a", tmp_path)
+        assert f"option \"url\": amqp://me@127.0.0.1:{port} refuses the user 'me'" in said and "hidden" not in said
+        assert "refuses a client without a user" in ending(f"amqp://127.0.0.1:{port}", "a", tmp_path)
+
+
+def test_a_certificate_that_is_not_trusted_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path)
+    with served(tls=authority.server_context()) as port:
+        said = ending(f"amqps://127.0.0.1:{port}", "a", tmp_path)
+        assert "is not trusted" in said and "SSL_CERT_FILE" in said
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))  # what the sentence says helps
+        with reading(f"amqps://127.0.0.1:{port}", "a", tmp_path) as reader:
+            reader.started().await_address()
+
+
+def test_an_address_that_goes_and_comes_back(broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker.queue("comes")
+    with reading(broker.url, "comes", tmp_path) as reader:
+        reader.started().await_address()
+        broker.manage("destroyQueue", "comes", True)
+        until(lambda: "nothing from 'comes'" in caplog.text, "a warning that it is gone")
+        broker.queue("comes")
+        broker.send("comes", [Message(id="1", body="x", durable=True)])
+        until(lambda: reader.reportLatestOffset() == {"record": 1}, "the message")
+        until(lambda: "receiving again from 'comes'" in caplog.text, "a warning that it is back")
+    assert len(caplog.records) == 2
+
+
+def test_an_address_that_goes_for_good_ends_the_query(broker: Broker, tmp_path: Path) -> None:
+    broker.queue("goes")
+    with reading(broker.url, "goes", tmp_path, gone=1) as reader:
+        receiver = reader.started()
+        receiver.await_address()
+        broker.manage("destroyQueue", "goes", True)
+        receiver.process.wait(60)
+        with pytest.raises(ReceiverError, match=r"refuses 'goes' .* It worked before; this has lasted for 1 s"):
+            reader.reportLatestOffset()
+
+
+def sent(url: str, address: str) -> None:
+    rows = pa.RecordBatch.from_pylist([{"body": "x"}])
+    AmqpStreamWriter({"url": url, "address": address}).write(iter([rows]))
+
+
+def test_a_sink_without_its_server_or_address_says_so(broker: Broker) -> None:
+    with pytest.raises(RuntimeError, match=r'amqp sink: option "url": no connection with amqp://127.0.0.1:1 \('):
+        sent("amqp://127.0.0.1:1", "a")
+    with pytest.raises(RuntimeError, match=r"amqp sink: option \"address\": .* refuses 'nosuch'"):
+        sent(broker.url, "nosuch")
+
+
+JOB = """
+import sys
+from spark.pipeline import session
+url, work = sys.argv[1:3]
+data = session("told").readStream.format("amqp").options(url=url, address="told", spool=work + "/spool").load()
+data.writeStream.format("noop").option("checkpointLocation", work + "/checkpoint").start().awaitTermination()
+"""
+
+
+def records(spool: Path) -> int:
+    head = spool / "head"
+    return int.from_bytes(head.read_bytes()) if head.exists() else 0
+
+
+def test_a_broker_that_restarts_is_told_on_the_standard_error_of_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    broker = Broker(tmp_path / "broker")
+    broker.queue("told")
+    errors_of_job = tmp_path / "stderr"
+    with errors_of_job.open("wb") as stderr:
+        job = subprocess.Popen(
+            [sys.executable, "-c", JOB, broker.url, str(tmp_path)], stderr=stderr, start_new_session=True
+        )
+    try:
+        broker.send("told", [Message(id="1", body="x", durable=True)])
+        until(lambda: records(tmp_path / "spool") == 1, "the job receives")
+        broker.process.kill()
+        broker.process.wait()
+        until(lambda: b"amqp source: nothing from 'told' at" in errors_of_job.read_bytes(), "it says that it waits")
+        broker.process = broker.start()
+        until(lambda: b"amqp source: receiving again from 'told'" in errors_of_job.read_bytes(), "it says it is over")
+        assert job.poll() is None
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        broker.process.terminate()
+        broker.process.wait(10)

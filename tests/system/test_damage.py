@@ -1,0 +1,45 @@
+"""The data of the configuration service is damaged while an edit is wrong: nobody knows any more what was valid, and
+nothing of it is touched."""
+
+from __future__ import annotations
+
+from enmasse.testing import Suite, wait_for
+from tests.system.conftest import QUEUE, TOPIC
+from tests.system.exchange import exchange
+from tests.system.load import receive, send, subscribe
+from tests.system.seeing import find, kill, status, wait_address, wait_message, wait_process
+
+WANTED = {"kept": {"type": "queue", "flavor": QUEUE}, "kept-news": {"type": "topic", "flavor": TOPIC}}
+
+
+def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
+    suite.edit("addresses.json", {**WANTED, "kept-direct": {"type": "anycast"}})
+    suite.wait_ready(30)
+    subscribe(suite.url, "kept-news", "away")  # holds no message: the first thing that would go with its topic
+    send(suite.url, "kept", 10)
+    wait_address(suite, "kept", messages=10)
+    kept = suite.data / "configserv" / "configuration.json.damaged"
+    suite.edit("addresses.json", {name: {"type": "nonsense"} for name in (*WANTED, "kept-direct")})
+    wait_for("three errors", lambda: len(status(suite)["errors"]) == 3, 20)
+    try:
+        (suite.data / "configserv" / "configuration.json").write_text('{"schema": 1, "addresses": {"kep')
+        for name in ("configserv", "storage_controller", "ragent"):
+            wait_process(suite, name, kill(suite, name))
+        wait_for("four errors", lambda: len(status(suite)["errors"]) == 4, 20)
+        assert [e for e in status(suite)["errors"] if str(kept) in e["reason"]]
+        wait_message(suite, "kept", "goes on as it is until the entry is put right")
+        wait_address(suite, "kept", phase="Failed", messages=10)
+        wait_address(suite, "kept-news", phase="Failed")
+        send(suite.url, "kept-news", 2)
+        exchange(suite.url, ["orders", "news", "direct", "all", "kept-direct"])
+        assert receive(suite.url, "kept", 10) == list(range(10))
+        send(suite.url, "kept", 3)
+    finally:
+        suite.edit("addresses.json", {**WANTED, "kept-direct": {"type": "anycast"}})
+        kept.unlink(missing_ok=True)
+    suite.wait_ready(30)
+    wait_for("no error", lambda: not status(suite)["errors"], 20)
+    assert receive(suite.url, "kept", 3) == [0, 1, 2]
+    assert receive(suite.url, "kept-news", 2, container_id="away", subscription="durable") == [0, 1]
+    suite.edit("addresses.json", {}, remove=[*WANTED, "kept-direct"])
+    wait_for("all to be gone", lambda: not [n for n in (*WANTED, "kept-direct") if find(suite, n)], 30)
