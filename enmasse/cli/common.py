@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -14,7 +15,25 @@ OK, FAILED, NOT_RUNNING = 0, 1, 2
 AMQP_PORT, HTTP_PORT = 5672, 8080
 MAX_OFFSET = 65535 - HTTP_PORT
 
+MAX_SECONDS = 4_294_967
+"""The longest time that AMQP can name (milliseconds in 32 bits), 49 days: nobody waits longer."""
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A time an option takes, in seconds; `above_zero`: not none at all."""
+
+    name = "seconds"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        super().__init__(0, MAX_SECONDS, min_open=above_zero)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):  # neither below nor above any limit
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 def port_offset(function: F) -> F:

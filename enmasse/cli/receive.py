@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import FAILED, OK, port_offset
+from enmasse.cli.common import FAILED, OK, Seconds, port_offset
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import ClientReceiver
@@ -22,7 +22,7 @@ CONTAINER = "enmasse-receive"
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), default=0, metavar="N",
               help="End after so many; 0 (default): do not end.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+@click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
               help="End when no message has come for so long.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Each message as one JSON object on a line.")
 @click.option("--selector", help="A JMS selector (brokers and topics only).")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, port_offset
+from enmasse.cli.common import FAILED, OK, Seconds, port_offset
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import ClientSender
@@ -32,9 +32,9 @@ READ_AHEAD = 16
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="How many.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
               help="How long to wait for credit, or for an outcome.")  # fmt: skip
-@click.option("--ttl", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Time to live.")
+@click.option("--ttl", type=Seconds(above_zero=True), metavar="SECONDS", help="Time to live.")
 @click.option("--subject", help="Subject of each message.")
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not survive the loss of a broker.")

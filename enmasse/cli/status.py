@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, NOT_RUNNING, OK, port_offset
+from enmasse.cli.common import FAILED, NOT_RUNNING, OK, Seconds, port_offset
 
 POLL_SECONDS = 0.05
 BROKERS = "brokers.json"
@@ -25,7 +25,7 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
 
 @click.command(name="status", short_help="Show whether the running suite is ready.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also when nothing runs.")
-@click.option("--wait", "wait", type=click.FloatRange(0), metavar="SECONDS",
+@click.option("--wait", "wait", type=Seconds(), metavar="SECONDS",
               help="Wait until the files as they are now are applied and all is ready, at most so long.")  # fmt: skip
 @port_offset
 def command(as_json: bool, wait: float | None, offset: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import socket
@@ -46,21 +47,19 @@ def run(
     limits.raise_open_files(say)
     check_names(options)
     check_tls(options)
-    data = datadir.open_data_dir(options.data)
     try:
-        datadir.end_orphans(data)
-        check_config(options.config, data.path / "configserv")
-        listening = bind_public(options.http_port, "HTTP")
-        for name, port in options.public_ports().items():
-            check_public(port, name.upper())
-        avoid = [*options.public_ports().values(), options.http_port]
-        ports = InternalPorts(data.run / "ports.json", avoid)
-        suite = Suite(options, data, ports, command, make_feed, out, say)
-        asyncio.run(suite.run(_http(listening)))
+        check_config(options.config, options.data / "configserv")  # first: a wrong --config makes no folder
+        with contextlib.closing(datadir.open_data_dir(options.data)) as data:
+            datadir.end_orphans(data)
+            listening = bind_public(options.http_port, "HTTP")
+            for name, port in options.public_ports().items():
+                check_public(port, name.upper())
+            avoid = [*options.public_ports().values(), options.http_port]
+            ports = InternalPorts(data.run / "ports.json", avoid)
+            suite = Suite(options, data, ports, command, make_feed, out, say)
+            asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
-    finally:
-        data.close()
 
 
 def _http(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:

@@ -71,9 +71,12 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = {"amqp": f"{host}:{port}"}
     health.set(True)
+    if (store := broker.store) is not None:
+        health.check = lambda: (not store.trouble, store.trouble)
     try:
         await stop.wait()
     finally:
+        health.check = None
         health.set(False, "stopping")
         await server.close()
         await health.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +145,24 @@ def test_management_works_while_everything_is_full(tmp_path: Path) -> None:
         assert set(m.rows()) >= {"q", "another"}
         until(lambda: m("removeMessages", None, resource="queue.q") and len(sender.accepted) > 100, "room again")
         sender.stop()
+    broker.stop()
+
+
+def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        sender = c.create_sender("q")
+        sender.send(Message(body="held", durable=True))
+        shutil.rmtree(tmp_path / "data")
+        until(lambda: not broker.ready(), "the broker to notice")
+        assert "was deleted or replaced" in broker.health_says()["detail"]
+        with pytest.raises(SendException) as caught:
+            sender.send(Message(body="refused", durable=True))
+        assert caught.value.state == Delivery.REJECTED
+        assert bodies(attach(c, "q", 1), 1) == ["held"]
+    broker.restart()
+    assert broker.ready()
     broker.stop()
 
 

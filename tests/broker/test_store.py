@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,13 +191,53 @@ def test_a_full_or_failing_disk_loses_nothing_it_took(
 def test_little_space_is_noticed_before_there_is_none(tmp_path: Path) -> None:
     files = FullFiles()
     store = Store.open(tmp_path, files=files)
-    assert not store.full
+    assert not store.full and not store.trouble
     files.space = 1 << 20
     store.tick()
-    assert store.full
+    assert store.full and "disk full, 1 MiB free of" in store.trouble
     files.space = None
     store.tick()
-    assert not store.full
+    assert not store.full and not store.trouble
+    store.close()
+
+
+def test_a_failed_write_is_told_until_one_succeeds(tmp_path: Path) -> None:
+    """Also when nobody sends any more: the store tries by itself."""
+    files = FullFiles()
+    store = Store.open(tmp_path, files=files)
+    queue = store.new_id()
+    store.define(queue, b"q")
+    files.sync_error = OSError(errno.EIO, "I/O error")
+    store.flush()
+    for _ in range(3):
+        store.tick()
+        assert not store.full
+    assert "the last write failed: [Errno 5] I/O error" in store.trouble
+    files.sync_error = None
+    for _ in range(3):
+        store.tick()
+        store.flush()
+    assert not store.trouble
+    message = store.add(b"after", [queue])
+    store.commit()
+    store.flush()
+    store.close()
+    again = Store.open(tmp_path)
+    assert bytes(again.load(message)) == b"after"
+    again.close()
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_directory_that_was_deleted_takes_nothing_more(tmp_path: Path, put_back: bool) -> None:
+    """What is written to files that have no name any more would be lost: not even a new directory helps."""
+    store = Store.open(tmp_path / "data")
+    store.define(store.new_id(), b"q")
+    store.tick()
+    shutil.rmtree(tmp_path / "data")
+    if put_back:
+        (tmp_path / "data").mkdir()
+    store.tick()
+    assert store.full and "was deleted or replaced" in store.trouble
     store.close()
 
 

@@ -124,6 +124,7 @@ def test_a_file_that_cannot_be_replaced(taken: str, is_folder: bool, reason: str
 
 def test_first_start_without_a_folder(tmp_path: Path) -> None:
     assert f"`enmasse init {tmp_path / 'nix'}`" in refused(tmp_path / "nix", tmp_path)
+    assert not (tmp_path / "data").exists()
 
 
 def test_later_start_with_a_file_that_does_not_parse(config: Path, tmp_path: Path) -> None:

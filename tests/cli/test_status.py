@@ -140,7 +140,17 @@ def test_wait_names_what_is_not_ready(config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("scale", "router"), ("scale", "router=x"), ("status", "--wait", "-1"), ("nix",)]
+    "arguments",
+    [
+        ("scale", "router"),
+        ("scale", "router=x"),
+        ("status", "--wait", "-1"),
+        ("status", "--wait", "nan"),
+        ("status", "--wait", "inf"),
+        ("receive", "q", "--timeout", "nan"),
+        ("send", "q", "x", "--ttl", "nan"),
+        ("nix",),
+    ],
 )
 def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
     done = enmasse(*arguments)

@@ -99,6 +99,8 @@ class Broker(Topology):
         self.disk_full = False
         if store is not None:
             recover(self, store, progress)
+            store.on_space = self.check_disk
+            self.check_disk()
 
     @property
     def now(self) -> int:
@@ -384,7 +386,6 @@ class Broker(Topology):
             store.commit_now(lambda error: self._committed(batch, error))
         else:
             store.commit_now(None)
-        self.check_disk()
 
     def check_disk(self) -> None:
         """Whether the disk has room for more messages, which may change from outside."""

@@ -209,10 +209,8 @@ def _blocks(broker: Broker, owner: Address, front: Front) -> bool:
 def _refusal(broker: Broker, owner: Address, front: Front, size: int) -> Verdict | None:
     """What the address's policy says now that it (or the broker, or the disk) is full. None: there is room all the
     same; ACCEPT: drop the message. Raises BrokerError where it is to be rejected."""
-    if broker.disk_full:
-        broker.check_disk()
-        if broker.disk_full and front.durable:
-            raise errors.no_space()
+    if broker.disk_full and front.durable:
+        raise errors.no_space()
     beyond = broker.size + size > broker.capacity
     if not beyond and not broker.is_full(owner):
         return None

@@ -58,6 +58,9 @@ class Files(Protocol):
     def lock(self, path: Path) -> int | None:
         """Takes the lock file for this process until `unlock` or its end; None: another process has it."""
 
+    def holds(self, handle: int, path: Path) -> bool:
+        """Whether `path` still names the lock file that was taken: it, or its folder, may have been deleted."""
+
     def unlock(self, handle: int) -> None: ...
 
 
@@ -153,6 +156,12 @@ class RealFiles:
             os.close(fd)
             raise
         return fd
+
+    def holds(self, handle: int, path: Path) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), os.stat(path))
+        except FileNotFoundError:
+            return False
 
     def unlock(self, handle: int) -> None:
         os.close(handle)

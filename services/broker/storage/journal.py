@@ -70,6 +70,7 @@ class Journal:
         self.damaged: list[str] = []
         self.damaged_segments: set[int] = set()
         self.syncs = 0
+        self.error: OSError | None = None  # of the last commit
         self._files = files
         self._loop = loop
         self._lost = lost
@@ -392,6 +393,18 @@ class Journal:
             else:
                 self.flush()
 
+    def retry(self) -> None:
+        """After a failed commit, when nothing is being appended: tries to write a new segment; `error` tells."""
+        if self.error is None or not self.quiet:
+            return
+        if self._segment is None:
+            self._roll(0)
+        self._proving = True
+        if self._loop and not self._closing:
+            self.commit()
+        else:
+            self.flush()
+
     def _cut(self) -> int:
         """Takes what has gathered as the batch to write; its size in bytes, 0 = nothing."""
         self._writing_done, self._waiting = self._waiting, []
@@ -440,6 +453,8 @@ class Journal:
         chunks, self._writing = self._writing, []
         done, self._writing_done = self._writing_done, []
         if error is None:
+            if chunks:
+                self.error = None
             for chunk in chunks:
                 segment = chunk.segment
                 segment.end = chunk.stop
@@ -458,7 +473,9 @@ class Journal:
     def _fail(self, chunks: list[Chunk], error: OSError) -> None:
         """After a failed sync nothing is known of the file behind its committed end: the next batch goes to a new one,
         whose head says so. What was appended meanwhile may build on what is lost, so it is lost as well."""
-        log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
+        if self.error is None:  # once; it is tried again and again
+            log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
+        self.error = error
         self._close_chunk()
         chunks = chunks + self._chunks
         self._chunks = []

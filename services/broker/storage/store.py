@@ -66,6 +66,10 @@ TICK_SECONDS = 0.5
 RESERVE = 4  # segments' worth of free space below which no more messages are taken
 
 
+def _nothing() -> None:
+    pass
+
+
 class Usage:
     """What is worth keeping in a segment."""
 
@@ -86,6 +90,8 @@ class Store:
         self.directory = directory
         self.recovered = Recovered()
         self.full = False  # too little space for more messages, removals still fit: refuse or block senders
+        self.on_space: Callable[[], None] = _nothing  # `full` has changed
+        self.trouble = ""  # why no more is stored and what to do, a sentence; empty: all is well
         self.index = Index()
         self.states: dict[tuple[int, int], State] = {}  # by message and queue
         self.definitions: dict[int, tuple[int, int, tuple[int, ...]]] = {}  # location, size, segments that mention it
@@ -570,22 +576,51 @@ class Store:
         self.keep_house()
 
     def tick(self) -> None:
-        """Deletes what is dead, compacts what is sparse, proves what is idle."""
+        """Deletes what is dead, compacts what is sparse, proves what is idle; after a failed write tries one."""
         self._check_space()
         self.compactor.step()
         if self.journal.gathered:
             self.journal.commit()
+        elif self.journal.error is not None:
+            self.journal.retry()
         else:
             self.journal.prove()
 
     def _check_space(self) -> None:
+        was_full = self.full
         try:
-            full = self._files.free(self.directory) < RESERVE * self.journal.segment_size
-        except OSError:
-            full = True
-        if full and not self.full:
-            log.warning("store.full", directory=str(self.directory))
-        self.full = full
+            trouble = self._find_trouble()
+        except OSError as error:
+            self.full = True
+            trouble = (
+                f"data directory {self.directory}: {error.strerror or error}; messages are refused until it is back"
+            )
+        if trouble and not self.trouble:
+            log.warning("store.trouble", reason=trouble)
+        elif self.trouble and not trouble:
+            log.warning("store.well-again", directory=str(self.directory))
+        self.trouble = trouble
+        if self.full != was_full:
+            self.on_space()
+
+    def _find_trouble(self) -> str:
+        """Sets `full`; why nothing more is stored. Raises OSError."""
+        assert self._lock is not None
+        self.full = True
+        if not self._files.holds(self._lock, self.directory / "LOCK"):
+            return (
+                f"data directory {self.directory} was deleted or replaced: messages are refused, those held can be"
+                " consumed; restart the broker to begin with what the directory holds then"
+            )
+        free, need = self._files.free(self.directory), RESERVE * self.journal.segment_size
+        if free < need:
+            return (
+                f"data directory {self.directory}: disk full, {free >> 20} MiB free of {need >> 20} that must be;"
+                " messages are refused until there is space"
+            )
+        self.full = False
+        error = self.journal.error
+        return "" if error is None else f"data directory {self.directory}: the last write failed: {error}"
 
     @property
     def disk_bytes(self) -> int:
