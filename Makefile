@@ -25,6 +25,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test: install lint
+	@$(BIN)/python -m tests.interop.clients
 	$(BIN)/pytest
 
 demo: install

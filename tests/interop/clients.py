@@ -1,4 +1,8 @@
-"""Our small programs on two AMQP clients of other families: built once per state of their sources."""
+"""Our small programs on two AMQP clients of other families: built once per state of their sources.
+
+`python -m tests.interop.clients` builds them: the first time their libraries are fetched, which takes as long as it takes
+and is no test's business.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +24,15 @@ class Broken(Exception):
 
 
 def protonj2() -> list[str]:
-    """The command of the program on Apache Qpid protonj2 (Java), built by Maven."""
-    _needs("javac", "openjdk-17-jdk-headless")
+    """The command of the program on Apache Qpid protonj2 (Java), which Maven fetches."""
+    javac = _needs("javac", "openjdk-17-jdk-headless")
     maven = _needs("mvn", "maven")
 
     def build(folder: Path) -> None:
         options = ["-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}"]
-        _run([maven, *options, "compiler:compile", "dependency:copy-dependencies"], folder)
+        _run([maven, *options, "dependency:copy-dependencies"], folder, attempts=3)
+        sources = [str(file) for file in folder.rglob("*.java")]
+        _run([javac, "--release", "17", "-cp", "target/lib/*", "-d", "target/classes", *sources], folder)
 
     target = _built("protonj2", build) / "target"
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
@@ -35,7 +42,8 @@ def protonj2() -> list[str]:
 def goamqp() -> list[str]:
     """The command of the program on Azure's go-amqp, built by Go."""
     go = _needs("go", "golang-go")
-    folder = _built("goamqp", lambda folder: _run([go, "build", "-buildvcs=false", "-o", "interop", "."], folder))
+    command = [go, "build", "-buildvcs=false", "-o", "interop", "."]
+    folder = _built("goamqp", lambda folder: _run(command, folder, attempts=3))
     return [str(folder / "interop")]
 
 
@@ -71,7 +79,23 @@ def _built(name: str, build: Callable[[Path], None]) -> Path:
     return done
 
 
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise Broken(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+def _run(command: list[str], folder: Path, attempts: int = 1) -> None:
+    """`attempts`: of what fetches; what has come stays, a repository that did not answer may do so the next time."""
+    for _ in range(attempts):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+    raise Broken(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    for name, program in FAMILIES.items():
+        print(f"building the client program on {name} (the first time its libraries are fetched) ...", flush=True)
+        try:
+            program()
+        except Broken as error:
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
