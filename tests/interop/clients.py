@@ -1,7 +1,7 @@
 """Our small programs on two AMQP clients of other families: built once per state of their sources.
 
-`python -m tests.interop.clients` builds them: the first time their libraries are fetched, which takes as long as it takes
-and is no test's business.
+`python -m tests.interop.clients` builds them: the first time their libraries are fetched, which takes as long as it
+takes and is no test's business.
 """
 
 from __future__ import annotations
