@@ -18,6 +18,10 @@ BROKERS = "brokers.json"
 FILES = ("addresses.json", "flavors.json", BROKERS)
 MOST = 20
 """Lines about what is missing."""
+NOBODY_MAKES_BROKERS = (
+    f"{BROKERS} was there when the suite started, so that no storage controller runs, which would make the brokers now:"
+    " put it back, or end `enmasse up` and start it again"
+)
 Hashes = dict[str, str | None]
 """File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
 EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": []}
@@ -86,6 +90,8 @@ def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:
     # What keeps them from it may be told by what is ready all the same.
     notes = [f"address {a['name']}: {a['message']}" for a in status["addresses"] if a["ready"] and a.get("message")]
     notes += [f"{c['name']}: {c['detail']}" for c in status["components"] if c["ready"] and c["detail"]]
+    if hashes.get(BROKERS, "") is None and all(c["kind"] != "storage_controller" for c in status["components"]):
+        notes.insert(0, NOBODY_MAKES_BROKERS)
     return [f"not applied yet: {', '.join(told)}", *notes[:MOST]]
 
 

@@ -116,6 +116,18 @@ def test_wait_is_for_a_brokers_json_that_has_gone(config: Path, tmp_path: Path) 
         assert waiting.wait(20) == 0
 
 
+def test_wait_says_that_nobody_makes_brokers(config: Path, tmp_path: Path) -> None:
+    """No storage controller runs where the suite was started with brokers made by hand."""
+    (config / "brokers.json").write_text("{}")
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed(address("a"), config=file_hashes(config))
+        up.until_ready()
+        (config / "brokers.json").unlink()
+        late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
+        assert late.returncode == 1
+        assert "(its removal)\nbrokers.json was there when the suite started" in late.stderr
+
+
 def test_wait_begins_before_the_suite_runs(config: Path, tmp_path: Path) -> None:
     offset = free_offset()
     waiting = subprocess.Popen(
