@@ -9,13 +9,15 @@ from typing import Any
 from enmasse.cli.common import HTTP_PORT, NOT_RUNNING, end
 
 MAX_ANSWER = 256 << 20
+ANSWER_SECONDS = 10.0
+"""For an answer of the suite; on a loaded machine it may take its time."""
 
 
 class NotRunning(Exception):
     """No suite answers at this port offset; the text says what was met instead."""
 
 
-def request(offset: int, method: str, path: str, body: Any = None, timeout: float = 10.0) -> tuple[int, Any]:
+def request(offset: int, method: str, path: str, body: Any = None, timeout: float = ANSWER_SECONDS) -> tuple[int, Any]:
     """(HTTP status, decoded JSON). Raises NotRunning.
 
     HTTP/1.0 by hand: http.client takes longer to import than the whole command to run.
@@ -41,7 +43,7 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
         raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no sensible answer ({error})") from None
 
 
-def get_status(offset: int, timeout: float = 10.0, *, brief: bool = False) -> dict[str, Any]:
+def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = False) -> dict[str, Any]:
     """The status JSON; `brief`: only schema, ready and config of it. Raises NotRunning."""
     _, status = request(offset, "GET", "/api/ready" if brief else "/api/status", timeout=timeout)
     if not isinstance(status, dict) or status.get("schema") != 1:

@@ -109,6 +109,7 @@ class SendingEnd(_End):
         self.link = c.begin().attach_sender(None, Source(address=""), TargetTerminus(address=self.target.address))
 
     def on_flow(self, link: Sender) -> None:
+        self.changed.set()
         if link.drain:
             link.drained()
         if self._running and self._rate is None:
@@ -127,7 +128,12 @@ class SendingEnd(_End):
         self.sent += count
 
     async def run(self, seconds: float, patience: float) -> dict[str, Any]:
-        """Send for so long, then wait for the outcomes, at most `patience` without any. Raises LoadError."""
+        """Send for so long, then wait for the outcomes, at most `patience` without any. Raises LoadError.
+
+        The time begins with the first credit, for which it waits as long.
+        """
+        while not self.link.credit and not self.failed.done() and await self._news(patience):
+            pass
         start = self.loop.time()
         self._running = True
         while (now := self.loop.time()) < start + seconds and not self.failed.done():
@@ -140,15 +146,21 @@ class SendingEnd(_End):
         self._running = False
         took = self.loop.time() - start
         while self.decided < self.sent and not self.failed.done():
-            self.changed.clear()
-            try:
-                await asyncio.wait_for(self.changed.wait(), patience)
-            except TimeoutError:
+            if not await self._news(patience):
                 break
         if self.failed.done():
             await self.failed
         self.connection.close()
         return {"sent": self.sent, "accepted": self.accepted, "seconds": took}
+
+    async def _news(self, patience: float) -> bool:
+        """Wait for credit or an outcome; False where none comes for so long."""
+        self.changed.clear()
+        try:
+            await asyncio.wait_for(self.changed.wait(), patience)
+        except TimeoutError:
+            return False
+        return True
 
 
 class ReceivingEnd(_End):

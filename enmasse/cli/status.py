@@ -53,7 +53,7 @@ def command(as_json: bool, wait: float | None, offset: int) -> None:
 
 def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]:
     """(status or None, what is to be said on stderr)."""
-    from enmasse.cli.http import NotRunning, get_status, suite_info
+    from enmasse.cli.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
 
     if wait is None:
         try:
@@ -64,7 +64,7 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]
     hashes: Hashes | None = None
     while True:
         left = deadline - time.monotonic()
-        patience = max(1.0, left)
+        patience = max(ANSWER_SECONDS, left)  # who answers late is running all the same
         try:
             if hashes is None:
                 hashes = file_hashes(Path(suite_info(offset)["config_dir"]))
