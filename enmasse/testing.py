@@ -5,41 +5,78 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from enmasse.supervisor.ports import INTERNAL
+
 PORTS = (5671, 5672, 8080)
+OFFSETS = range(1000, INTERNAL.start - max(PORTS))
+"""With these no public port of a suite is an internal one of another, which takes these at random."""
+_held: deque[list[socket.socket]] = deque()
+HELD = 40
+"""The last so many are held: what was asked for earlier is in use by now, or no more."""
+
+
+def free_ports(*ports: int) -> bool:
+    """Take these ports on loopback for this process, if nobody has one of them.
+
+    They stay bound, as `enmasse up` does it with its internal ports: who looks for a free port at the same time does
+    not get one of them, and a server that sets SO_REUSEADDR listens there all the same.
+    """
+    holders: list[socket.socket] = []
+    try:
+        for port in ports:
+            holders.append(socket.socket())
+            holders[-1].bind(("127.0.0.1", port))
+    except OSError:
+        for holder in holders:
+            holder.close()
+        return False
+    for holder in holders:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _held.append(holders)
+    if len(_held) > HELD:
+        for holder in _held.popleft():
+            holder.close()
+    return True
 
 
 def free_offset() -> int:
-    """A port offset whose ports nobody uses."""
-    for offset in range(11000 + os.getpid() % 500 * 10, 24000, 10):
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in PORTS:
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
+    """A port offset whose ports nobody uses, nor gets while this process needs them."""
+    for offset in random.sample(OFFSETS, len(OFFSETS)):
+        if free_ports(*(port + offset for port in PORTS)):
             return offset
-    raise RuntimeError("no free port offset between 11000 and 24000")
+    raise RuntimeError(f"no free port offset between {OFFSETS.start} and {OFFSETS.stop}")
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
+def free_port() -> int:
+    """A port that nobody uses, nor gets while this process needs it."""
+    for offset in random.sample(OFFSETS, len(OFFSETS)):
+        if free_ports(port := max(PORTS) + offset):
+            return port
+    raise RuntimeError("no free port")
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Poll until the condition gives something true, and return that. Raises TimeoutError naming `what`."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        result = condition()
-        if result:
+    while True:
+        late = time.monotonic() >= deadline  # judged before the last look: one more whatever else took the time
+        if result := condition():
             return result
+        if late:
+            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.05)
-    raise TimeoutError(f"{what}: not within {seconds:.0f} s")
 
 
 class Suite:
@@ -81,7 +118,7 @@ class Suite:
         fresh.write_text(json.dumps(content, indent=2) + "\n")
         fresh.rename(file)
 
-    def up(self, seconds: float = 60) -> float:
+    def up(self, seconds: float = 120) -> float:
         """Start, return the seconds until it said that it is ready."""
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
@@ -117,7 +154,7 @@ class Suite:
     def kill(self, component: dict[str, Any]) -> None:
         os.kill(component["pid"], signal.SIGKILL)
 
-    def wait_ready(self, seconds: int = 60) -> None:
+    def wait_ready(self, seconds: int = 120) -> None:
         done = self.command("status", "--wait", str(seconds), "--port-offset", str(self.offset))
         if done.returncode:
             raise TimeoutError(f"not ready within {seconds} s:\n{done.stdout}{done.stderr}")
@@ -127,7 +164,7 @@ class Suite:
             return 0
         self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,36 +13,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from enmasse.testing import free_offset
+
+__all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "wait_for"]
+
 FAKE_UP = Path(__file__).with_name("fakes") / "up.py"
 ENMASSE = str(Path(sys.executable).with_name("enmasse"))
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
+def wait_for(condition: Callable[[], T], seconds: float = 60.0, what: str = "") -> T:
     """The first true value of `condition`; fails after so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
+        late = time.monotonic() > deadline  # judged before the last look: one more whatever else took the time
         if value := condition():
             return value
-        if time.monotonic() > deadline:
+        if late:
             raise AssertionError(f"not within {seconds} s: {what or condition}")
         time.sleep(0.01)
-
-
-def free_offset() -> int:
-    """A port offset whose public ports are all free, below the internal ones."""
-    while True:
-        offset = random.randrange(1000, 11000)
-        holders = []
-        try:
-            for port in (5671, 5672, 8080):
-                holders.append(socket.create_server(("127.0.0.1", port + offset)))
-            return offset
-        except OSError:
-            continue
-        finally:
-            for holder in holders:
-                holder.close()
 
 
 def alive(pid: int) -> bool:
@@ -56,7 +43,7 @@ def alive(pid: int) -> bool:
 
 
 def enmasse(
-    *arguments: str | Path | int, input: str | None = None, seconds: float = 90, env: dict[str, str] | None = None
+    *arguments: str | Path | int, input: str | None = None, seconds: float = 180, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs one `enmasse` command to its end; `env` on top of the environment."""
     return subprocess.run(
@@ -118,14 +105,14 @@ class Up:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         for reader in self._readers:
-            reader.join(5)
+            reader.join(60)
 
-    def until_ready(self, seconds: float = 60) -> Up:
+    def until_ready(self, seconds: float = 120) -> Up:
         """Waits for the line on stdout."""
 
         def ready() -> bool:
@@ -142,16 +129,16 @@ class Up:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal and gives the exit status."""
         self.process.send_signal(number)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         for reader in self._readers:
-            reader.join(5)
+            reader.join(60)
         return status
 
     def http(self, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
         """(status, decoded JSON or text) of a request to the suite."""
         import http.client
 
-        connection = http.client.HTTPConnection("127.0.0.1", 8080 + self.offset, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", 8080 + self.offset, timeout=60)
         data = None if body is None else body if isinstance(body, str) else json.dumps(body)
         sent = {"Content-Type": "application/json"} if data is not None else {}
         sent.update({key.replace("_", "-"): value for key, value in headers.items()})
@@ -167,14 +154,37 @@ class Up:
         return found
 
     def try_status(self) -> Any:
+        """The status JSON, or why there is none."""
+        import http.client
+
         try:
             return self.status()
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             return str(error)
 
     def component(self, name: str) -> dict[str, Any]:
         """One component of the status, by name."""
         return next(c for c in self.status()["components"] if c["name"] == name)
+
+    def runs(self, name: str, *, after: int | None = None) -> bool:
+        """Whether a component is there and ready, with another pid than `after`: of one look at the status."""
+        found = [c for c in self.status()["components"] if c["name"] == name]
+        return bool(found) and found[0]["ready"] and found[0]["pid"] != after
+
+    def says(self, text: str) -> None:
+        """Waits until a line on stderr has this in it: what is told on stdout or by HTTP may be read before."""
+        try:
+            wait_for(lambda: any(text in line for line in self.errors))
+        except AssertionError:
+            raise AssertionError(f"{text!r} is not in {self.errors}") from None
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What the file for the storage controller says of each process, by name; empty where there is none yet."""
+        try:
+            found = json.loads((self.data / "run" / "actual.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return {fact["name"]: fact for fact in found["components"]}
 
     def pids(self) -> dict[str, int]:
         """Component name → pid."""
@@ -185,23 +195,33 @@ class Up:
     def feed(self, *addresses: dict[str, Any], errors: tuple[dict[str, Any], ...] = (), config: Any = None) -> None:
         """What the status feed says from now on."""
         body = {"schema": 1, "config": config or {}, "addresses": list(addresses), "errors": list(errors)}
-        self._write(self.data / "feed.json", body)
+        _write(self.data / "feed.json", body)
 
     def order(self, name: str, /, **order: Any) -> None:
-        """Makes a stand-in behave: ready=, deaf=, die=."""
-        self._write(self.data / "run" / f"{name}.order", order)
+        """Makes a stand-in behave: ready=, die=; and deaf=, which it looks for when it starts."""
+        order_before(self.data, name, **order)
 
     def wish(self, name: str, /, **changes: Any) -> None:
         """Writes a file of the local driver."""
         body = {"schema": 1, "name": name, "kind": "broker", "flavor": "f", "settings": {"data_dir": None}}
-        self._write(self.data / "desired" / f"{name}.json", body | changes)
+        _write(self.data / "desired" / f"{name}.json", body | changes)
 
-    @staticmethod
-    def _write(path: Path, body: Any) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps(body))
-        new.replace(path)
+
+def order_before(data: Path, name: str, /, **order: Any) -> None:
+    """As `Up.order`, also before a suite on this data directory has been started."""
+    _write(data / "run" / f"{name}.order", order)
+
+
+def _write(path: Path, body: Any) -> None:
+    replace(path, json.dumps(body))
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file as editors do: nobody ever reads half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(text)
+    new.replace(path)
 
 
 def address(name: str, *, ready: bool = True, phase: str = "Active", **more: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ main()
 def test_told_to_end_before_anything_runs(code: str, number: signal.Signals, config: Path, tmp_path: Path) -> None:
     options = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]
     command = [sys.executable, "-c", code, "up", *options, str(int(number))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     datadir.open_data_dir(tmp_path / "data").close()  # the lock was given back
 
@@ -160,7 +160,7 @@ def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from enmasse.supervisor.datadir import open_data_dir\n"
         "open_data_dir(Path(sys.argv[1]))"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=180)
     first = datadir.open_data_dir(tmp_path)
     with pytest.raises(StartError, match="is in use by process"):
         datadir.open_data_dir(tmp_path)
@@ -210,9 +210,11 @@ def test_internal_ports_are_reserved_and_kept(tmp_path: Path) -> None:
 
 
 def test_internal_ports_avoid_the_public_ones(tmp_path: Path) -> None:
-    only = range(20000, 20003)
-    found = ports.InternalPorts(tmp_path / "ports.json", avoid=set(ports.INTERNAL) - set(only))
-    assert {found.get("a"), found.get("b")} < set(only)
+    free = ports.InternalPorts(tmp_path / "free.json")
+    only = {free.get(key) for key in ("a", "b", "c")}
+    free.close()
+    found = ports.InternalPorts(tmp_path / "ports.json", avoid=set(ports.INTERNAL) - only)
+    assert {found.get("a"), found.get("b")} < only
     found.close()
 
 

@@ -17,7 +17,7 @@ from enmasse.cli import jsonfile
 from enmasse.cli.status import file_hashes
 from enmasse.model.configuration import State, apply
 from enmasse.model.flavors import IN_MEMORY
-from tests.cli.running import enmasse
+from tests.cli.running import enmasse, free_offset
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def edit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return enmasse("address", arguments[0], "--config", folder, "--port-offset", "50000", *arguments[1:])
+    return enmasse("address", arguments[0], "--config", folder, "--port-offset", free_offset(), *arguments[1:])
 
 
 def test_init_writes_a_valid_starting_point(folder: Path) -> None:
@@ -228,10 +228,10 @@ def test_commands_start_quickly() -> None:
     """Not a duration: what would make them slow is not imported."""
     code = (
         "import sys, enmasse.cli.commands, click.testing as t\n"
-        "t.CliRunner().invoke(enmasse.cli.commands.group, ['status', '--json', '--port-offset', '50000'])\n"
+        f"t.CliRunner().invoke(enmasse.cli.commands.group, ['status', '--json', '--port-offset', '{free_offset()}'])\n"
         "print([m for m in ('rich', 'aiohttp', 'proton', 'asyncio', 'structlog', 'uvloop') if m in sys.modules])"
     )
     import sys
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.files import read_json, write_json, write_text
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.probe import Probe
+from enmasse.testing import PORTS, free_offset, free_ports
 from tests.cli.running import address
 
 
@@ -53,6 +55,14 @@ def test_a_log_is_bounded_where_nothing_can_be_kept_of_it(tmp_path: Path) -> Non
     path.write_bytes(b"x" * 300)
     logfile.bound_log(path, limit=200)
     assert path.read_bytes() == b""
+
+
+def test_ports_found_for_a_suite_are_its_own() -> None:
+    offset = free_offset()
+    for port in PORTS:
+        assert not free_ports(port + offset), "somebody else looks for free ports"
+        with socket.create_server(("127.0.0.1", port + offset)):  # as our servers do it
+            pass
 
 
 def test_files_are_replaced_whole(tmp_path: Path) -> None:
