@@ -36,14 +36,14 @@ def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 @pytest.fixture
 def suite(running_suite: Suite) -> Iterator[Suite]:
     """Ready before each test, and ready, without errors, and without messages after it."""
-    running_suite.wait_ready(60)
+    running_suite.wait_ready()
     yield running_suite
     for client in MADE:
         print(client.describe())  # shown where the test has failed
         client.abandon()
     MADE.clear()
-    running_suite.wait_ready(60)
-    wait_for("no messages", lambda: not any(a["messages"] for a in status(running_suite)["addresses"]), 20)
+    running_suite.wait_ready()
+    wait_for("no messages", lambda: not any(a["messages"] for a in status(running_suite)["addresses"]))
     now = status(running_suite)
     assert now["errors"] == []
     assert {a["name"] for a in now["addresses"]} >= ADDRESSES.keys()

@@ -12,6 +12,8 @@ from proton.reactor import Container, ReceiverOption
 
 from enmasse.testing import wait_for
 
+LIMIT = 120.0
+"""Seconds after which anything is given up; on a slow machine it takes a tenth of that."""
 WINDOW = 20
 """Messages that a producer has under way."""
 CREDIT = 50
@@ -71,11 +73,11 @@ class Client(threading.Thread):
             self._failed.append(error)
 
     def wait_attached(self) -> None:
-        wait_for(f"a link to {self.address}", lambda: self.attached, 30)
+        wait_for(f"a link to {self.address}", lambda: self.attached, LIMIT)
 
     def wait_end(self) -> None:
         """Wait until it has done all it had to do."""
-        self.join(60)
+        self.join(LIMIT)
         self.check()
         assert not self.is_alive(), f"{self.address}: not finished"
 
@@ -83,7 +85,7 @@ class Client(threading.Thread):
         """Close link and connection, and wait until that is done. `detach`: a durable subscription shall stay."""
         self.closing = not detach
         self._end.set()
-        self.join(30)
+        self.join(LIMIT)
         assert not self.is_alive(), f"{self.address}: the client does not end"
         self.check()
 
@@ -95,7 +97,7 @@ class Client(threading.Thread):
         """End it, however it is doing."""
         self._end.set()
         if self.ident is not None:
-            self.join(30)
+            self.join(LIMIT)
 
     def check(self) -> None:
         """Raises what broke the client itself."""
@@ -122,8 +124,9 @@ class Attempt(MessagingHandler):
         self.link: Any = None
 
     def on_start(self, event: Any) -> None:
-        # A heartbeat, so that a peer that is no more is noticed even where nobody closes the socket for it.
-        self.connection = event.container.connect(self.owner.url, reconnect=False, heartbeat=10)
+        # A heartbeat, so that a peer that is no more is noticed even where nobody closes the socket for it: within
+        # half the limit, and not because either of us has to wait for the processor.
+        self.connection = event.container.connect(self.owner.url, reconnect=False, heartbeat=LIMIT / 2)
         self.link = self.attach(event.container)
         event.container.schedule(0.02, self)
 
@@ -215,7 +218,7 @@ class Producer(Client):
     def wait_accepted(self, more: int) -> None:
         """Wait until so many more are accepted than now."""
         count = len(self.accepted) + more
-        wait_for(f"{count} accepted for {self.address}", lambda: len(self.accepted) >= count, 60)
+        wait_for(f"{count} accepted for {self.address}", lambda: len(self.accepted) >= count, LIMIT)
 
     def finished(self) -> bool:
         return (self._enough or self.sent == self.count) and len(self.accepted) == self.sent
@@ -310,7 +313,7 @@ class Consumer(Client):
 
     def wait_all(self, producer: Producer) -> None:
         """Wait until everything that the producer has sent has come."""
-        wait_for(f"everything from {self.address}", lambda: len(self.seen) >= producer.sent, 60)
+        wait_for(f"everything from {self.address}", lambda: len(self.seen) >= producer.sent, LIMIT)
 
     @property
     def doubles(self) -> int:
@@ -347,7 +350,7 @@ def receive(url: str, address: str, count: int, **options: str) -> list[int]:
     """What comes, until so many have come."""
     consumer = Consumer(url, address, **options)
     consumer.start()
-    wait_for(f"{count} messages from {address}", lambda: len(consumer.came) >= count, 30)
+    wait_for(f"{count} messages from {address}", lambda: len(consumer.came) >= count, LIMIT)
     consumer.stop()
     return consumer.came
 
