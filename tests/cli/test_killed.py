@@ -55,11 +55,12 @@ def test_a_service_that_still_imports_dies_with_its_parent(service: str, tmp_pat
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert parent.stdout.readline() == "imports\n"
-        parent.kill()
         try:
-            wait_for(lambda: not alive(child), 10, what="the child is gone")
+            assert parent.stdout.readline() == "imports\n"
+            parent.kill()
+            wait_for(lambda: not alive(child), what="the child is gone")
         finally:
+            parent.kill()
             if alive(child):
                 os.kill(child, signal.SIGKILL)
 
@@ -77,4 +78,4 @@ def test_nothing_is_left_of_a_suite_killed_at_any_moment(moment: float, tmp_path
         with pytest.raises(subprocess.TimeoutExpired):
             up.wait(moment)
         up.kill()
-    wait_for(lambda: not marked(mark), 10, "all of its processes are gone")
+    wait_for(lambda: not marked(mark), 60, "all of its processes are gone")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +15,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.testing import free_port
 from tests.certificates import Authority
-from tests.cli.running import ENMASSE, Up, alive, enmasse, wait_for
+from tests.cli.running import ENMASSE, Up, alive, enmasse, replace, wait_for
 
 FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
 
@@ -37,10 +36,13 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 def cli(up: Up, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    """One command. Where a test is not about its time limit, `send` has one that a slow machine does not meet."""
+    if arguments[0] == "send" and "--timeout" not in arguments:
+        arguments += ("--timeout", "60")
     return enmasse(*arguments, "--port-offset", up.offset, input=input)
 
 
-def ready(up: Up, seconds: int = 60) -> dict[str, Any]:
+def ready(up: Up, seconds: int = 120) -> dict[str, Any]:
     """Waits for the files as they are now, and all ready."""
     done = cli(up, "status", "--json", "--wait", str(seconds))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -89,12 +91,12 @@ def test_queue_stores(suite: Up) -> None:
     assert cli(suite, "send", "myqueue", "one", "--property", "n=1", "--subject", "greeting").returncode == 0
     assert cli(suite, "send", "myqueue", input="two\nthree\n\N{GREEK SMALL LETTER ALPHA}").returncode == 0
     wait_for(lambda: messages(suite, "myqueue") == 4, what="4 messages in the status")
-    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "20")
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "60")
     assert done.returncode == 0
     first = json.loads(done.stdout)
     assert first["body"] == "one" and first["durable"] is True
     assert first["properties"] == {"n": 1} and first["subject"] == "greeting"
-    done = cli(suite, "receive", "myqueue", "--count", "3", "--timeout", "20")
+    done = cli(suite, "receive", "myqueue", "--count", "3", "--timeout", "60")
     assert (done.returncode, done.stdout) == (0, "two\nthree\n\N{GREEK SMALL LETTER ALPHA}\n")
     done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "0.5")
     assert done.returncode == 3 and "0 of 1 messages within 0.5 s" in done.stderr
@@ -129,13 +131,14 @@ def test_multicast_and_topic_reach_everybody(suite: Up) -> None:
 
 
 def test_durable_subscription(suite: Up) -> None:
-    subscribe = ("receive", "mytopic", "--durable", "sub", "--container", "me", "--timeout", "0.5")
-    assert cli(suite, *subscribe).returncode == 0
+    subscribe = ("receive", "mytopic", "--durable", "sub", "--container", "me")
+    nothing = ("--timeout", "0.5")
+    assert cli(suite, *subscribe, *nothing).returncode == 0
     assert cli(suite, "send", "mytopic", "while away").returncode == 0
-    assert cli(suite, *subscribe).stdout == "while away\n"
-    assert cli(suite, *subscribe, "--unsubscribe").stdout == ""
+    assert cli(suite, *subscribe, "--count", "1", "--timeout", "60").stdout == "while away\n"
+    assert cli(suite, *subscribe, *nothing, "--unsubscribe").stdout == ""
     assert cli(suite, "send", "mytopic", "to nobody").returncode == 0
-    assert cli(suite, *subscribe, "--unsubscribe").stdout == ""
+    assert cli(suite, *subscribe, *nothing, "--unsubscribe").stdout == ""
 
 
 def test_url_form_and_refusals(suite: Up) -> None:
@@ -154,7 +157,7 @@ def test_url_form_and_refusals(suite: Up) -> None:
 def test_ttl(suite: Up) -> None:
     assert cli(suite, "send", "myqueue", "short", "--ttl", "0.001").returncode == 0
     assert cli(suite, "send", "myqueue", "long", "--ttl", "600").returncode == 0
-    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "20")
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--json", "--timeout", "60")
     assert json.loads(done.stdout)["body"] == "long"
 
 
@@ -167,8 +170,13 @@ def test_bench(suite: Up) -> None:
     assert cli(suite, "send", "myqueue", "not yours").returncode == 0
     done = cli(suite, "bench", "myqueue", "--seconds", "0.5")
     assert done.returncode == 1 and "holds messages of others" in done.stderr
-    kept = cli(suite, "receive", "myqueue", "--timeout", "1").stdout.splitlines()
-    assert "not yours" in kept
+    kept: list[str] = []
+
+    def took_all() -> bool:
+        kept.extend(cli(suite, "receive", "myqueue", "--timeout", "1").stdout.splitlines())
+        return "not yours" in kept and messages(suite, "myqueue") == 0
+
+    wait_for(took_all, what="all that is in myqueue, with what was there before the measurement")
 
 
 def test_addresses_while_it_runs(suite: Up) -> None:
@@ -183,7 +191,7 @@ def test_addresses_while_it_runs(suite: Up) -> None:
     assert "extra" in [a["name"] for a in listed]
     done = cli(suite, "status", "--wait", "0.3")
     assert done.returncode == 1 and "address extra: Terminating:" in done.stderr
-    assert cli(suite, "receive", "extra", "--count", "1", "--timeout", "20").stdout == "kept\n"
+    assert cli(suite, "receive", "extra", "--count", "1", "--timeout", "60").stdout == "kept\n"
     wait_for(lambda: "extra" not in [a["name"] for a in suite.status()["addresses"]], 60)
     ready(suite)
 
@@ -203,26 +211,26 @@ def test_bad_edits_change_nothing_that_runs(suite: Up) -> None:
     good = path.read_text()
     config = suite.status()["config"]
     try:
-        path.write_text(good.rstrip().removesuffix("}"))  # half of it
+        replace(path, good.rstrip().removesuffix("}"))  # half of it
         error = wait_for(lambda: suite.status()["errors"])[0]
         assert error["file"] == "addresses.json" and error["line"] and error["reason"] and error["since"]
-        status = suite.status()
-        assert status["ready"] is True and status["config"] == config
+        wait_for(lambda: suite.status()["ready"], what="ready: errors do not change it")
+        assert suite.status()["config"] == config
         assert cli(suite, "send", "myqueue", "still here").returncode == 0
-        assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20").returncode == 0
-        assert any(line.startswith("addresses.json:") for line in suite.errors)
+        assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60").returncode == 0
+        suite.says("addresses.json:")
         late = cli(suite, "status", "--wait", "0.3")
         assert late.returncode == 1 and "not applied yet: addresses.json" in late.stderr
 
         entries = json.loads(good)
         entries["myqueue"]["flavor"] = "unknown"
         entries["new"] = {"type": "topic", "flavor": "small-persisted-topic"}
-        path.write_text(json.dumps(entries, indent=1))
+        replace(path, json.dumps(entries, indent=1))
         wait_for(lambda: "new" in [a["name"] for a in suite.status()["addresses"] if a["ready"]], 60)
         status = ready(suite)  # myqueue keeps its last good version
         assert [(e["entry"], e["field"]) for e in status["errors"]] == [("myqueue", "flavor")]
     finally:
-        path.write_text(good)
+        replace(path, good)
     status = ready(suite)
     wait_for(lambda: "new" not in [a["name"] for a in suite.status()["addresses"]], 60)
     assert suite.status()["errors"] == []
@@ -238,7 +246,7 @@ def test_killed_processes_come_back(kind: str, suite: Up) -> None:
     assert suite.status()["ready"] is False or suite.component(victim["name"])["pid"] != victim["pid"]
     after = next(c for c in ready(suite)["components"] if c["name"] == victim["name"])
     assert after["pid"] != victim["pid"] and after["restarts"] == victim["restarts"] + 1
-    done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20")
+    done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60")
     assert done.stdout == "stored\n", done.stderr
 
 
@@ -250,7 +258,7 @@ def test_everything_killed_at_once(suite: Up) -> None:
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not any(alive(pid) for pid in pids.values()))
     ready(suite)
-    assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "stored\n"
+    assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "stored\n"
 
 
 def test_restart_and_two_suites(tmp_path: Path) -> None:
@@ -264,13 +272,13 @@ def test_restart_and_two_suites(tmp_path: Path) -> None:
             assert two.end() == 0
         pids = one.pids()
         one.process.kill()
-        one.process.wait(10)
+        one.process.wait(60)
         wait_for(lambda: not any(alive(pid) for pid in pids.values()))
     (tmp_path / "config" / "addresses.json").write_text("{ broken")  # the last good configuration serves
     with Up(tmp_path / "config", tmp_path / "one", fake=False, offset=one.offset) as again:
         again.until_ready()
-        assert any("addresses.json:1" in line for line in again.errors)
-        assert cli(again, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "in one\n"
+        again.says("addresses.json:1")
+        assert cli(again, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "in one\n"
         assert again.end() == 0
 
 
@@ -301,12 +309,12 @@ def test_brokers_made_by_hand(tmp_path: Path) -> None:
             make_topic(port, "mytopic")
             up.until_ready()
             assert [c["name"] for c in ready(up)["components"]] == ["configserv", "ragent", "router-0"]
-            assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "made by hand\n"
+            assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "made by hand\n"
             assert up.end() == 0
         assert broker.poll() is None
     finally:
         broker.terminate()
-        assert broker.wait(20) == 0
+        assert broker.wait(60) == 0
 
 
 def address_of(up: Up, name: str) -> tuple[bool, str, str] | None:
@@ -319,24 +327,14 @@ def address_of(up: Up, name: str) -> tuple[bool, str, str] | None:
 def make_topic(port: int, name: str) -> None:
     """As an administrator does it by the broker's management."""
     node = "activemq.management"
-    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=20)
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
     replies = connection.create_receiver(None, dynamic=True)
     properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createAddress"}
     body = json.dumps([name, "MULTICAST"])
     message = Message(address=node, reply_to=replies.link.remote_source.address, properties=properties, body=body)
     connection.create_sender(node).send(message)
-    assert replies.receive(timeout=20).properties["_AMQ_OperationSucceeded"] is True
+    assert replies.receive(timeout=60).properties["_AMQ_OperationSucceeded"] is True
     connection.close()
-
-
-def free_port() -> int:
-    while True:
-        port = random.randrange(12000, 20000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-            return port
-        except OSError:
-            continue
 
 
 def test_amqps(tmp_path: Path) -> None:
@@ -352,4 +350,4 @@ def test_amqps(tmp_path: Path) -> None:
         assert done.returncode == 4 and "certificate" in done.stderr.lower()
         done = enmasse("send", "-a", url, "over TLS", env={"SSL_CERT_FILE": str(authority.file)})
         assert done.returncode == 0, done.stderr
-        assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "20").stdout == "over TLS\n"
+        assert cli(up, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "over TLS\n"
