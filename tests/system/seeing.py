@@ -10,7 +10,7 @@ from enmasse.testing import Suite, wait_for
 
 
 def status(suite: Suite) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{8080 + suite.offset}/api/status", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{8080 + suite.offset}/api/status", timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -34,17 +34,17 @@ def carrier(suite: Suite, name: str) -> dict[str, Any]:
     return found
 
 
-def is_settled(suite: Suite, name: str, **expected: Any) -> bool:
-    """Whether an address is there and each of these fields of it has this value."""
-    found = find(suite, name)
-    return found is not None and all(found[key] == value for key, value in expected.items())
-
-
 def wait_address(suite: Suite, name: str, **expected: Any) -> dict[str, Any]:
-    """Wait until each of these fields of an address has this value."""
-    wait_for(f"{name} with {expected}", lambda: is_settled(suite, name, **expected), 30)
-    found = find(suite, name)
-    assert found is not None
+    """Wait until each of these fields of an address has this value; gives what the status said of it then."""
+
+    def settled() -> dict[str, Any] | None:
+        found = find(suite, name)
+        return found if found is not None and all(found[key] == value for key, value in expected.items()) else None
+
+    try:
+        found: dict[str, Any] = wait_for(f"{name} with {expected}", settled)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {find(suite, name)}") from None
     return found
 
 
@@ -55,12 +55,12 @@ def wait_message(suite: Suite, name: str, text: str) -> dict[str, Any]:
         found = find(suite, name)
         return found if found is not None and text in found["message"] else None
 
-    found: dict[str, Any] = wait_for(f"{name} to say {text!r}", says, 30)
+    found: dict[str, Any] = wait_for(f"{name} to say {text!r}", says)
     return found
 
 
 def wait_gone(suite: Suite, name: str) -> None:
-    wait_for(f"{name} to be gone", lambda: find(suite, name) is None, 30)
+    wait_for(f"{name} to be gone", lambda: find(suite, name) is None)
 
 
 def kill(suite: Suite, name: str) -> int:
@@ -75,13 +75,12 @@ def wait_process(suite: Suite, name: str, pid: int) -> None:
     """Wait until a process that had this pid runs again."""
 
     def again() -> bool:
-        one = component(suite, name)
-        return bool(one["ready"]) and one["pid"] != pid
+        return any(c["ready"] and c["pid"] != pid for c in status(suite)["components"] if c["name"] == name)
 
-    wait_for(f"{name} to run again", again, 60)
+    wait_for(f"{name} to run again", again)
 
 
 def wait_again(suite: Suite, name: str, pid: int) -> None:
     """Wait until a killed process runs again, and everything is ready."""
     wait_process(suite, name, pid)
-    suite.wait_ready(60)
+    suite.wait_ready()

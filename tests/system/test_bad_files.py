@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from enmasse.testing import Suite, wait_for
 from tests.system.exchange import exchange
 from tests.system.load import Consumer, Producer
@@ -19,11 +21,15 @@ def test_files_that_cannot_be_read(suite: Suite) -> None:
     for name, text in BAD.items():
         (suite.config / name).write_text(text)
     try:
-        wait_for("both to be reported", lambda: {e["file"] for e in status(suite)["errors"]} == BAD.keys(), 30)
+        wait_for("both to be reported", lambda: {e["file"] for e in status(suite)["errors"]} == BAD.keys())
         for controller in ("configserv", "storage_controller", "ragent"):
             wait_process(suite, controller, kill(suite, controller))
-        wait_for("readiness", lambda: status(suite)["ready"], 30)
-        now = status(suite)
+
+        def ready() -> dict[str, Any] | None:
+            now = status(suite)
+            return now if now["ready"] else None
+
+        now = wait_for("readiness", ready)
         assert {e["file"] for e in now["errors"]} == BAD.keys()
         for key in ("name", "type", "flavor", "phase"):
             assert [a[key] for a in now["addresses"]] == [a[key] for a in before["addresses"]]
@@ -33,7 +39,7 @@ def test_files_that_cannot_be_read(suite: Suite) -> None:
     finally:
         for name, text in good.items():
             (suite.config / name).write_text(text)
-    wait_for("no error", lambda: not status(suite)["errors"], 30)
+    wait_for("no error", lambda: not status(suite)["errors"])
     producer.enough()
     producer.wait_end()
     consumer.wait_all(producer)

@@ -14,18 +14,18 @@ WANTED = {"kept": {"type": "queue", "flavor": QUEUE}, "kept-news": {"type": "top
 
 def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
     suite.edit("addresses.json", {**WANTED, "kept-direct": {"type": "anycast"}})
-    suite.wait_ready(30)
+    suite.wait_ready()
     subscribe(suite.url, "kept-news", "away")  # holds no message: the first thing that would go with its topic
     send(suite.url, "kept", 10)
     wait_address(suite, "kept", messages=10)
     kept = suite.data / "configserv" / "configuration.json.damaged"
     suite.edit("addresses.json", {name: {"type": "nonsense"} for name in (*WANTED, "kept-direct")})
-    wait_for("three errors", lambda: len(status(suite)["errors"]) == 3, 20)
+    wait_for("three errors", lambda: len(status(suite)["errors"]) == 3)
     try:
         (suite.data / "configserv" / "configuration.json").write_text('{"schema": 1, "addresses": {"kep')
         for name in ("configserv", "storage_controller", "ragent"):
             wait_process(suite, name, kill(suite, name))
-        wait_for("four errors", lambda: len(status(suite)["errors"]) == 4, 20)
+        wait_for("four errors", lambda: len(status(suite)["errors"]) == 4)
         assert [e for e in status(suite)["errors"] if str(kept) in e["reason"]]
         wait_message(suite, "kept", "goes on as it is until the entry is put right")
         wait_address(suite, "kept", phase="Failed", messages=10)
@@ -37,9 +37,9 @@ def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
     finally:
         suite.edit("addresses.json", {**WANTED, "kept-direct": {"type": "anycast"}})
         kept.unlink(missing_ok=True)
-    suite.wait_ready(30)
-    wait_for("no error", lambda: not status(suite)["errors"], 20)
+    suite.wait_ready()
+    wait_for("no error", lambda: not status(suite)["errors"])
     assert receive(suite.url, "kept", 3) == [0, 1, 2]
     assert receive(suite.url, "kept-news", 2, container_id="away", subscription="durable") == [0, 1]
     suite.edit("addresses.json", {}, remove=[*WANTED, "kept-direct"])
-    wait_for("all to be gone", lambda: not [n for n in (*WANTED, "kept-direct") if find(suite, n)], 30)
+    wait_for("all to be gone", lambda: not [n for n in (*WANTED, "kept-direct") if find(suite, n)])

@@ -41,9 +41,9 @@ def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
     watch = Watch(suite, name)
     watch.start()
     try:
-        wait_for("the first look", lambda: watch.seen == [True], 10)
+        wait_for("the first look", lambda: watch.seen == [True])
         yield
-        wait_for(f"{name} to be not ready, and ready again", lambda: watch.seen == [True, False, True], 30)
+        wait_for(f"{name} to be not ready, and ready again", lambda: False in watch.seen and watch.seen[-1])
     finally:
         watch.done.set()
         watch.join()
@@ -78,7 +78,7 @@ def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int)
 
 def test_a_queue_of_the_broker(suite: Suite) -> None:
     at = carrier(suite, "orders")["endpoints"]["amqp"]
-    connection = BlockingConnection(at, timeout=20)
+    connection = BlockingConnection(at, timeout=60)
     broker = BrokerManagement(connection)
     assert "orders" in broker.rows()
     with turns_not_ready_and_is_healed(suite, "orders"):
@@ -89,7 +89,7 @@ def test_a_queue_of_the_broker(suite: Suite) -> None:
 
 def test_a_topic_of_the_broker(suite: Suite) -> None:
     at = carrier(suite, "news")["endpoints"]["amqp"]
-    connection = BlockingConnection(at, timeout=20)
+    connection = BlockingConnection(at, timeout=60)
     broker = BrokerManagement(connection)
     with turns_not_ready_and_is_healed(suite, "news"):
         broker("deleteAddress", "news", True)

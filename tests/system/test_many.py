@@ -27,7 +27,7 @@ def test_a_thousand_addresses(suite: Suite) -> None:
     """All become ready, 200 random ones carry a message each, and all go again."""
     many = {f"many/{i}": KINDS[i % 4] for i in range(1000)}
     suite.edit("addresses.json", many)
-    suite.wait_ready(60)
+    suite.wait_ready()
     found = {a["name"]: a for a in status(suite)["addresses"] if a["name"] in many}
     assert found.keys() == many.keys()
     assert all(a["ready"] and a["phase"] == "Active" for a in found.values())
@@ -35,7 +35,7 @@ def test_a_thousand_addresses(suite: Suite) -> None:
     chosen = random.Random(1000).sample(sorted(many), 200)
     exchange(suite.url, chosen)
     suite.edit("addresses.json", {}, remove=many)
-    wait_for("all to be gone", lambda: not any_of(suite, many), 60)
+    wait_for("all to be gone", lambda: not any_of(suite, many))
 
 
 NAMES = [
@@ -48,10 +48,10 @@ NAMES = [
 def test_names_with_all_sorts_of_characters(suite: Suite) -> None:
     every = {f"{kind['type']}:{name}": kind for kind in KINDS for name in NAMES}
     suite.edit("addresses.json", every)
-    suite.wait_ready(30)
+    suite.wait_ready()
     exchange(suite.url, every)
     suite.edit("addresses.json", {}, remove=every)
-    wait_for("all to be gone", lambda: not any_of(suite, every), 60)
+    wait_for("all to be gone", lambda: not any_of(suite, every))
 
 
 CONTROL, CARRIERS = ["configserv", "ragent", "storage_controller"], ["router", "broker"]
@@ -63,21 +63,21 @@ def test_everything_killed_while_it_is_configured(suite: Suite) -> None:
     for number, kinds in enumerate((CONTROL, CARRIERS, CONTROL + CARRIERS)):
         more = {f"round-{number}/{i}": KINDS[i % 4] for i in range(100)}
         suite.edit("addresses.json", more)
-        wait_for("the first of them", partial(any_of, suite, more), 30)
+        wait_for("the first of them", partial(any_of, suite, more))
         processes = [c for c in status(suite)["components"] if c["kind"] in kinds]
         for process in processes:
             suite.kill(process)
         for process in processes:
             wait_process(suite, process["name"], process["pid"])
         ours |= more
-    suite.wait_ready(60)
+    suite.wait_ready()
     found = {a["name"]: a for a in status(suite)["addresses"]}
     wanted = json.loads((suite.config / "addresses.json").read_text())
     assert found.keys() == wanted.keys() > ours.keys()
     assert all(found[name]["ready"] and found[name]["type"] == entry["type"] for name, entry in ours.items())
     exchange(suite.url, random.Random(5).sample(sorted(ours), 50))
     suite.edit("addresses.json", {}, remove=ours)
-    wait_for("all to be gone", lambda: not any_of(suite, ours), 60)
+    wait_for("all to be gone", lambda: not any_of(suite, ours))
 
 
 def any_of(suite: Suite, names: Iterable[str]) -> bool:
@@ -111,12 +111,12 @@ def test_a_thousand_edits_disturb_nobody(suite: Suite) -> None:
         gone = [f"edited-{i - 10}"] if i >= 10 else []
         suite.edit("addresses.json", {f"edited-{i}": KINDS[i % 4]}, remove=gone)
         if i % 50 == 49:
-            wait_for(f"edit {i} to be applied", partial(applied, suite), 30)
+            wait_for(f"edit {i} to be applied", partial(applied, suite))
             assert f"edited-{i}" in {a["name"] for a in status(suite)["addresses"]}
             for producer in producers:
                 producer.wait_accepted(1)
     suite.edit("addresses.json", {}, remove=[f"edited-{i}" for i in range(EDITS)])
-    wait_for("the last edit to be applied", partial(applied, suite), 30)
+    wait_for("the last edit to be applied", partial(applied, suite))
     for producer, consumer in zip(producers, consumers, strict=True):
         producer.enough()
         producer.wait_end()

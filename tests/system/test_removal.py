@@ -21,7 +21,7 @@ TEN = list(range(10))
 def doomed(suite: Suite) -> Iterator[str]:
     """A queue that holds ten messages; whatever becomes of it, it is gone afterwards."""
     suite.edit("addresses.json", {"doomed": STORED})
-    suite.wait_ready(30)
+    suite.wait_ready()
     send(suite.url, "doomed", 10)
     wait_address(suite, "doomed", messages=10)
     yield "doomed"
@@ -48,14 +48,14 @@ def test_a_removed_queue_is_kept_until_it_is_drained(suite: Suite, doomed: str) 
     assert receive(suite.url, doomed, 10) == TEN
     wait_gone(suite, doomed)
     suite.edit("addresses.json", {doomed: STORED})
-    suite.wait_ready(30)
+    suite.wait_ready()
     wait_address(suite, doomed, messages=0)
     exchange(suite.url, [doomed])
 
 
 def test_a_topic_with_a_subscriber_who_is_away_is_kept(suite: Suite) -> None:
     suite.edit("addresses.json", {"doomed-topic": {"type": "topic", "flavor": TOPIC}})
-    suite.wait_ready(30)
+    suite.wait_ready()
     subscribe(suite.url, "doomed-topic", "away")
     send(suite.url, "doomed-topic", 10)
     remove(suite, "doomed-topic")
@@ -68,7 +68,7 @@ def test_force_throws_away(suite: Suite, doomed: str) -> None:
     remove(suite, doomed, "--force")
     wait_gone(suite, doomed)
     suite.edit("addresses.json", {doomed: STORED})
-    suite.wait_ready(30)
+    suite.wait_ready()
     wait_address(suite, doomed, messages=0)
 
 
@@ -89,13 +89,6 @@ def test_another_flavor_takes_over_and_nothing_is_hidden(suite: Suite, doomed: s
     wait_message(suite, doomed, f"given flavor vanilla-queue instead of {QUEUE}: still holds 10 messages on broker ")
     wait_address(suite, doomed, flavor="vanilla-queue", messages=10, ready=True)
     assert receive(suite.url, doomed, 10) == TEN
-    wait_address(suite, doomed, flavor="vanilla-queue", messages=0, ready=True, message=IN_MEMORY)
-    assert not [name for name in find_components(suite, doomed) if name.startswith(QUEUE)]
+    found = wait_address(suite, doomed, flavor="vanilla-queue", messages=0, ready=True, message=IN_MEMORY)
+    assert not [name for name in found["components"] if name.startswith(QUEUE)]
     exchange(suite.url, [doomed])
-
-
-def find_components(suite: Suite, name: str) -> list[str]:
-    found = find(suite, name)
-    assert found is not None
-    components: list[str] = found["components"]
-    return components

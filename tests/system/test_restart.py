@@ -35,7 +35,7 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -52,16 +52,16 @@ def test_restart(own: Suite, number: signal.Signals) -> None:
         producer.wait_accepted(200)
     assert own.process is not None
     own.process.send_signal(number)
-    assert own.process.wait(30) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert own.process.wait(60) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
     for producer in producers:
         producer.stop_trying()
     own.up()  # at once: children that are still dying must be no hindrance
     pids = [c["pid"] for c in before["components"]]
     assert len(pids) >= 6
-    wait_for("the children to end", lambda: not [pid for pid in pids if is_alive(pid)], 20)
+    wait_for("the children to end", lambda: not [pid for pid in pids if is_alive(pid)])
     for producer in producers:
         producer.abandon()
-    own.wait_ready(60)
+    own.wait_ready()
     after = status(own)
     assert [(a["name"], a["ready"]) for a in after["addresses"]] == [(a["name"], True) for a in before["addresses"]]
     assert not {c["pid"] for c in after["components"]} & set(pids)
@@ -83,5 +83,5 @@ def wait_stored(suite: Suite, producer: Producer) -> int:
         held: int = next(a["messages"] or 0 for a in status(suite)["addresses"] if a["name"] == producer.address)
         return held if held >= len(producer.accepted) else 0
 
-    found: int = wait_for(f"the messages of {producer.address}", stored, 30)
+    found: int = wait_for(f"the messages of {producer.address}", stored)
     return found
