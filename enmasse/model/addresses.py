@@ -308,7 +308,8 @@ def shadowed(document: Document, good: dict[str, Address], keep: Collection[str]
 
 
 def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
-    """`deadletter` and `expiry` name a queue of the same flavor: a broker moves messages only within itself."""
+    """`deadletter` and `expiry` name a queue; of the same flavor where a queue names it. The storage controller puts it
+    on the broker of whoever names it as well, for a broker moves messages only within itself."""
     problems: dict[str, Problem] = {}
     changed = True
     while changed:  # an address that goes may be what another one names
@@ -323,10 +324,10 @@ def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
                     reason = "an address cannot be its own; name another queue"
                 elif found is None:
                     reason = f"there is no valid address {other[:60]!r}; add it as a queue"
-                elif found.type != "queue" or found.flavor != address.flavor:
-                    reason = (
-                        f"{other[:60]!r} must be a queue of flavor {address.flavor!r}, so that it is on the same broker"
-                    )
+                elif found.type != "queue":
+                    reason = f"{other[:60]!r} must be a queue, not {found.type}"
+                elif address.type == "queue" and found.flavor != address.flavor:
+                    reason = f"{other[:60]!r} must be of flavor {address.flavor!r} too, so that it is kept the same way"
                 else:
                     continue
                 problems[name] = document.problem(reason, name, key)

@@ -38,6 +38,17 @@ def told(addresses: Any, **more: Any) -> list[str]:
     return [str(problem) for problem in applied(addresses, **more).problems]
 
 
+def test_what_a_topic_could_not_deliver_goes_to_a_queue_of_any_flavor() -> None:
+    addresses = {
+        "t": {"type": "topic", "flavor": "t", "deadletter": "dead", "expiry": "late"},
+        "dead": {"type": "queue", "flavor": "q"},
+        "late": {"type": "queue", "flavor": "q2"},
+    }
+    assert told(addresses) == []
+    (problem,) = told({**addresses, "dead": {"type": "topic", "flavor": "t"}})
+    assert "t.deadletter: 'dead' must be a queue, not topic" in problem
+
+
 def test_both_spellings_of_the_types() -> None:
     found = applied(
         {
@@ -151,7 +162,7 @@ def test_flavors_have_one_canonical_form() -> None:
         ({"type": "queue", "flavor": "q", "duplicates": True}, '.duplicates: must be "message-id"'),
         ({"type": "queue", "flavor": "q", "deadletter": "a"}, ".deadletter: an address cannot be its own"),
         ({"type": "queue", "flavor": "q", "expiry": "nix"}, ".expiry: there is no valid address 'nix'"),
-        ({"type": "queue", "flavor": "q2", "expiry": "good"}, ".expiry: 'good' must be a queue of flavor 'q2'"),
+        ({"type": "queue", "flavor": "q2", "expiry": "good"}, ".expiry: 'good' must be of flavor 'q2' too"),
         ({"type": "queue", "flavor": "q", "mqttDefault": True}, ".mqttDefault: applies to a topic"),
         ({"type": "topic", "flavor": "t", "mqttDefault": 1}, ".mqttDefault: must be true or false"),
     ],

@@ -316,6 +316,25 @@ def test_a_dead_letter_queue_is_where_it_is_needed(play: Play) -> None:
     play(scenario)
 
 
+def test_the_dead_letter_queue_of_a_topic_is_on_its_broker_as_well(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"t": {**topic(), "deadletter": "dead"}, "dead": queue()})
+        await world.ready("t", "dead")
+        await until(lambda: {entry[0] for entry in world.placements()["dead"]} == {"disk-0", "topics-0"})
+        async with world.at("topics-0") as connection:
+            subscription = connection.receiver("t")
+            await subscription.opened()
+            await world.send("topics-0", "t", 1)
+            delivery = await asyncio.wait_for(anext(subscription), 30)
+            delivery.reject("amqp:decode-error", "not for me")
+            assert await world.take("topics-0", "dead", 1) == ["m0"]
+        world.configserv.addresses({"t": topic(), "dead": queue()})
+        await until(lambda: {entry[0] for entry in world.placements()["dead"]} == {"disk-0"})
+        await world.ready("t", "dead")
+
+    play(scenario)
+
+
 def test_brokers_that_nobody_needs_go_when_they_are_empty(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.configserv.addresses({"q": queue("disk"), "m": queue("memory")})
