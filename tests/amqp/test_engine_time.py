@@ -23,7 +23,8 @@ def sent_by_client(pair: Pair, kind: type) -> list[Any]:
 def test_silent_peer_is_closed() -> None:
     pair = Pair(server_fields={"idle_timeout_ms": 1000})
     assert pair.c.remote_open is not None and pair.c.remote_open.idle_time_out == 500
-    assert pair.s.tick(10_000) == 11_000
+    assert pair.s.tick(10_000) == 10_250
+    assert pair.s.tick(10_250) == 11_000
     assert pair.s.tick(10_900) == 11_000
     pair.s.tick(11_000)
     (close,) = [p for _, p, _ in frames(pair.s.take_output()) if type(p) is Close]
@@ -33,6 +34,16 @@ def test_silent_peer_is_closed() -> None:
     assert pair.s.tick(12_000) is None
     assert pair.s.finished
     assert pair.server.events[-1] == ("close", "amqp:resource-limit-exceeded")
+
+
+def test_silence_right_after_a_tick_is_noticed_a_quarter_late_at_most() -> None:
+    pair = Pair(server_fields={"idle_timeout_ms": 1000})
+    now = pair.s.tick(10_000)
+    pair.s.receive(bytes.fromhex("0000000802000000"))  # a heartbeat at 10,000, and no more
+    while pair.s.state == "open":
+        assert now is not None and now <= 11_250
+        due, now = now, pair.s.tick(now)
+    assert 11_000 <= due <= 11_250
 
 
 def test_heartbeats_keep_a_connection() -> None:
