@@ -327,9 +327,11 @@ class Connection:
                 if left > MIN_MAX_FRAME:
                     self._fail(AmqpError(errors.FRAMING_ERROR, "too much was sent before authentication has ended"))
                 return
-            self._needed = _SIZE(data, pos)[0] if left >= 4 and self._stage is not read_header else 8
-            if self._needed < 8:
-                self._fail(AmqpError(errors.FRAMING_ERROR, f"a frame of {self._needed} bytes"))
+            size = _SIZE(data, pos)[0] if left >= 4 and self._stage is not read_header else 8
+            # A stage looks at a size, and refuses one that was not agreed, once it has the 8 bytes of a frame's head.
+            self._needed = size if left >= 8 else 8
+            if size < 8:
+                self._fail(AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes"))
 
     def _fail(self, error: AmqpError) -> None:
         """The peer broke a rule of the connection."""

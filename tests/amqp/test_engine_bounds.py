@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Outgoing, Partial
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Close, Detach, Flow, Source, Target, Transfer
-from tests.amqp.engine_kit import Pair, Raw, Recorder, attach, frame, frames, told
+from enmasse.amqp.sasl import SaslServer, anonymous
+from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, frame, frames, told
 
 
 def piece(handle: int, delivery_id: int | None, **fields: Any) -> Transfer:
@@ -57,6 +60,22 @@ def test_frames_in_crumbs() -> None:
         assert raw.connection._pending_size <= len(whole)
     assert raw.handler.received == [b"x" * 60_000]
     assert raw.connection._pending == []
+
+
+@pytest.mark.parametrize("head", [b"\xff\xff\xff\xff", b"\x00\x10\x00\x01\x02\x00\x00"])
+@pytest.mark.parametrize("stage", ["sasl", "header", "begun"])
+def test_a_size_that_comes_alone_is_no_promise_to_keep_what_follows(stage: str, head: bytes) -> None:
+    """Before the 8 bytes of a frame's head are there nothing is known of it, so no more than these is waited for."""
+    if stage == "begun":
+        connection = Raw("begun").connection
+    else:
+        sasl = SaslServer({"ANONYMOUS": anonymous}) if stage == "sasl" else None
+        connection = Connection(Recorder(), container_id="server", is_client=False, sasl=sasl)
+        connection.receive(SASL if sasl else AMQP)
+    connection.receive(head)
+    connection.receive(b"\x00" * 100_000)
+    assert connection._pending == []
+    assert connection.state in ("closing", "closed")
 
 
 def test_encodings_a_peer_makes_up_do_not_pile_up() -> None:
