@@ -24,7 +24,7 @@ from enmasse.amqp.sections import (
     encode_header,
     encode_properties,
 )
-from enmasse.amqp.types import Buffer, Described, Symbol, ULong
+from enmasse.amqp.types import Buffer, Decimal32, Decimal64, Decimal128, Described, Symbol, ULong
 
 __all__ = [
     "Message", "AmqpValue", "AmqpSequence", "Sections", "Header", "Properties", "MessageId",
@@ -95,7 +95,7 @@ class Message:
         if self.application_properties:
             parts.append(_encode_application_properties(self.application_properties))
         body = self.body
-        if type(body) is bytes or isinstance(body, bytes | bytearray | memoryview):
+        if type(body) is bytes or (isinstance(body, bytes | bytearray | memoryview) and not isinstance(body, _DECIMAL)):
             parts.append(b"\x00\x53\x75")
             parts.append(encode_binary(body))
         elif type(body) is AmqpSequence:
@@ -138,6 +138,7 @@ class Message:
 
 _read_header = attrgetter(*Header._fields)
 _read_properties = attrgetter(*Properties._fields)
+_DECIMAL: Final = (Decimal32, Decimal64, Decimal128)  # values, although their classes are of bytes
 _NO_HEADER: Final = tuple(Header())
 _NO_PROPERTIES: Final = tuple(Properties())
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from enmasse.amqp.codec import encode
 from enmasse.amqp.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message, is_no_local, jms_selector, no_local, selector_of
-from enmasse.amqp.types import Described, Int, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.types import Decimal32, Decimal64, Decimal128, Described, Int, Symbol, Timestamp, UByte, UInt, ULong
 from tests.amqp.codec_values import ASCII, OF_TYPE, SIMPLE, TEXT, VALUES, same, to_proton
 
 _U32 = st.integers(0, 2**32 - 1)
@@ -76,6 +76,17 @@ def test_round_trip(message: Message) -> None:
         for name in _FIELDS:
             assert same(getattr(decoded, name), getattr(message, name)), name
     assert decoded.encode() == encoded
+
+
+@pytest.mark.parametrize("value", [Decimal32(b"\x01\x02\x03\x04"), Decimal64(bytes(8)), Decimal128(b"\x07" * 16)])
+def test_a_decimal_is_a_value_whatever_its_class_stands_on(value: Any) -> None:
+    encoded = Message(value).encode()
+    assert encoded == Message(AmqpValue(value)).encode()
+    body = Message.decode(encoded).body
+    assert type(body) is AmqpValue and same(body.value, value)
+    theirs = proton.Message()
+    theirs.decode(encoded)
+    assert theirs.body == to_proton(value)
 
 
 @given(MESSAGES)
