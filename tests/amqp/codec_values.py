@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import proton
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from enmasse.amqp.types import (
@@ -29,10 +28,6 @@ from enmasse.amqp.types import (
     ULong,
     UShort,
 )
-
-# How fast the machine is must not decide whether a test passes.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
 
 ASCII = st.text(st.characters(min_codepoint=0, max_codepoint=127), max_size=300)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
