@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable
@@ -23,13 +21,24 @@ from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingSender, SyncRequestResponse
 
+from tests.ports import free_port
+
+__all__ = [
+    "ADDRESS", "AUTO_LINK", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT", "SILENCE",
+    "Broker", "Management", "RouterProcess",
+    "body_of", "free_port", "idle", "outcome_of", "post", "pump", "pump_until", "wait_for",
+]  # fmt: skip
+
 PREFIX = "org.apache.qpid.dispatch."
 ADDRESS = PREFIX + "router.config.address"
 AUTO_LINK = PREFIX + "router.config.autoLink"
 LINK_ROUTE = PREFIX + "router.config.linkRoute"
 LISTENER = PREFIX + "listener"
 CONNECTOR = PREFIX + "connector"
-DEADLINE = 15.0
+DEADLINE = 60.0
+SILENCE = 600
+"""Seconds after which the listeners of tests drop a client that is not heard of. A blocking client is silent while the
+test does something else, which may take long on a loaded machine: the usual 16 s would be a time limit of their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
@@ -45,24 +54,6 @@ def wait_for(condition: Callable[[], T], what: str = "", timeout: float = DEADLI
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout} s: {what or condition}")
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on."""
-    for port in range(20000 + os.getpid() % 5000, 32000):
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
-    raise AssertionError("no free port")
-
-
-_given: set[int] = set()
 
 
 def post(sender: BlockingSender, message: Message, *, settled: bool = False) -> Any:
@@ -85,6 +76,16 @@ def pump(*connections: BlockingConnection) -> None:
                 container.process()
         finally:
             container.timeout = before
+
+
+def pump_until(condition: Callable[[], T], what: str, *connections: BlockingConnection) -> T:
+    """The first true value of `condition`, while all these connections read and write."""
+
+    def pumped() -> T:
+        pump(*connections)
+        return condition()
+
+    return wait_for(pumped, what)
 
 
 def outcome_of(connection: BlockingConnection, delivery: Any) -> Any:
@@ -121,7 +122,16 @@ class RouterProcess:
                     "health": f"127.0.0.1:{self.health_port}",
                     "entities": [
                         ["router", {"id": router_id, "mode": "interior", "defaultDistribution": default}],
-                        ["listener", {"name": "clients", "host": "127.0.0.1", "port": str(self.port), **attributes}],
+                        [
+                            "listener",
+                            {
+                                "name": "clients",
+                                "host": "127.0.0.1",
+                                "port": str(self.port),
+                                "idleTimeoutSeconds": SILENCE,
+                                **attributes,
+                            },
+                        ],
                         [
                             "listener",
                             {
@@ -140,14 +150,20 @@ class RouterProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "services.router", "--config", str(config)], cwd=ROOT, stderr=self.log
         )
-        wait_for(self._ready, f"the router is ready: {self.errors()}")
+        try:
+            wait_for(self._ready, "the router is ready")
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            print(self.errors())
+            raise
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.errors()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz") as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=DEADLINE) as response:
                 return bool(json.load(response)["ready"])
-        except (urllib.error.URLError, ConnectionError):
+        except (OSError, http.client.HTTPException):
             return False
 
     def errors(self) -> str:
@@ -229,7 +245,8 @@ class Broker(MessagingHandler):
     """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
 
     `stored[address]` are the bodies that came; `outbox[address]` is sent as credit comes; `refuse[address]` detaches
-    with that condition; `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
+    with that condition, and with `reason[address]` where there is one; `hold` leaves what comes unsettled. What it saw
+    of links, credit and outcomes is kept.
     """
 
     def __init__(self, container_id: str, dial: str | None = None) -> None:
@@ -240,6 +257,7 @@ class Broker(MessagingHandler):
         self.stored: dict[str, list[Any]] = {}
         self.outbox: dict[str, deque[Message]] = {}
         self.refuse: dict[str, str] = {}
+        self.reason: dict[str, str] = {}
         self._refused: dict[str, Condition] = {}
         self.hold = False
         self.held: list[Any] = []
@@ -373,7 +391,7 @@ class Broker(MessagingHandler):
                 link.source.type = 0
             else:
                 link.target.type = 0
-            self._refused[link.name] = Condition(condition, f"{address} is refused")
+            self._refused[link.name] = Condition(condition, self.reason.get(address, f"{address} is refused"))
             return
         self.links.append(link)
         link.open()

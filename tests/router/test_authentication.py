@@ -168,8 +168,12 @@ def test_a_router_shows_its_certificate(management: Management, certificates: Ce
     body = {"host": "localhost", "port": str(port), "sslProfile": "own"}
     management.create(CONNECTOR, "to-itself", **body, saslMechanisms="EXTERNAL", socketAddressFamily="IPv4")
     wait_for(lambda: management.one(CONNECTOR, "to-itself")["connectionStatus"] == "SUCCESS")
-    rows = [row for row in management.query(PREFIX + "connection") if row["container"] == "r1"]
-    assert {row["dir"] for row in rows} == {"in", "out"}
+
+    def both_ends() -> list[dict[str, Any]]:
+        found = [row for row in management.query(PREFIX + "connection") if row["container"] == "r1"]
+        return found if {row["dir"] for row in found} == {"in", "out"} else []
+
+    rows = wait_for(both_ends, "both ends of the connection")
     assert all(row["sslProto"].startswith("TLSv1.") for row in rows)
     assert next(row["user"] for row in rows if row["dir"] == "in") == "dora"
     management.delete(CONNECTOR, "to-itself")

@@ -14,6 +14,7 @@ from tests.router.harness import (
     ADDRESS,
     AUTO_LINK,
     CONNECTOR,
+    DEADLINE,
     LINK_ROUTE,
     LISTENER,
     PREFIX,
@@ -230,7 +231,7 @@ def test_a_listener_made_at_run_time_works_and_goes(management: Management) -> N
     assert created["port"] == str(port)
     assert created["authenticatePeer"] is False
     assert created["identity"] == f"listener/127.0.0.1:{port}:late"
-    other = BlockingConnection(f"127.0.0.1:{port}", timeout=5)
+    other = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
     status, text, _ = management.call("CREATE", {"host": "127.0.0.1", "port": port}, type=LISTENER, name="later")
     assert status == 500 and "address already in use" in text
     assert management.call("CREATE", {"host": "127.0.0.1", "port": 1}, type=LISTENER, name="late")[0] == 400
@@ -239,7 +240,7 @@ def test_a_listener_made_at_run_time_works_and_goes(management: Management) -> N
     assert receiver.link.remote_source.address == "any"
     other.close()
     with pytest.raises(Exception, match=r"refused|disconnected|Connection"):
-        BlockingConnection(f"127.0.0.1:{port}", timeout=5)
+        BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE)
     assert "late" not in [row["name"] for row in management.query(LISTENER)]
 
 
@@ -260,7 +261,7 @@ def test_refusals_of_listeners(management: Management, body: dict[str, Any], tex
 
 
 def test_a_connection_is_dropped_by_its_admin_status(router: RouterProcess, management: Management) -> None:
-    victim = BlockingConnection(router.url, timeout=5)
+    victim = router.connect()
     container = victim.container.container_id
     kind = PREFIX + "connection"
     row = next(row for row in management.query(kind) if row["container"] == container)
@@ -273,7 +274,7 @@ def test_a_connection_is_dropped_by_its_admin_status(router: RouterProcess, mana
     status, _, shown = management.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=identity)
     assert status == 200 and shown["adminStatus"] == "deleted"
     with pytest.raises(Exception, match="disconnected"):
-        victim.wait(lambda: False, timeout=10)
+        victim.wait(lambda: False)
     wait_for(lambda: all(row["identity"] != identity for row in management.query(kind)))
 
 

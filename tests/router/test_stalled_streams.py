@@ -20,6 +20,7 @@ from tests.router.harness import (
     outcome_of,
     post,
     pump,
+    pump_until,
     wait_for,
 )
 
@@ -54,11 +55,7 @@ def stall(sender: BlockingSender, megabytes: int, pumped: int = 30) -> Any:
 def takes(receiver: BlockingReceiver, *producers: BlockingConnection) -> int:
     """Receive and accept one message, while the producers go on sending; its size."""
 
-    def come() -> bool:
-        pump(receiver.connection, *producers)
-        return bool(receiver.fetcher.incoming)
-
-    wait_for(come, "the large message", timeout=60)
+    pump_until(lambda: receiver.fetcher.incoming, "the large message", receiver.connection, *producers)
     size = len(body_of(receiver.receive()))
     receiver.accept()
     pump(receiver.connection)
