@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,26 +22,23 @@ from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-DEADLINE = 40.0
+from tests.ports import free_port
+
+DEADLINE = 60.0
 
 
-def free_port() -> int:
-    """A free port below the ephemeral range."""
-    for _ in range(1000):
-        port = random.randrange(20000, 32000)
-        with socket.socket() as s, contextlib.suppress(OSError):
-            s.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
-
-
-def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """Waits for a condition; what it returned."""
+def until(condition: Callable[[], Any], what: str = "the condition", moves: Callable[[], Any] | None = None) -> Any:
+    """Waits for a condition; what it returned. Fails after DEADLINE seconds; with `moves`, after as many seconds in
+    which that did not change: much work may take a slow machine as long as it goes on."""
     end = time.monotonic() + DEADLINE
+    last = moves() if moves is not None else None
     while True:
         found = condition()
         if found:
             return found
+        if moves is not None and (now := moves()) != last:
+            last = now
+            end = time.monotonic() + DEADLINE
         assert time.monotonic() < end, f"waited too long for {what}"
         time.sleep(0.01)
 
@@ -80,15 +77,15 @@ class BrokerProcess:
         """What /healthz answers; nothing where nobody answers."""
         assert self.process is not None and self.process.poll() is None, "the broker has ended"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/healthz", timeout=DEADLINE) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:
             return dict(json.load(error))
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return {}
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=DEADLINE) as answer:
             return str(answer.read().decode())
 
     def kill(self) -> None:

@@ -16,6 +16,7 @@ class _Client(MessagingHandler):
         self.url = url
         self.address = address
         self.over = threading.Event()
+        self.rounds = 0  # of its timer
         self._stop = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -35,6 +36,7 @@ class _Client(MessagingHandler):
         raise NotImplementedError
 
     def on_timer_task(self, event: Any) -> None:
+        self.rounds += 1
         if self._stop:
             event.container.stop()
         else:
@@ -47,7 +49,7 @@ class _Client(MessagingHandler):
 
     def stop(self) -> None:
         self._stop = True
-        assert self.over.wait(20)
+        assert self.over.wait(60)
 
 
 class Sender(_Client):

@@ -19,7 +19,7 @@ from services.broker.management.context import Context
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
-from tests.broker.harness import BrokerProcess, attach, bodies, until
+from tests.broker.harness import DEADLINE, BrokerProcess, attach, bodies, until
 from tests.broker.load import Receiver, Sender
 from tests.broker.sansio import Core, Outlet, decoded, encoded, more, outlet, taken
 from tests.broker.test_core import FailingDisk
@@ -373,17 +373,17 @@ def test_killed_with_a_backlog(true_sizes: None, tmp_path: Path) -> None:
         m.queue("q")
     count = backlog.HEAD + 4 * backlog.SLICE
     sender = Sender(broker.url, "q")
-    until(lambda: len(sender.accepted) > count, "a backlog")
+    until(lambda: len(sender.accepted) > count, "a backlog", moves=lambda: sender.sent)
     with broker.connect() as c:
         assert [body[0] for body in bodies(attach(c, "q", 500), 500)] == list(range(500))
     broker.kill()
-    assert sender.over.wait(20)
+    assert sender.over.wait(DEADLINE)
     broker.start()
     with broker.manage() as m:
         held = m.count("q")
         assert len(sender.accepted) - 500 <= held <= sender.sent
         receiver = Receiver(broker.url, "q")
-        until(lambda: receiver.count >= held, "everything to be received")
+        until(lambda: receiver.count >= held, "everything to be received", moves=lambda: receiver.count)
         got = list(receiver.got)
         assert got == sorted(got)
         assert sender.accepted <= {*range(500), *got}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Message
@@ -12,7 +13,7 @@ from proton import Message
 from services.broker.core.broker import Broker
 from services.broker.storage.store import Store
 from tests.broker.disks import HeldFiles
-from tests.broker.harness import BrokerProcess, until
+from tests.broker.harness import DEADLINE, BrokerProcess, until
 from tests.broker.sansio import Core
 
 MESSAGES = 40
@@ -42,9 +43,14 @@ def go_on(broker: BrokerProcess) -> None:
     (broker.directory / "data" / HeldFiles.GO_ON).touch()
 
 
+def how_far(broker: BrokerProcess) -> dict[str, Any] | None:
+    """What health says while it says so many per cent."""
+    told = broker.health_says()
+    return told if str(told.get("detail", "")).endswith("%") else None
+
+
 def test_health_says_how_far_the_recovery_is(half_way: BrokerProcess) -> None:
-    until(lambda: half_way.health_says().get("detail", "").endswith("%"), "an answer")
-    told = half_way.health_says()
+    told = until(lambda: how_far(half_way), "an answer")
     assert told["ready"] is False and told["endpoints"] == {}
     assert told["detail"] == "recovering: 0 %"
     go_on(half_way)
@@ -54,11 +60,11 @@ def test_health_says_how_far_the_recovery_is(half_way: BrokerProcess) -> None:
 
 
 def test_a_broker_is_told_to_stop_while_it_recovers(half_way: BrokerProcess) -> None:
-    until(lambda: half_way.health_says().get("detail", "").endswith("%"), "an answer")
+    until(lambda: how_far(half_way), "an answer")
     assert half_way.process is not None
     half_way.process.terminate()
     go_on(half_way)
-    assert half_way.process.wait(20) == 0
+    assert half_way.process.wait(DEADLINE) == 0
 
 
 def test_progress_of_the_store(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection
 
-from .harness import BrokerProcess, until
+from .harness import DEADLINE, BrokerProcess, until
 
 SENDERS = 4
 
@@ -33,7 +33,7 @@ class _Load:
     def _run(self, work: object, url: str) -> None:
         assert callable(work)
         with contextlib.suppress(Exception):  # the connection goes with the broker
-            work(BlockingConnection(url, timeout=20))
+            work(BlockingConnection(url, timeout=DEADLINE))
 
     def _send(self, c: BlockingConnection) -> None:
         sender = c.create_sender("q")
@@ -47,7 +47,7 @@ class _Load:
     def _consume(self, c: BlockingConnection) -> None:
         receiver = c.create_receiver("q", credit=1)
         while True:
-            number = int(receiver.receive(timeout=20).id)
+            number = int(receiver.receive(timeout=DEADLINE).id)
             if number % 3 == 0:
                 self.consumed.add(number)  # from here on it may be gone
                 receiver.accept()
@@ -59,7 +59,7 @@ class _Load:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(2 * DEADLINE)
             assert not thread.is_alive()
 
 
@@ -94,7 +94,7 @@ def test_what_was_accepted_survives_a_power_cut(tmp_path: Path, monkeypatch: pyt
     with broker.connect() as c:
         receiver = c.create_receiver("q", credit=100)
         for _ in range(held):
-            message = receiver.receive(timeout=20)
+            message = receiver.receive(timeout=DEADLINE)
             number = int(message.id)
             assert bytes(message.body) == b"%08d" % number * (1 + number % 300)
             found.append(number)
