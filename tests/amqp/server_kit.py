@@ -26,11 +26,11 @@ def run(loop: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: unseen.append(context))
-        runner.run(asyncio.wait_for(main(), 60))
+        runner.run(asyncio.wait_for(main(), 200))
     assert not unseen, unseen
 
 
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> None:
     """Wait for a condition, with a deadline."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

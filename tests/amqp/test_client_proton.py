@@ -24,6 +24,7 @@ from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.amqp.transport import Hub, serve
 from tests.amqp.server_kit import Store, run, start, until
 from tests.certificates import Authority
+from tests.ports import free_port
 
 
 def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Store | None = None, **fields: Any) -> None:
@@ -34,7 +35,7 @@ def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Stor
         server = await start(store, **fields)
 
         def blocking() -> None:
-            connection = BlockingConnection(f"amqp://127.0.0.1:{server.port}", timeout=20)
+            connection = BlockingConnection(f"amqp://127.0.0.1:{server.port}", timeout=60)
             try:
                 test(connection, store)
             finally:
@@ -57,10 +58,10 @@ def test_messages() -> None:
         sender.send(Message(body=b"x" * 5_000_000))
         receiver = c.create_receiver("q", credit=20)
         for i in range(300):
-            message = receiver.receive(timeout=20)
+            message = receiver.receive(timeout=60)
             assert (message.id, message.body) == (i, {"i": i})
             receiver.accept()
-        assert len(receiver.receive(timeout=20).body) == 5_000_000
+        assert len(receiver.receive(timeout=60).body) == 5_000_000
         receiver.accept()
         receiver.close()
 
@@ -73,13 +74,13 @@ def test_released_and_modified() -> None:
     def test(c: BlockingConnection, store: Store) -> None:
         c.create_sender("q").send(Message(body="x"))
         receiver = c.create_receiver("q", credit=1)
-        receiver.receive(timeout=20)
+        receiver.receive(timeout=60)
         receiver.release(delivered=False)
-        receiver.receive(timeout=20)
+        receiver.receive(timeout=60)
         receiver.release(delivered=True)
-        receiver.receive(timeout=20)
+        receiver.receive(timeout=60)
         receiver.reject()
-        receiver.receive(timeout=20)
+        receiver.receive(timeout=60)
         receiver.accept()
 
     with_blocking(test, store)
@@ -94,7 +95,7 @@ def test_termini_options_and_refusal() -> None:
         assert len(store.queues["by-to"]) == 1
         c.create_sender("q", options=AtMostOnce()).send(Message(body="presettled"))
         receiver = c.create_receiver("q", name="durable", options=[DurableSubscription(), Selector("a = 1")])
-        assert receiver.receive(timeout=20).body == "presettled"
+        assert receiver.receive(timeout=60).body == "presettled"
         source = store.links["durable"].remote_source
         assert source.durable == 2 and selector_of(source.filter) == "a = 1"
         with pytest.raises(LinkDetached, match="no such address"):
@@ -112,11 +113,11 @@ def test_request_and_reply_with_a_dynamic_address() -> None:
         address = replies.link.remote_source.address
         assert address.startswith("dynamic-")
         c.create_sender("service").send(Message(body="ab", reply_to=address, correlation_id=7))
-        request = service.receive(timeout=20)
+        request = service.receive(timeout=60)
         service.accept()
         answer = Message(address=request.reply_to, correlation_id=request.correlation_id, body=request.body * 2)
         c.create_sender(None).send(answer)
-        reply = replies.receive(timeout=20)
+        reply = replies.receive(timeout=60)
         assert reply.body == "abab" and reply.correlation_id == 7
 
     with_blocking(test)
@@ -126,7 +127,7 @@ def test_drain() -> None:
     def test(c: BlockingConnection, store: Store) -> None:
         receiver = c.create_receiver("q", credit=10)
         receiver.link.drain(0)
-        c.wait(lambda: receiver.link.credit == 0, timeout=20, msg="the credit to be given back")
+        c.wait(lambda: receiver.link.credit == 0, timeout=60, msg="the credit to be given back")
 
     with_blocking(test)
 
@@ -136,7 +137,7 @@ def test_small_frames_and_heartbeats() -> None:
         sender = c.create_sender("q")
         sender.send(Message(body=b"y" * 100_000))
         receiver = c.create_receiver("q")
-        assert receiver.receive(timeout=20).body == b"y" * 100_000
+        assert receiver.receive(timeout=60).body == b"y" * 100_000
         receiver.accept()
         connection = store.connections[0]
         beats = 0
@@ -149,7 +150,7 @@ def test_small_frames_and_heartbeats() -> None:
 
         for wire in wires[0]:
             wire._receive = count
-        c.wait(lambda: beats >= 3, timeout=20, msg="heartbeats")
+        c.wait(lambda: beats >= 3, timeout=60, msg="heartbeats")
         assert connection.state == "open"
 
     wires: list[Any] = []
@@ -158,7 +159,7 @@ def test_small_frames_and_heartbeats() -> None:
         def on_open(self, c: Any) -> None:
             wires.append(list(c.on_dirty.__self__.hub.wires))
 
-    with_blocking(test, Watching(), max_frame_size=512, idle_timeout_ms=400)
+    with_blocking(test, Watching(), max_frame_size=512, idle_timeout_ms=4000)
 
 
 def test_tls_and_plain(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_tls_and_plain(tmp_path: Path) -> None:
             domain.set_trusted_ca_db(str(authority.file))
             domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
             c = BlockingConnection(
-                f"amqps://localhost:{server.port}", timeout=20, ssl_domain=domain, user="guest", password="secret"
+                f"amqps://localhost:{server.port}", timeout=60, ssl_domain=domain, user="guest", password="secret"
             )
             c.create_sender("q").send(Message(body="x"))
             c.close()
@@ -212,22 +213,18 @@ class ProtonServer(MessagingHandler):
 
     def __enter__(self) -> ProtonServer:
         self.thread.start()
-        assert self.ready.wait(20)
+        assert self.ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.injector.trigger(ApplicationEvent("quit"))
-        self.thread.join(20)
+        self.thread.join(60)
 
     def on_quit(self, event: Any) -> None:
         self.container.stop()
 
     def on_start(self, event: Any) -> None:
-        import socket
-
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         event.container.listen(f"127.0.0.1:{self.port}")
         self.ready.set()
 
@@ -289,26 +286,26 @@ def proton_server() -> Iterator[ProtonServer]:
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_our_client_and_a_server_of_proton(loop: str, proton_server: ProtonServer) -> None:
     async def main() -> None:
-        async with connect("127.0.0.1", proton_server.port, idle_timeout=20) as client:
+        async with connect("127.0.0.1", proton_server.port, idle_timeout=60) as client:
             sender = await client.sender("q")
             for i in range(200):
-                assert await sender.send(ours.Message(i, message_id=i), timeout=20) is ACCEPTED
-            await sender.send(ours.Message(b"z" * 5_000_000), timeout=20)
+                assert await sender.send(ours.Message(i, message_id=i), timeout=60) is ACCEPTED
+            await sender.send(ours.Message(b"z" * 5_000_000), timeout=60)
             receiver = await client.receiver("q", credit=30)
             for i in range(200):
-                delivery = await receiver.receive(timeout=20)
+                delivery = await receiver.receive(timeout=60)
                 assert delivery.message.body == i
                 await delivery.accept()
-            delivery = await receiver.receive(timeout=20)
+            delivery = await receiver.receive(timeout=60)
             assert len(delivery.message.body) == 5_000_000
             await delivery.release()
             await until(lambda: proton_server.seen.count("accepted") == 200 and "released" in proton_server.seen)
             await receiver.drain()
             assert receiver.link.credit == 0
             relay = await client.sender(None)
-            await relay.send(ours.Message("x", to="by-to"), timeout=20)
+            await relay.send(ours.Message("x", to="by-to"), timeout=60)
             presettled = await client.sender("q2", settled=True)
-            await presettled.send(ours.Message("y"), timeout=20)
+            await presettled.send(ours.Message("y"), timeout=60)
             durable = await client.receiver("t", durable_name="sub", selector="a > 1")
             await durable.detach()
             await sender.close()
@@ -336,9 +333,9 @@ def test_our_request_to_a_service_of_proton(proton_server: ProtonServer) -> None
         async with connect("127.0.0.1", proton_server.port) as client:
             service = threading.Thread(target=Container(Service()).run, daemon=True)
             service.start()
-            reply = await client.request(ours.Message("hello"), "service", timeout=20)
+            reply = await client.request(ours.Message("hello"), "service", timeout=60)
             assert reply.body == "HELLO"
-            await asyncio.to_thread(service.join, 20)
+            await asyncio.to_thread(service.join, 60)
 
     run("uvloop", main)
 

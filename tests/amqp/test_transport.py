@@ -21,6 +21,7 @@ from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
 from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
 from tests.certificates import Authority
+from tests.ports import free_port
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 
@@ -46,7 +47,7 @@ def test_messages_over_a_socket(loop: str) -> None:
 
             sending = asyncio.ensure_future(send())
             while len(got) < len(bodies):
-                delivery = await receiver.receive(timeout=20)
+                delivery = await receiver.receive(timeout=60)
                 got.append(delivery.payload)
                 await delivery.accept()
             await sending
@@ -85,9 +86,7 @@ def test_tcp_nodelay_and_port(loop: str) -> None:
 @BOTH
 def test_nobody_listens(loop: str) -> None:
     async def main() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         connection = Connection(Handler(), container_id="c", is_client=True)
         with pytest.raises(OSError, match=r"\[Errno 111\]|refused|Connect call failed"):
             await dial(Hub(), "127.0.0.1", port, connection)
@@ -111,13 +110,13 @@ def test_tls_and_external(loop: str, tmp_path: Path) -> None:
         url = f"amqps://localhost:{server.port}"
         async with connect(url, ssl=authority.client_context("device-7"), external=True) as client:
             sender = await client.sender("q")
-            await sender.send(b"\x00Su\xb0\x00\x0f\x42\x40" + b"x" * 1_000_000, timeout=20)
+            await sender.send(b"\x00Su\xb0\x00\x0f\x42\x40" + b"x" * 1_000_000, timeout=60)
             assert store.connections[0].user == "device-7"
             assert store.connections[0].context.tls
         with pytest.raises((OSError, AmqpError)):
-            await connect(url, ssl=authority.client_context(), external=True).open(5)
+            await connect(url, ssl=authority.client_context(), external=True).open(60)
         with pytest.raises(OSError, match=r"(?i)certificate"):
-            await connect(url, ssl=True).open(5)
+            await connect(url, ssl=True).open(60)
         server.close()
         await server.wait_closed()
 
@@ -139,7 +138,7 @@ class Raw:
 
     async def rest(self) -> list[Any]:
         """All frames until the other side closes the socket."""
-        data = await asyncio.wait_for(self.reader.read(-1), 20)
+        data = await asyncio.wait_for(self.reader.read(-1), 60)
         self.writer.close()
         return [p for _, p, _ in frames(data)]
 
@@ -148,7 +147,7 @@ class Raw:
 def test_silent_peer_is_told_and_dropped(loop: str) -> None:
     async def main() -> None:
         store = Store()
-        server = await start(store, idle_timeout_ms=200)
+        server = await start(store, idle_timeout_ms=1000)
         raw = await Raw.open(server.port)
         close = (await raw.rest())[-1]
         assert told(close) == "amqp:resource-limit-exceeded"
@@ -164,9 +163,9 @@ def test_silent_peer_is_told_and_dropped(loop: str) -> None:
 def test_heartbeats_over_a_socket(loop: str) -> None:
     async def main() -> None:
         store = Store()
-        server = await start(store, idle_timeout_ms=300)
+        server = await start(store, idle_timeout_ms=3000)
         beats = 0
-        async with connect("127.0.0.1", server.port, idle_timeout=0.3) as client:
+        async with connect("127.0.0.1", server.port, idle_timeout=3) as client:
             receive = client.connection.receive
 
             def count(data: bytes) -> None:
@@ -190,7 +189,7 @@ def test_handshake_that_stalls(loop: str) -> None:
         server = await start(store, limits=Limits(handshake_timeout_ms=100))
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"AMQP")
-        assert await asyncio.wait_for(reader.read(-1), 20) == b""
+        assert await asyncio.wait_for(reader.read(-1), 60) == b""
         writer.close()
         server.close()
 
@@ -212,7 +211,7 @@ def test_peer_that_asks_and_never_reads_is_dropped(loop: str) -> None:
         await loop_.sock_sendall(raw, AMQP + frame(0, Open(container_id="raw")) + frame(0, begin))
         with pytest.raises(OSError):
             for _ in range(100_000):
-                await asyncio.wait_for(loop_.sock_sendall(raw, echo), 20)
+                await asyncio.wait_for(loop_.sock_sendall(raw, echo), 60)
         raw.close()
         await until(lambda: store.closed, "the connection to be given up")
         assert store.closed[0] is not None and str(store.closed[0].condition) == "amqp:resource-limit-exceeded"
@@ -272,7 +271,7 @@ def test_handler_that_raises_closes_its_connection_only(loop: str) -> None:
         async with connect("127.0.0.1", server.port) as client:
             sender = await client.sender("q")
             with pytest.raises(AmqpError, match="internal error"):
-                await sender.send(b"x", timeout=20)
+                await sender.send(b"x", timeout=60)
             assert client.error is not None and client.error.condition == "amqp:internal-error"
         assert other.connection.state == "open"
         await other.close()
@@ -291,7 +290,7 @@ def test_close_of_the_server_tells_the_clients(loop: str) -> None:
         receiver = await client.receiver("q")
         server.close()
         with pytest.raises(AmqpError, match="shutting down"):
-            await receiver.receive(timeout=20)
+            await receiver.receive(timeout=60)
         await server.wait_closed()
         assert client.connection.state == "closed"
         await client.close()
@@ -307,7 +306,7 @@ def test_factory_that_raises(loop: str) -> None:
 
         server = await serve(Hub(), "127.0.0.1", 0, make)
         with pytest.raises((AmqpError, OSError)):
-            await connect("127.0.0.1", server.port).open(20)
+            await connect("127.0.0.1", server.port).open(60)
         server.close()
 
     run(loop, main)
