@@ -184,10 +184,13 @@ class PatternTree(Generic[V]):
                 return value
         if not self._wild:
             return None
-        return self._walk(self._root, parts, 0, set())
+        return self._walk(self._root, parts, 0, set(), {})
 
-    def _walk(self, node: _Node[V], parts: list[str], at: int, dead: set[tuple[int, int]]) -> V | None:
-        """Depth first, literal, `*`, `#`; `dead` keeps a long hostile address from being tried twice anywhere."""
+    def _walk(
+        self, node: _Node[V], parts: list[str], at: int, dead: set[tuple[int, int]], tried: dict[int, int]
+    ) -> V | None:
+        """Depth first, literal, `*`, `#`. A long hostile address is tried nowhere twice: `dead` has the places from
+        where nothing matches, `tried`, for what follows a `#`, the place from which on all have been tried."""
         where = (id(node), at)
         if where in dead:
             return None
@@ -196,18 +199,22 @@ class PatternTree(Generic[V]):
                 return node.value
         else:
             if node.children is not None and (child := node.children.get(parts[at])) is not None:
-                found = self._walk(child, parts, at + 1, dead)
+                found = self._walk(child, parts, at + 1, dead, tried)
                 if found is not None:
                     return found
             if node.star is not None:
-                found = self._walk(node.star, parts, at + 1, dead)
+                found = self._walk(node.star, parts, at + 1, dead, tried)
                 if found is not None:
                     return found
         if node.rest is not None:
-            for skip in range(at, len(parts) + 1):
-                found = self._walk(node.rest, parts, skip, dead)
+            rest = id(node.rest)
+            skip = at
+            while skip < tried.get(rest, len(parts) + 1):
+                found = self._walk(node.rest, parts, skip, dead, tried)
                 if found is not None:
                     return found
+                skip += 1
+            tried[rest] = min(at, tried.get(rest, at))
         if node.tail is not None:
             return node.tail
         dead.add(where)
