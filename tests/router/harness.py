@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 from proton import Condition, Delivery, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
-from proton.utils import BlockingConnection, BlockingSender, SyncRequestResponse
+from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
 from tests.ports import free_port
 
 __all__ = [
     "ADDRESS", "AUTO_LINK", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT", "SILENCE",
     "Broker", "Management", "RouterProcess",
-    "body_of", "free_port", "idle", "outcome_of", "post", "pump", "pump_until", "wait_for",
+    "body_of", "comes", "free_port", "idle", "outcome_of", "post", "pump", "pump_until", "wait_for",
 ]  # fmt: skip
 
 PREFIX = "org.apache.qpid.dispatch."
@@ -44,13 +44,20 @@ ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str = "", timeout: float = DEADLINE) -> T:
-    """The first true value of `condition`; fails after `timeout` seconds."""
+def wait_for(
+    condition: Callable[[], T], what: str = "", timeout: float = DEADLINE, moves: Callable[[], Any] | None = None
+) -> T:
+    """The first true value of `condition`; fails after `timeout` seconds; with `moves`, after as many seconds in which
+    that did not change: much work may take a slow machine as long as it goes on."""
     end = time.monotonic() + timeout
+    last = moves() if moves is not None else None
     while True:
         value = condition()
         if value:
             return value
+        if moves is not None and (now := moves()) != last:
+            last = now
+            end = time.monotonic() + timeout
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout} s: {what or condition}")
         time.sleep(0.01)
@@ -76,6 +83,20 @@ def pump(*connections: BlockingConnection) -> None:
                 container.process()
         finally:
             container.timeout = before
+
+
+def comes(receiver: BlockingReceiver, what: str, *producers: BlockingConnection) -> None:
+    """Wait for a message, while the producers go on sending; however large it is, as long as more of it comes."""
+
+    def come() -> bool:
+        pump(receiver.connection, *producers)
+        return bool(receiver.fetcher.incoming)
+
+    def size() -> int:
+        current = receiver.link.current
+        return 0 if current is None else int(current.pending)
+
+    wait_for(come, what, moves=size)
 
 
 def pump_until(condition: Callable[[], T], what: str, *connections: BlockingConnection) -> T:

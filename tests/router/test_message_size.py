@@ -18,12 +18,12 @@ from tests.router.harness import (
     Broker,
     Management,
     RouterProcess,
+    comes,
     free_port,
     idle,
     outcome_of,
     post,
     pump,
-    pump_until,
     wait_for,
 )
 
@@ -125,7 +125,7 @@ def test_up_to_the_limit_and_not_beyond(sized: Ports, inside: BlockingConnection
     try:
         too_large = sender.link.send(of_size((limit or 5000) + 1 if frames == "one" else 200_000))
         if not limit:
-            pump_until(lambda: receiver.fetcher.incoming, "the message without a limit", connection, inside)
+            comes(receiver, "the message without a limit", connection)
             receiver.receive()
             receiver.accept()
             pump(inside)

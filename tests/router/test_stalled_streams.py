@@ -17,10 +17,10 @@ from tests.router.harness import (
     Management,
     RouterProcess,
     body_of,
+    comes,
     outcome_of,
     post,
     pump,
-    pump_until,
     wait_for,
 )
 
@@ -55,7 +55,7 @@ def stall(sender: BlockingSender, megabytes: int, pumped: int = 30) -> Any:
 def takes(receiver: BlockingReceiver, *producers: BlockingConnection) -> int:
     """Receive and accept one message, while the producers go on sending; its size."""
 
-    pump_until(lambda: receiver.fetcher.incoming, "the large message", receiver.connection, *producers)
+    comes(receiver, "the large message", *producers)
     size = len(body_of(receiver.receive()))
     receiver.accept()
     pump(receiver.connection)

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from proton import Delivery, Message
 
-from tests.router.harness import RouterProcess, body_of, idle, outcome_of, post, pump, pump_until
+from tests.router.harness import RouterProcess, body_of, comes, idle, outcome_of, post, pump
 
 
 @pytest.mark.parametrize("size", [20_000, 1_048_576, 5_000_000])
@@ -17,7 +17,7 @@ def test_messages_of_many_frames(router: RouterProcess, address: str, size: int)
     body = bytes(i % 251 for i in range(1000)) * (size // 1000)
     deliveries = [post(sender, Message(body=body)) for _ in range(3)]
     for _ in range(3):
-        pump_until(lambda: receiver.fetcher.incoming, "a large message", producer, consumer)
+        comes(receiver, "a large message", producer)
         assert body_of(receiver.receive()) == body
         receiver.accept()
     pump(consumer)
@@ -122,7 +122,7 @@ def test_a_receiver_lost_in_the_middle_of_a_message(router: RouterProcess, addre
     second = again.create_receiver(address, credit=1)
     after = post(sender, Message(body="after"))
     # a good deal of the lost message is still to be written
-    pump_until(lambda: second.fetcher.incoming, "the message after it", producer, again)
+    comes(second, "the message after it", producer)
     assert second.receive().body == "after"
     second.accept()
     pump(again)
@@ -148,7 +148,7 @@ def test_a_stream_that_nobody_takes_does_not_fill_the_router(router: RouterProce
         pump(producer)
     assert process.memory_info().rss - before < 16_000_000
     receiver.link.flow(1)
-    pump_until(lambda: receiver.fetcher.incoming, "the large message", consumer, producer)
+    comes(receiver, "the large message", producer)
     assert len(body_of(receiver.receive())) == 40_000_000
     receiver.accept()
     pump(consumer)
