@@ -14,8 +14,8 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.amqp.transport import Server
+from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start, until
-from tests.ports import free_port
 
 
 def with_client(test: Any, store: Store | None = None, **fields: Any) -> None:

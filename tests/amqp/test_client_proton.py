@@ -22,9 +22,9 @@ from enmasse.amqp.message import selector_of
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.amqp.transport import Hub, serve
+from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start, until
 from tests.certificates import Authority
-from tests.ports import free_port
 
 
 def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Store | None = None, **fields: Any) -> None:

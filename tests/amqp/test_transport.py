@@ -18,10 +18,10 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
+from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
 from tests.certificates import Authority
-from tests.ports import free_port
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 

@@ -22,7 +22,7 @@ from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-from tests.ports import free_port
+from enmasse.testing import free_port
 
 DEADLINE = 60.0
 

@@ -21,7 +21,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
-from tests.ports import free_port
+from enmasse.testing import free_port
 
 __all__ = [
     "ADDRESS", "AUTO_LINK", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT", "SILENCE",
