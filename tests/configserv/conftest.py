@@ -32,5 +32,5 @@ def connect(service: Configserv) -> Iterator[Callable[[], Client]]:
 
     yield make
     for client in clients:
-        with contextlib.suppress(Exception):  # the service may have been killed
-            client.close()
+        with contextlib.suppress(Exception):  # the service may have been killed: then nobody answers
+            client.close(1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,24 +17,13 @@ from typing import Any
 import proton
 from proton.utils import BlockingConnection
 
-from tests.control.aio import wait_until
+from tests.control.aio import DEADLINE, wait_until
+from tests.ports import free_port
 
 FLAVORS = {
     "q": {"type": "queue", "templateName": "queue-persisted"},
     "t": {"type": "topic", "templateName": "topic-inmemory"},
 }
-
-
-def free_port() -> int:
-    """A port below the ephemeral ones that nobody has."""
-    while True:
-        port = random.randint(20000, 32767)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def content(body: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +76,7 @@ class Configserv:
 
     def get(self, path: str) -> tuple[int, str] | None:
         try:
-            with urllib.request.urlopen(f"http://{self.settings['health']}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.settings['health']}{path}", timeout=DEADLINE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -112,7 +99,7 @@ class Configserv:
             return 0
         self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -128,7 +115,7 @@ class Client:
     """Proton's blocking client; one receiver per feed that is asked for."""
 
     def __init__(self, service: Configserv) -> None:
-        self.connection = BlockingConnection(service.settings["listen"], timeout=20)
+        self.connection = BlockingConnection(service.settings["listen"], timeout=DEADLINE)
         self._receivers: dict[str, Any] = {}
         self._senders: dict[tuple[str, str], Any] = {}
 
@@ -138,7 +125,7 @@ class Client:
         if receiver is None:
             receiver = self._receivers[feed] = self.connection.create_receiver(feed, credit=0)
         receiver.flow(1)
-        message = receiver.receive(timeout=20)
+        message = receiver.receive(timeout=DEADLINE)
         receiver.accept()
         return message
 
@@ -149,7 +136,7 @@ class Client:
 
     def find(self, feed: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         """The first snapshot for which `condition` holds."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while True:
             found = self.next(feed)
             if condition(found):
@@ -168,7 +155,7 @@ class Client:
         message = body if isinstance(body, proton.Message) else proton.Message(body=json.dumps(body))
         if subject is not None:
             message.subject = subject
-        self._senders[key].send(message, timeout=20)
+        self._senders[key].send(message, timeout=DEADLINE)
 
     def ready(self, reporter: str, *names: str, subject: str = "full", **more: Any) -> None:
         """Reports these addresses as ready."""
@@ -176,6 +163,7 @@ class Client:
         addresses = {name: {**entry, "consumers": None, **more} for name in names}
         self.send("readiness", {"addresses": addresses, "removed": []}, subject=subject, link=reporter)
 
-    def close(self) -> None:
-        self.connection.timeout = 1  # the service may have been killed: then nobody answers
+    def close(self, seconds: float = DEADLINE) -> None:
+        """Closes, and waits so long for the answer. Raises proton.Timeout."""
+        self.connection.timeout = seconds
         self.connection.close()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.configserv.running import Client, Configserv, content
 from tests.configserv.test_service import ANYCAST, QUEUE
-from tests.control.aio import wait_until
+from tests.control.aio import DEADLINE, wait_until
 
 Connect = Callable[[], Client]
 STATE, FORCED = "configuration.json", "forced.json"
@@ -119,7 +119,7 @@ def test_without_usable_files_it_waits_for_them(service: Configserv, connect: Co
     assert [e["file"] for e in status["errors"]] == ["addresses.json", STATE]
     assert not early.fetcher.has_message
     service.write("addresses.json", {"q": QUEUE})
-    assert json.loads(early.receive(timeout=20).body)["addresses"] == {"q": QUEUE}
+    assert json.loads(early.receive(timeout=DEADLINE).body)["addresses"] == {"q": QUEUE}
     client.phases(q="Pending")
     wait_until(lambda: (service.health() or {}).get("ready"), "ready")
 

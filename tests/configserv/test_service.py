@@ -18,7 +18,7 @@ from proton.utils import LinkDetached, SendException
 from enmasse import control
 from enmasse.settings import host_port
 from tests.configserv.running import FLAVORS, Client, Configserv, content
-from tests.control.aio import until, wait_until
+from tests.control.aio import DEADLINE, until, wait_until
 
 Connect = Callable[[], Client]
 QUEUE = {"type": "queue", "flavor": "q"}
@@ -129,24 +129,26 @@ def test_snapshots_go_on_credit_only_and_the_newest_wins(service: Configserv, co
     assert slow.next("addresses")["addresses"] == {"a4": ANYCAST}
     # and one that is not settled holds back the next
     receiver = slow.connection.create_receiver("maas", credit=5, name="unsettling")
-    assert json.loads(receiver.receive(timeout=20).body) == {"a4": {"store_and_forward": False, "multicast": False}}
+    assert json.loads(receiver.receive(timeout=DEADLINE).body) == {
+        "a4": {"store_and_forward": False, "multicast": False}
+    }
     for name in ("b", "c"):
         service.write("addresses.json", {name: ANYCAST})
         quick.find("addresses", lambda body, name=name: name in body["addresses"])  # type: ignore[misc]
     assert not receiver.fetcher.has_message
     receiver.accept()
-    assert list(json.loads(receiver.receive(timeout=20).body)) == ["c"]
+    assert list(json.loads(receiver.receive(timeout=DEADLINE).body)) == ["c"]
 
 
 def test_a_receiver_that_wants_settled_messages(service: Configserv, connect: Connect) -> None:
     service.start()
     client, other = connect(), connect()
     receiver = client.connection.create_receiver("maas", credit=10, options=AtMostOnce())
-    assert json.loads(receiver.receive(timeout=20).body) == {}
+    assert json.loads(receiver.receive(timeout=DEADLINE).body) == {}
     for number in range(3):
         service.write("addresses.json", {f"a{number}": ANYCAST})
         other.find("maas", lambda body, name=f"a{number}": name in body)  # type: ignore[misc]
-        assert list(json.loads(receiver.receive(timeout=20).body)) == [f"a{number}"]
+        assert list(json.loads(receiver.receive(timeout=DEADLINE).body)) == [f"a{number}"]
 
 
 def test_subscribers_are_forgotten_with_their_links(service: Configserv, connect: Connect) -> None:
@@ -155,7 +157,7 @@ def test_subscribers_are_forgotten_with_their_links(service: Configserv, connect
 
     async def come_and_go() -> None:
         host, port = host_port(service.settings["listen"])
-        connection = await control.connect(host, port, container="visitor")
+        connection = await control.connect(host, port, container="visitor", timeout=DEADLINE)
         receivers = [connection.receiver("addresses") for _ in range(4)]
         for receiver in receivers:
             await receiver.opened()
@@ -183,8 +185,8 @@ def test_a_feed_without_its_sources_is_not_sent(service: Configserv, connect: Co
     assert status["config"] == {}
     assert not any(receiver.fetcher.has_message for receiver in early.values())
     service.write("flavors.json", {})
-    assert json.loads(early["flavors"].receive(timeout=20).body) == {"schema": 1, "revision": 1, "flavors": {}}
-    assert json.loads(early["addresses"].receive(timeout=20).body)["addresses"] == {}
+    assert json.loads(early["flavors"].receive(timeout=DEADLINE).body) == {"schema": 1, "revision": 1, "flavors": {}}
+    assert json.loads(early["addresses"].receive(timeout=DEADLINE).body)["addresses"] == {}
     assert not early["placements"].fetcher.has_message
     wait_until(lambda: (service.health() or {}).get("ready"), "ready")
 
@@ -455,7 +457,7 @@ def test_ten_thousand_addresses(service: Configserv, connect: Connect) -> None:
 def test_stops_and_starts_that_cannot_be(service: Configserv, tmp_path: Path) -> None:
     def ends_with(expected: str) -> None:
         process = service.run()
-        assert process.wait(20) == 1
+        assert process.wait(DEADLINE) == 1
         assert expected in service.log.read_text()
 
     (tmp_path / "other").mkdir()

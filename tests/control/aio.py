@@ -11,7 +11,10 @@ from typing import Any, ParamSpec
 import uvloop
 
 P = ParamSpec("P")
-DEADLINE = 20.0
+DEADLINE = 90.0
+"""Seconds until a wait is given up: no assertion of speed, slow machines are waited for."""
+WHOLE = 240.0
+"""Seconds for a whole test."""
 
 
 def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -19,7 +22,7 @@ def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), WHOLE))
 
     return run
 
@@ -30,7 +33,7 @@ def uvloop_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(asyncio.wait_for(test(*args, **kwargs), 60))
+            runner.run(asyncio.wait_for(test(*args, **kwargs), WHOLE))
 
     return run
 
