@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, LinkClosed, Reply
+from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, Reply
 from services.ragent import entities
 from services.ragent.desired import Desired, Names
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, CONNECTOR, LISTENER, SSL_PROFILE, Entity
@@ -176,8 +176,7 @@ class Router:
                 self._log.warning("management failed; reading everything again", reason=str(error), seconds=delay)
                 self._full = True
                 self._scan = None
-                if isinstance(error, LinkClosed):
-                    self._node.close()
+                self._node.close()  # else every attempt would leave two links behind, of which a connection has few
             self._tell()
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_LAST)

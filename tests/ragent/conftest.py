@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,21 +10,11 @@ from typing import Any
 import pytest
 
 from services.ragent.agent import ClientListener, Settings, serve
+from tests.control.aio import DEADLINE
+from tests.ports import free_port
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
-
-
-_candidates = itertools.count(20000 + os.getpid() * 53 % 10000)
-
-
-def free_port() -> int:
-    """A port nobody has now; never the same one twice."""
-    for port in itertools.islice(_candidates, 2000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
 
 
 class World:
@@ -59,6 +45,7 @@ class World:
         assert self._agent is not None
         self._stop.set()
         await self._agent
+        await until(lambda: "ragent" not in self.configserv.readiness)  # nobody takes its last words for the next one's
 
     async def join(self, router: FakeRouter) -> None:
         """The router dials until the agent listens."""
@@ -72,7 +59,7 @@ class World:
                 else:
                     return
 
-        await asyncio.wait_for(dial(), 10)
+        await asyncio.wait_for(dial(), DEADLINE)
 
     async def ready(self, *names: str) -> None:
         await until(lambda: self.configserv.ready("ragent") >= set(names))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,17 +11,11 @@ import proton
 
 from enmasse.control import Connection, Delivery, Link, Listener, Receiver, Sender, connect, listen
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE
+from tests.control.aio import until
+from tests.ports import free_port
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 Row = dict[str, Any]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Waits until `condition()` holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {condition.__name__}"
-        await asyncio.sleep(0.005)
 
 
 class FakeRouter:
@@ -160,17 +152,19 @@ class FakeConfigserv:
         self.placements_reported = 0
         self._subscribers: dict[str, list[Sender]] = {}
         self._listener: Listener | None = None
-        self._port = 0
+        self._speaking: dict[str, Link] = {}
+        """Reporter → its newest link; what an older one was is over."""
+        self._port = free_port()  # not of those that dialling takes: while it is away, its place must not be taken
 
     async def start(self) -> int:
         self._listener = await listen("127.0.0.1", self._port, self._accepted, container="configuration-service")
-        self._port = self._listener.port
         return self._port
 
     async def stop(self) -> None:
         assert self._listener is not None
         await self._listener.close()
         self.readiness.clear()
+        self._speaking.clear()
         self._subscribers.clear()
 
     def addresses(
@@ -211,11 +205,15 @@ class FakeConfigserv:
             target = str(link.remote_target)
             link.window = 10
             link.on_message = lambda delivery: self._report(target, link.name, delivery)
-            link.on_closed = lambda error: self._forget(link.name)
+            if target == "readiness":
+                self._speaking[link.name] = link
+                link.on_closed = lambda error: self._forget(link)
             link.grant(10)
 
-    def _forget(self, reporter: str) -> None:
-        self.readiness.pop(reporter, None)
+    def _forget(self, link: Link) -> None:
+        if self._speaking.get(link.name) is link:
+            del self._speaking[link.name]
+            self.readiness.pop(link.name, None)
 
     def _report(self, target: str, reporter: str, delivery: Delivery) -> None:
         body = json.loads(delivery.message.body)
@@ -241,6 +239,16 @@ class FakeConfigserv:
                 self.readiness[reporter].pop(name, None)
         delivery.accept()
 
+    def report(self, reporter: str, name: str) -> dict[str, Any]:
+        """What was said of an address last; nothing while the reporter says nothing."""
+        found: dict[str, Any] = self.readiness.get(reporter, {}).get(name, {})
+        return found
+
+    def was_healed(self, name: str) -> bool:
+        """Whether by `history` an address was not ready, and is again."""
+        said = [ready for _, address, ready in self.history if address == name]
+        return False in said and said[-1]
+
     def ready(self, reporter: str) -> set[str]:
         return {name for name, report in self.readiness.get(reporter, {}).items() if report["ready"]}
 
@@ -260,7 +268,8 @@ class FakeConfigserv:
 
     def pending(self, reporter: str) -> dict[str, str]:
         """What the reporter has yet to do, as it said last."""
-        found: dict[str, str] = [body for by, body in self.reports if by == reporter][-1]["pending"]
+        said = [body["pending"] for by, body in self.reports if by == reporter]
+        found: dict[str, str] = said[-1] if said else {"": "nothing was said yet"}
         return found
 
     def judged(self, reporter: str, feed: str, name: str) -> dict[str, Any] | None:
@@ -274,7 +283,7 @@ class FakeConfigserv:
         raise AssertionError(f"{reporter} has not seen the newest {feed}")
 
     def message(self, reporter: str, name: str) -> str:
-        return str(self.readiness.get(reporter, {}).get(name, {}).get("message"))
+        return str(self.report(reporter, name).get("message"))
 
 
 __all__ = ["ADDRESS", "FakeConfigserv", "FakeRouter", "until"]

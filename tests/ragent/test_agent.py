@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from enmasse.control import ConnectionLost
 from services.ragent import router as router_module
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
+from tests.control.aio import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import FakeRouter, until
 
@@ -93,13 +95,13 @@ def test_ready_means_on_every_router(play: Play) -> None:
         await world.join(second)
         await world.says("any", "router router-1")
         await world.says("any", "no room")
-        assert world.configserv.readiness["ragent"]["any"]["failed"] is True
+        assert world.configserv.report("ragent", "any")["failed"] is True
         await world.ready("q", "t", "multi")
         second.refuse.clear()
         await world.ready(*ALL)
-        assert world.configserv.readiness["ragent"]["any"]["components"] == ["router-0", "router-1"]
+        assert world.configserv.report("ragent", "any")["components"] == ["router-0", "router-1"]
         second.kill()
-        await until(lambda: world.configserv.readiness["ragent"]["any"]["components"] == ["router-0"])
+        await until(lambda: world.configserv.report("ragent", "any").get("components") == ["router-0"])
 
     play(scenario)
 
@@ -118,7 +120,7 @@ def test_what_is_deleted_by_hand_is_seen_and_healed(play: Play, type_: str, name
         world.configserv.history.clear()
         del world.router.tables[type_][name]
         await until(lambda: name in world.router.tables[type_])
-        await until(lambda: [h[2] for h in world.configserv.history if h[1] == address][-2:] == [False, True])
+        await until(lambda: world.configserv.was_healed(address))
         assert {h[1] for h in world.configserv.history} == {address}
 
     play(scenario)
@@ -291,6 +293,21 @@ def test_a_lost_reply_leads_to_reading_again(play: Play, monkeypatch: pytest.Mon
     play(scenario)
 
 
+def test_lost_replies_leave_no_links_behind(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 0.5)
+
+    async def scenario(world: World) -> None:
+        world.router.drop_replies = 4
+        world.configserv.addresses(ALL)
+        await until(lambda: world.router.drop_replies == 0)
+        monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 10)
+        await begin(world)
+        assert world.router.connection is not None
+        assert len(world.router.connection.links) == 2
+
+    play(scenario)
+
+
 def test_a_dead_broker_keeps_its_addresses_not_ready_and_clients_not_out(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +338,7 @@ def test_removed_and_retyped_addresses_stay_for_their_consumers_while_they_drain
         world.configserv.addresses(rest)
         await until(lambda: router.names(AUTO_LINK) == names("in/b-0/q"))
         assert "ragent-address/q" in router.names(ADDRESS)
-        await until(lambda: "q" not in world.configserv.readiness["ragent"])
+        await until(lambda: not world.configserv.report("ragent", "q"))
         world.configserv.addresses({**rest, "q": {"type": "topic", "flavor": "f"}})
         await world.says("q", "is a queue on the routers until nothing of that is left")
         assert router.names(AUTO_LINK) == names("in/b-0/q")
@@ -373,12 +390,10 @@ def test_one_changed_address_costs_work_for_one_address(play: Play) -> None:
 def test_only_routers_are_managed(play: Play) -> None:
     async def scenario(world: World) -> None:
         stranger = FakeRouter("router-0", product="something else")
-        try:
-            await world.join(stranger)
+        with contextlib.suppress(ConnectionLost):  # before it was open, where both come at once
+            await stranger.dial(world.port)
             assert stranger.connection is not None
-            await asyncio.wait_for(stranger.connection.wait_closed(), 5)
-        except ConnectionLost:
-            pass
+            await asyncio.wait_for(stranger.connection.wait_closed(), DEADLINE)
         assert stranger.requests == []
         await begin(world)
 
@@ -392,8 +407,11 @@ def test_consumers_are_counted_where_they_are(play: Play) -> None:
 
         for key, count in (("M0any", 2), ("M0q", 1), ("M1q", 3), ("M0t", 9), ("Ltemp.x", 1)):
             world.router.tables[ROUTER_ADDRESS][key] = {"name": key, "key": key, "subscriberCount": count}
-        said = world.configserv.readiness["ragent"]
-        await until(lambda: (said["any"]["consumers"], said["q"]["consumers"]) == (2, 3))
-        assert (said["multi"]["consumers"], said["t"]["consumers"]) == (0, None)
+
+        def consumers(*names: str) -> list[int | None]:
+            return [world.configserv.report("ragent", name).get("consumers") for name in names]
+
+        await until(lambda: consumers("any", "q") == [2, 3])
+        assert consumers("multi", "t") == [0, None]
 
     play(scenario)

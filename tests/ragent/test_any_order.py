@@ -96,6 +96,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
                 await dice.choice(later)()
             await asyncio.sleep(dice.choice((0, 0, 0.003, 0.03)))
         world.router.refuse = {}
+        monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 2)  # from now on a late reply is not a lost one
         publish()
 
         desired = Desired([("amqp", "127.0.0.1", world.client_port, None)])
@@ -121,7 +122,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
                     return False
             return True
 
-        await until(converged, 30)
+        await until(converged)
         await until(lambda: world.configserv.readiness.get("ragent", {}).keys() == addresses.keys())
 
     play(scenario)

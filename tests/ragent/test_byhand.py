@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from services.ragent.byhand import View, missing, view
-from tests.ragent.conftest import Scenario, World, free_port
+from tests.ports import free_port
+from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL
 from tests.ragent.test_with_engines import Engines, everything_works

@@ -16,7 +16,9 @@ import proton
 
 from enmasse.control import AmqpError, Artemis, Connection, Dispatch, connect
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
-from tests.ragent.conftest import Scenario, World, free_port
+from tests.control.aio import DEADLINE
+from tests.ports import free_port
+from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL
 
@@ -58,7 +60,7 @@ class Engines:
     async def manage(self, operation: str, *arguments: Any) -> Any:
         """An operation of the broker's management."""
         async with self.at(self.broker_port) as connection:
-            node = Artemis(connection)
+            node = Artemis(connection, timeout=DEADLINE)
             await node.opened()
             return await node.invoke("broker", operation, *arguments)
 
@@ -82,11 +84,12 @@ class Engines:
     @contextlib.asynccontextmanager
     async def at(self, port: int) -> Any:
         connection: Connection | None = None
-        while connection is None:
-            try:
-                connection = await connect("127.0.0.1", port, container="client")
-            except AmqpError:
-                await asyncio.sleep(0.02)
+        async with asyncio.timeout(DEADLINE):
+            while connection is None:
+                try:
+                    connection = await connect("127.0.0.1", port, container="client")
+                except AmqpError:
+                    await asyncio.sleep(0.02)
         try:
             yield connection
         finally:
@@ -102,7 +105,7 @@ class Engines:
             sender = connection.sender(address)
             sent = asyncio.ensure_future(sender.deliver(proton.Message(body=address)))
             for receiver in taking:
-                delivery = await asyncio.wait_for(anext(receiver), 20)
+                delivery = await asyncio.wait_for(anext(receiver), DEADLINE)
                 assert delivery.message.body == address
                 delivery.accept()
             assert (await sent).accepted
@@ -153,13 +156,13 @@ def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
 def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: Play) -> None:
     async def story(world: World, engines: Engines) -> None:
         async with engines.at(engines.client_port) as connection:
-            node = Dispatch(connection)
+            node = Dispatch(connection, timeout=DEADLINE)
             await node.opened()
             world.configserv.history.clear()
             await node.delete(AUTO_LINK, "ragent-out/broker/q")
             await node.delete(LINK_ROUTE, "ragent-route-in/broker/t")
-            await until(lambda: [h[2] for h in world.configserv.history if h[1] == "q"][-2:] == [False, True])
-            await until(lambda: [h[2] for h in world.configserv.history if h[1] == "t"][-2:] == [False, True])
+            await until(lambda: world.configserv.was_healed("q"))
+            await until(lambda: world.configserv.was_healed("t"))
         await everything_works(engines)
 
     scene(tmp_path, play, story)

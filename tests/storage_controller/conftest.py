@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import signal
-import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ import pytest
 
 from enmasse.control import AmqpError, Artemis, Connection, connect
 from services.storage_controller.controller import LocalSettings, Settings, serve
+from tests.control.aio import DEADLINE
+from tests.ports import free_port
 from tests.ragent.doubles import FakeConfigserv, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
@@ -34,18 +35,6 @@ FLAVORS: dict[str, Any] = {
 }
 
 
-_candidates = itertools.count(20000 + os.getpid() * 37 % 10000)
-
-
-def free_port() -> int:
-    """A port nobody has now; never the same one twice."""
-    for port in itertools.islice(_candidates, 2000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
-
-
 class Supervisor:
     """The other side of the local driver: starts, restarts and ends brokers as the files say."""
 
@@ -55,6 +44,8 @@ class Supervisor:
         self.paused: set[str] = set()
         """Brokers that are not started (again) for now."""
         self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.rounds = 0
+        """How often all that is wished for was looked at and brought about."""
         self._folder = folder
         self._settings: dict[str, Any] = {}
         self._ports: dict[str, tuple[int, int]] = {}
@@ -82,6 +73,11 @@ class Supervisor:
         finally:
             self._task = asyncio.create_task(self._run())
 
+    async def caught_up(self) -> None:
+        """What is wished for now is what runs."""
+        before = self.rounds
+        await until(lambda: self.rounds >= before + 2)  # the first may have begun before
+
     async def kill(self, name: str) -> None:
         process = self.processes[name]
         process.send_signal(signal.SIGKILL)
@@ -107,6 +103,7 @@ class Supervisor:
                 new = self._folder / "actual.new"
                 new.write_text(json.dumps({"schema": 1, "components": self._facts()}))
                 new.replace(self.actual)
+            self.rounds += 1
             await asyncio.sleep(0.02)
 
     def _wishes(self) -> dict[str, dict[str, Any]]:
@@ -130,7 +127,9 @@ class Supervisor:
         ]  # fmt: skip
 
     async def _begin(self, name: str, settings: dict[str, Any]) -> None:
-        amqp, health = self._ports.setdefault(name, (free_port(), free_port()))
+        if name not in self._ports:
+            self._ports[name] = free_port(), free_port()
+        amqp, health = self._ports[name]
         self._settings[name] = settings
         full = {**settings, "name": name, "listen": f"127.0.0.1:{amqp}", "health": f"127.0.0.1:{health}"}
         for key in ("data_dir", "page_dir"):
@@ -187,6 +186,7 @@ class World:
         assert self._controller is not None
         self._stop.set()
         await self._controller
+        await until(lambda: REPORTER not in self.configserv.readiness)  # nobody takes its last words for the next one's
 
     # what is seen
 
@@ -196,8 +196,12 @@ class World:
     async def says(self, name: str, text: str) -> None:
         await until(lambda: text in self.configserv.message(REPORTER, name))
 
+    async def holds(self, name: str, *messages: int) -> None:
+        """Waits until so many messages are reported; one of these numbers."""
+        await until(lambda: self.configserv.report(REPORTER, name).get("messages") in messages)
+
     async def gone(self, name: str) -> None:
-        await until(lambda: name not in self.configserv.readiness.get(REPORTER, {}))
+        await until(lambda: not self.configserv.report(REPORTER, name))
         await until(lambda: name not in self.placements())
 
     def placements(self) -> dict[str, list[tuple[str, str, str]]]:
@@ -216,14 +220,14 @@ class World:
     @asynccontextmanager
     async def at(self, broker: str) -> AsyncIterator[Connection]:
         """A connection to a broker, as soon as it answers."""
-        for _ in range(500):
+        deadline = time.monotonic() + DEADLINE
+        while True:
             try:
                 connection = await connect("127.0.0.1", self.supervisor.port(broker), container="client")
                 break
             except (AmqpError, KeyError):
+                assert time.monotonic() < deadline, f"{broker} does not answer"
                 await asyncio.sleep(0.02)
-        else:
-            raise AssertionError(f"{broker} does not answer")
         try:
             yield connection
         finally:
@@ -232,7 +236,7 @@ class World:
 
     async def manage(self, broker: str, operation: str, *arguments: Any, resource: str = "broker") -> Any:
         async with self.at(broker) as connection:
-            node = Artemis(connection)
+            node = Artemis(connection, timeout=DEADLINE)
             await node.opened()
             return await node.invoke(resource, operation, *arguments)
 
@@ -248,10 +252,11 @@ class World:
             receiver = connection.receiver(address)
             bodies = []
             for _ in range(count):
-                delivery = await asyncio.wait_for(anext(receiver), 10)
+                delivery = await asyncio.wait_for(anext(receiver), DEADLINE)
                 bodies.append(delivery.message.body)
                 delivery.accept()
             receiver.close()
+            await Artemis(connection, timeout=DEADLINE).opened()  # the broker has read all that went before
             return bodies
 
     async def subscribe(self, broker: str, address: str, name: str) -> None:
@@ -267,6 +272,7 @@ class World:
             await receiver.opened()
             receiver.proton_link.detach()
             connection.wake()
+            await Artemis(connection, timeout=DEADLINE).opened()  # the broker has read that
 
 
 @pytest.fixture
