@@ -32,7 +32,8 @@ from spark.spool import Head, SpoolError, forget, read_segment, read_spool, segm
 log = logging.getLogger(__name__)
 
 ROWS_PER_PARTITION = 50_000
-START_SECONDS = 30.0
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
 
 
 class Range(InputPartition):
@@ -143,7 +144,7 @@ class Receiver:
     def check(self) -> None:
         """Raises ReceiverError where the process has ended."""
         if self.process.poll() is not None:
-            self.listener.join(10)  # its last words
+            self.listener.join(60)  # its last words
             raise ReceiverError(self.trouble or f"amqp source: the receiver ended with {self.process.returncode}")
 
     def await_address(self) -> None:
@@ -154,7 +155,11 @@ class Receiver:
     def stop(self) -> None:
         if self.process.stdin is not None:
             self.process.stdin.close()
-        self.process.wait(timeout=10)
+        try:
+            self.process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # what it has not accepted yet comes again
+            self.process.wait()
 
     def _tell(self, options: dict[str, Any]) -> None:
         assert self.process.stdin is not None

@@ -16,14 +16,12 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from tests.ports import free_port
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        for port in range(22000, 32000):
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise RuntimeError("no free port")
+DEADLINE = 240.0
+"""Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
+LIMIT = 900
+"""Seconds for a whole test."""
 
 
 class Broker:
@@ -35,7 +33,7 @@ class Broker:
         self.config = folder / "broker.json"
         settings = {
             "name": "spark-broker",
-            "health": f"127.0.0.1:{self.port + 1}",
+            "health": f"127.0.0.1:{free_port()}",
             "listen": f"127.0.0.1:{self.port}",
             "data_dir": str(folder / "data"),
         }
@@ -44,14 +42,15 @@ class Broker:
 
     def start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-m", "services.broker", "--config", str(self.config)])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return process
+            time.sleep(0.02)
         raise RuntimeError("the broker does not listen")
 
     def manage(self, operation: str, *arguments: Any) -> Any:
-        connection = BlockingConnection(self.url, timeout=20)
+        connection = BlockingConnection(self.url, timeout=DEADLINE)
         try:
             replies = connection.create_receiver(None, dynamic=True)
             sender = connection.create_sender("activemq.management")
@@ -60,7 +59,7 @@ class Broker:
             sender.send(
                 Message(reply_to=reply_to, correlation_id="1", properties=request, body=json.dumps(list(arguments)))
             )
-            reply = replies.receive(timeout=20)
+            reply = replies.receive(timeout=DEADLINE)
             assert reply.properties["_AMQ_OperationSucceeded"], reply.body
             return json.loads(reply.body) if reply.body else None
         finally:
@@ -71,13 +70,13 @@ class Broker:
         return name
 
     def send(self, address: str, messages: list[Message]) -> None:
-        connection = BlockingConnection(self.url, timeout=20)
+        connection = BlockingConnection(self.url, timeout=DEADLINE)
         sender = connection.create_sender(address)
         for message in messages:
             sender.send(message)
         connection.close()
 
-    def receive(self, address: str, count: int, timeout: float = 60) -> list[Message]:
+    def receive(self, address: str, count: int, timeout: float = DEADLINE) -> list[Message]:
         connection = BlockingConnection(self.url, timeout=timeout)
         receiver = connection.create_receiver(address, credit=count)
         found = []
@@ -93,7 +92,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     running = Broker(tmp_path_factory.mktemp("broker"))
     yield running
     running.process.terminate()
-    running.process.wait(10)
+    running.process.wait(DEADLINE)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,10 @@ from spark.datasource import AmqpDataSource
 from spark.options import shown
 from spark.schema import DDL
 from spark.source import AmqpStreamReader
-from tests.spark.conftest import free_port
+from tests.ports import free_port
+from tests.spark.conftest import DEADLINE, LIMIT
 
+pytestmark = pytest.mark.timeout(LIMIT)
 SOURCE = {"address": "a", "spool": "/tmp/spool"}
 
 
@@ -64,10 +66,10 @@ def test_a_query_with_a_misspelt_option_fails(spark: Any, tmp_path: Path) -> Non
     data = spark.readStream.format("amqp").option("address", "a").option("spool", str(tmp_path / "spool"))
     query = data.option("Subscribtion", "mine").load().writeStream.format("noop")
     with pytest.raises(Exception, match='no option "subscribtion"; did you mean "subscription"'):
-        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(DEADLINE)
     rates = spark.readStream.format("rate").load().writeStream.format("amqp").option("adress", "a")
     with pytest.raises(Exception, match='no option "adress"; did you mean "address"'):
-        rates.option("checkpointLocation", str(tmp_path / "d")).start().awaitTermination(60)
+        rates.option("checkpointLocation", str(tmp_path / "d")).start().awaitTermination(DEADLINE)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:5672", "http://u:hidden@h", "amqp://u:hidden@h:port", "amqp://u:hidden@"])

@@ -18,9 +18,9 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from spark import pipeline
-from tests.spark.conftest import Broker
+from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(LIMIT)
 
 
 def numbered(count: int, start: int = 0) -> list[Message]:
@@ -40,7 +40,7 @@ def rows_of(spark: Any, table: str) -> list[Any]:
 
 
 def wait_rows(spark: Any, query: Any, table: str, count: int) -> list[Any]:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         assert query.exception() is None
         rows = rows_of(spark, table)
@@ -77,7 +77,9 @@ def test_messages_become_rows(spark: Any, broker: Broker, tmp_path: Path) -> Non
 def test_an_option_that_is_missing_is_named(spark: Any, broker: Broker, tmp_path: Path) -> None:
     reader = spark.readStream.format("amqp").option("url", broker.url).option("spool", str(tmp_path / "spool")).load()
     with pytest.raises(Exception, match='option "address" is missing'):
-        reader.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+        reader.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(
+            DEADLINE
+        )
 
 
 def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) 
     query = pipeline.start(spark, pipeline.arguments(arguments))
     try:
         found = {}
-        for message in broker.receive("window-results", 8, timeout=90):
+        for message in broker.receive("window-results", 8):
             row = json.loads(bytes(message.body))
             found[row["device"], row["start"][:10]] = (row["maximum"], row["minimum"], row["mean"], row["readings"])
     finally:
@@ -146,7 +148,7 @@ def committed(work: Path) -> list[str]:
 
 
 def wait_committed(work: Path, count: int) -> list[str]:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         found = committed(work)
         if len(found) >= count:
@@ -160,7 +162,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(broker: Broker, tmp_path: Pat
     broker.send("killed", numbered(300))
     job = start_job(broker, "killed", tmp_path)
     wait_committed(tmp_path, 1)
-    connection = BlockingConnection(broker.url, timeout=20)
+    connection = BlockingConnection(broker.url, timeout=DEADLINE)
     sender = connection.create_sender("killed", name="while-it-dies")
     for i, message in enumerate(numbered(300, 300)):
         sender.send(message)

@@ -24,14 +24,16 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.amqp.transport import Hub, serve
+from spark import source
 from spark.outage import Outage, Patience, Phase
 from spark.sink import AmqpStreamWriter
 from spark.source import AmqpStreamReader, ReceiverError
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
-from tests.spark.conftest import Broker
+from tests.ports import free_port
+from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(LIMIT)
 REFUSED = ConnectionRefusedError(111, "Connect call failed")
 GONE = AmqpError(errors.NOT_FOUND, "no such address")
 URL = "amqp://me:hidden@host:1"
@@ -98,7 +100,7 @@ def reading(url: str, address: str, folder: Path, **patience: float) -> Iterator
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
@@ -115,7 +117,7 @@ def test_a_query_of_an_address_that_is_not_there_fails(spark: Any, broker: Broke
     source = spark.readStream.format("amqp").option("url", broker.url).option("address", "nosuch")
     query = source.option("spool", str(tmp_path / "spool")).load().writeStream.format("noop")
     with pytest.raises(Exception, match=r'option "address": .* refuses \'nosuch\' \(amqp:not-found'):
-        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(DEADLINE)
 
 
 def test_what_is_available_now_of_no_address_is_not_nothing(broker: Broker, tmp_path: Path) -> None:
@@ -124,8 +126,8 @@ def test_what_is_available_now_of_no_address_is_not_nothing(broker: Broker, tmp_
 
 
 def test_a_server_that_never_was_there_ends_the_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    said = ending("amqp://127.0.0.1:1", "a", tmp_path, start=1)
-    assert 'option "url": no connection with amqp://127.0.0.1:1 in 1 s' in said and "Connect call failed" in said
+    said = ending("amqp://127.0.0.1:1", "a", tmp_path, start=3)  # time for more than one attempt
+    assert 'option "url": no connection with amqp://127.0.0.1:1 in 3 s' in said and "Connect call failed" in said
     assert [r.getMessage().partition(":")[2].split(",")[0] for r in caplog.records] == [
         " nothing from 'a' at amqp://127.0.0.1:1"
     ]
@@ -149,10 +151,10 @@ def served(sasl: Callable[[], SaslServer] | None = None, tls: ssl.SSLContext | N
         )
 
     try:
-        yield asyncio.run_coroutine_threadsafe(start(), loop).result(20).port
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result(DEADLINE).port
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
+        thread.join(DEADLINE)
         loop.close()
 
 
@@ -192,9 +194,18 @@ def test_an_address_that_goes_for_good_ends_the_query(broker: Broker, tmp_path: 
         receiver = reader.started()
         receiver.await_address()
         broker.manage("destroyQueue", "goes", True)
-        receiver.process.wait(60)
+        receiver.process.wait(DEADLINE)
         with pytest.raises(ReceiverError, match=r"refuses 'goes' .* It worked before; this has lasted for 1 s"):
             reader.reportLatestOffset()
+
+
+def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a query ends, however slow the machine is; what was not accepted by then comes again."""
+    monkeypatch.setattr(source, "STOP_SECONDS", 0.1)
+    with reading(f"amqp://127.0.0.1:{free_port()}", "a", tmp_path) as reader:
+        process = reader.started().process
+        process.send_signal(signal.SIGSTOP)
+    assert process.returncode == -signal.SIGKILL
 
 
 def sent(url: str, address: str) -> None:
@@ -245,4 +256,4 @@ def test_a_broker_that_restarts_is_told_on_the_standard_error_of_the_driver(tmp_
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         broker.process.terminate()
-        broker.process.wait(10)
+        broker.process.wait(DEADLINE)
