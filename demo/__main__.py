@@ -49,7 +49,7 @@ def main() -> int:
 def run(folder: Path, out: Path, report: Report) -> None:
     report.step("starting EnMasse")
     with testing.running(folder, ADDRESSES) as running:
-        seconds = running.up()
+        seconds = running.up(300)
         report.say(f"ready after {seconds:.1f} s, port {5672 + running.offset}, folder {folder}")
         semantics.show(running, report)
         faults.show(running, report)

@@ -14,6 +14,8 @@ from demo.report import Report
 from enmasse.testing import Suite
 
 MESSAGES = 3000
+PATIENCE = 600.0  # seconds that a slow machine is given for all of it
+ANSWER = 20.0  # seconds for one answer, before it is asked for over a new connection
 NOT_ACCEPTED = [Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
 
 
@@ -21,7 +23,7 @@ def keep_trying(suite: Suite, until: float) -> Any:
     """A connection, however often it must be asked for."""
     while True:
         try:
-            return BlockingConnection(suite.url, timeout=5)
+            return BlockingConnection(suite.url, timeout=ANSWER)
         except Exception:
             if time.monotonic() > until:
                 raise
@@ -36,7 +38,7 @@ class Producer(threading.Thread):
         self.suite = suite
         self.accepted = 0
         self.again = 0
-        self.deadline = time.monotonic() + 90
+        self.deadline = time.monotonic() + PATIENCE
 
     def run(self) -> None:
         connection: Any = None
@@ -46,7 +48,7 @@ class Producer(threading.Thread):
                     connection = keep_trying(self.suite, self.deadline)
                     sender = connection.create_sender("orders", name=f"demo-orders-{self.accepted}-{self.again}")
                 message = Message(body=self.accepted, id=str(self.accepted), durable=True)
-                sender.send(message, timeout=5, error_states=NOT_ACCEPTED)
+                sender.send(message, timeout=ANSWER, error_states=NOT_ACCEPTED)
                 self.accepted += 1
             except Exception:
                 self.again += 1
@@ -62,7 +64,7 @@ class Consumer(threading.Thread):
         super().__init__(daemon=True)
         self.suite = suite
         self.seen: Counter[int] = Counter()
-        self.deadline = time.monotonic() + 90
+        self.deadline = time.monotonic() + PATIENCE
 
     def run(self) -> None:
         connection: Any = None
@@ -73,7 +75,7 @@ class Consumer(threading.Thread):
                     attempt += 1
                     connection = keep_trying(self.suite, self.deadline)
                     receiver = connection.create_receiver("orders", name=f"demo-orders-r{attempt}", credit=50)
-                message = receiver.receive(timeout=5)
+                message = receiver.receive(timeout=ANSWER)
                 self.seen[message.body] += 1
                 receiver.accept()
             except Exception:
@@ -106,7 +108,7 @@ def show(suite: Suite, report: Report) -> None:
                 _, kind, component = victims.pop(0)
                 suite.kill(component)
                 report.say(f"killed the {kind} (pid {component['pid']}) after {producer.accepted} accepted")
-            producer.join(0.02)
+            (producer if producer.is_alive() else consumer).join(0.02)
     twice = sum(count - 1 for count in consumer.seen.values())
     report.say(
         f"accepted {producer.accepted}, sent again without an answer {producer.again}, "
@@ -115,5 +117,5 @@ def show(suite: Suite, report: Report) -> None:
     report.check("every message was accepted in the end", producer.accepted == MESSAGES, producer.accepted)
     lost = MESSAGES - len(consumer.seen)
     report.check("nothing that was accepted was lost", lost == 0, f"{lost} lost")
-    suite.wait_ready()
+    suite.wait_ready(300)
     report.check("everything is ready again by itself", True)

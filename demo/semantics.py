@@ -13,6 +13,7 @@ from proton.utils import BlockingConnection
 from demo.report import Report
 from enmasse.testing import Suite
 
+PATIENCE = 120.0  # seconds that a slow machine is given; nothing is measured by it
 QUIET = 1.0  # seconds without a message that count as "nothing comes"
 
 
@@ -29,13 +30,13 @@ def connect(suite: Suite, container_id: str = "") -> Any:
     container = Container()
     if container_id:
         container.container_id = container_id
-    return BlockingConnection(suite.url, timeout=20, container=container)
+    return BlockingConnection(suite.url, timeout=PATIENCE, container=container)
 
 
 def accept(connection: Any, receiver: Any) -> None:
     """Accept what came last and see it out: the blocking client writes only while it waits for something."""
     receiver.accept()
-    connection.wait(lambda: connection.conn.transport.pending() <= 0, timeout=10, msg="the outcome to be written")
+    connection.wait(lambda: connection.conn.transport.pending() <= 0, timeout=PATIENCE, msg="the outcome to be written")
 
 
 def nothing_comes(receiver: Any) -> bool:
@@ -52,22 +53,24 @@ def anycast_and_queue(suite: Suite, report: Report) -> None:
     connection = connect(suite)
     direct = connection.create_sender("anycast", name="demo-anycast")
     stored = connection.create_sender("myqueue", name="demo-queue")
-    connection.wait(lambda: stored.link.credit > 0, timeout=10, msg="credit for the queue")
+    connection.wait(lambda: stored.link.credit > 0, timeout=PATIENCE, msg="credit for the queue")
     stored.send(Message(body="for later", durable=True))
     report.check("the queue accepted a message with nobody there", True)
     report.check("the anycast sender has no credit", direct.link.credit == 0, f"credit {direct.link.credit}")
     other = connect(suite)
     receiver = other.create_receiver("anycast", name="demo-anycast-r", credit=10)
-    connection.wait(lambda: direct.link.credit > 0, timeout=10, msg="credit for anycast")
+    connection.wait(lambda: direct.link.credit > 0, timeout=PATIENCE, msg="credit for anycast")
     report.check("with a receiver there it has", direct.link.credit > 0, f"credit {direct.link.credit}")
     sending = threading.Thread(target=direct.send, args=(Message(body="now"),))
     sending.start()
-    got = receiver.receive(timeout=10)
+    got = receiver.receive(timeout=PATIENCE)
     accept(other, receiver)
     sending.join()
     report.check("and the message arrived", got.body == "now")
     consumer = other.create_receiver("myqueue", name="demo-queue-r", credit=1)
-    report.check("the queue's message is there for who comes later", consumer.receive(timeout=10).body == "for later")
+    report.check(
+        "the queue's message is there for who comes later", consumer.receive(timeout=PATIENCE).body == "for later"
+    )
     accept(other, consumer)
     for c in (connection, other):
         c.close()
@@ -81,7 +84,7 @@ def multicast(suite: Suite, report: Report) -> None:
         receivers.append((connection, connection.create_receiver("broadcast", name=f"demo-broadcast-{i}", credit=10)))
     connection = connect(suite)
     sender = connection.create_sender("broadcast", name="demo-broadcast-s")
-    connection.wait(lambda: sender.link.credit > 0, timeout=10, msg="credit for multicast")
+    connection.wait(lambda: sender.link.credit > 0, timeout=PATIENCE, msg="credit for multicast")
     sent: list[Exception] = []
 
     def send() -> None:
@@ -96,7 +99,7 @@ def multicast(suite: Suite, report: Report) -> None:
     bodies: list[list[Any]] = [[] for _ in receivers]
     for _ in range(5):  # round by round: a message is settled once every receiver has it
         for i, (connected, receiver) in enumerate(receivers):
-            bodies[i].append(receiver.receive(timeout=10).body)
+            bodies[i].append(receiver.receive(timeout=PATIENCE).body)
             accept(connected, receiver)
     sending.join()
     expected = [f"news {i}" for i in range(5)]
@@ -119,7 +122,7 @@ def topic(suite: Suite, report: Report) -> None:
     receiver = back.create_receiver("mytopic", name="demo-durable", options=Durable(), credit=10)
     bodies = []
     for _ in range(5):
-        bodies.append(receiver.receive(timeout=10).body)
+        bodies.append(receiver.receive(timeout=PATIENCE).body)
         receiver.accept()
     report.check("five messages waited", bodies == [f"edition {i}" for i in range(5)], bodies)
     receiver.close()  # unsubscribe
@@ -133,20 +136,20 @@ def request_reply(suite: Suite, report: Report) -> None:
     requests = server.create_receiver("requests", name="demo-requests", credit=5)
     replies = client.create_receiver(None, dynamic=True, name="demo-replies", credit=5)
     ask = client.create_sender("requests", name="demo-ask")
-    client.wait(lambda: ask.link.credit > 0, timeout=10, msg="credit for requests")
+    client.wait(lambda: ask.link.credit > 0, timeout=PATIENCE, msg="credit for requests")
     request = Message(body="6 x 7", reply_to=replies.link.remote_source.address, correlation_id="q1")
     asking = threading.Thread(target=ask.send, args=(request,))
     asking.start()
-    got = requests.receive(timeout=10)
+    got = requests.receive(timeout=PATIENCE)
     accept(server, requests)
     asking.join()
     answer = server.create_sender(None, name="demo-answer")
-    server.wait(lambda: answer.link.credit > 0, timeout=10, msg="credit for the reply")
+    server.wait(lambda: answer.link.credit > 0, timeout=PATIENCE, msg="credit for the reply")
     answering = threading.Thread(
         target=answer.send, args=(Message(address=got.reply_to, body="42", correlation_id=got.correlation_id),)
     )
     answering.start()
-    reply = replies.receive(timeout=10)
+    reply = replies.receive(timeout=PATIENCE)
     accept(client, replies)
     answering.join()
     report.check("the reply found its way", (reply.body, reply.correlation_id) == ("42", "q1"), got.reply_to)
@@ -161,7 +164,7 @@ def commands(suite: Suite, report: Report) -> None:
     sender.send(Message(body="open the valve", ttl=30.0, durable=True))
     device = connect(suite)
     receiver = device.create_receiver("commands", name="demo-commands-r", credit=5)
-    report.check("in time: delivered", receiver.receive(timeout=10).body == "open the valve")
+    report.check("in time: delivered", receiver.receive(timeout=PATIENCE).body == "open the valve")
     accept(device, receiver)
     receiver.close()
     sender.send(Message(body="too late", ttl=0.3, durable=True))

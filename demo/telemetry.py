@@ -24,6 +24,7 @@ from demo.report import Report
 from enmasse.testing import Suite, wait_for
 
 WINDOW, WATERMARK = "1 day", "10 days"
+PATIENCE = 300.0  # seconds that a slow machine is given for the next step; nothing is measured by it
 WEEK = dt.timedelta(days=7)
 UTC = dt.UTC
 
@@ -181,15 +182,15 @@ def pipeline(suite: Suite, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def collect(suite: Suite, expected: int, report: Report) -> tuple[dict[tuple[str, dt.datetime], Window], int]:
     """Results until all have come: (windows, how many came more than once)."""
-    connection = BlockingConnection(suite.url, timeout=30)
+    connection = BlockingConnection(suite.url, timeout=PATIENCE)
     receiver = connection.create_receiver("results", name="demo-results", credit=200)
     found: dict[tuple[str, dt.datetime], Window] = {}
     twice = 0
     with report.progress("windows", expected) as progress:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 2 * PATIENCE
         while len(found) < expected and time.monotonic() < deadline:
             try:
-                message = receiver.receive(timeout=60)
+                message = receiver.receive(timeout=PATIENCE)
             except Exception as error:
                 report.say(f"waiting for results ended: {type(error).__name__} {error}")
                 break
@@ -227,7 +228,7 @@ def show(suite: Suite, report: Report, folder: Path) -> Results:
         def subscribed() -> bool:
             return any(a["name"] == "telemetry" and a["consumers"] for a in suite.status()["addresses"])
 
-        wait_for("Spark's durable subscription", subscribed, 90)
+        wait_for("Spark's durable subscription", subscribed, PATIENCE)
         report.say("Spark is subscribed; replaying the year")
         began = time.monotonic()
         accepted = replay(suite, series, report)

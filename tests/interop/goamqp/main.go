@@ -32,7 +32,7 @@ func must(what string, err error) {
 }
 
 func soon() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 20*time.Second)
+	return context.WithTimeout(context.Background(), 60*time.Second)
 }
 
 // link is a connection with one session.

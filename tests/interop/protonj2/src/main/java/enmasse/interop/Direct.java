@@ -24,14 +24,14 @@ final class Direct {
     static void anycast(Peer peer) throws Exception {
         try (Link one = peer.connect(); Link other = peer.connect()) {
             Sender sender = one.connection().openSender(peer.address("anycast"));
-            sender.openFuture().get(20, TimeUnit.SECONDS);
+            sender.openFuture().get(60, TimeUnit.SECONDS);
             check("no credit without a receiver", true, sender.trySend(Message.create("early")) == null);
             Receiver receiver = other.connection().openReceiver(peer.address("anycast"), BY_HAND);
             receiver.addCredit(2);
             Tracker accepted = sender.send(Message.create("accept"));
             Tracker rejected = sender.send(Message.create("reject"));
             Tracker released = sender.send(Message.create("release"));
-            check("first", "accept", receiver.receive(20, TimeUnit.SECONDS).accept().<String>message().body());
+            check("first", "accept", receiver.receive(60, TimeUnit.SECONDS).accept().<String>message().body());
             check("accepted", DeliveryState.Type.ACCEPTED, outcome(accepted));
             next(receiver).reject("interop:unwanted", "not this one");
             check("rejected", DeliveryState.Type.REJECTED, outcome(rejected));
@@ -44,7 +44,7 @@ final class Direct {
     }
 
     private static DeliveryState.Type outcome(Tracker tracker) throws Exception {
-        tracker.awaitSettlement(20, TimeUnit.SECONDS);
+        tracker.awaitSettlement(60, TimeUnit.SECONDS);
         return tracker.remoteState().getType();
     }
 
@@ -54,7 +54,7 @@ final class Direct {
             List<Receiver> receivers = new ArrayList<>();
             for (Link link : List.of(one, other, other)) {
                 Receiver receiver = link.connection().openReceiver(peer.address("multicast"));
-                receiver.openFuture().get(20, TimeUnit.SECONDS);
+                receiver.openFuture().get(60, TimeUnit.SECONDS);
                 receivers.add(receiver);
             }
             Sender sender = sending.connection().openSender(peer.address("multicast"));
@@ -77,9 +77,9 @@ final class Direct {
     static void request(Peer peer) throws Exception {
         try (Link client = peer.connect(); Link server = peer.connect()) {
             Receiver requests = server.connection().openReceiver(peer.address("anycast"));
-            requests.openFuture().get(20, TimeUnit.SECONDS);
+            requests.openFuture().get(60, TimeUnit.SECONDS);
             Receiver replies = client.connection().openDynamicReceiver();
-            replies.openFuture().get(20, TimeUnit.SECONDS);
+            replies.openFuture().get(60, TimeUnit.SECONDS);
             Sender ask = client.connection().openSender(peer.address("anycast"));
             Tracker question = ask.send(Message.create("6 x 7").replyTo(replies.address()).correlationId("q"));
             Message<String> asked = next(requests).message(); // receiving accepts
@@ -99,11 +99,11 @@ final class Direct {
         try (Link link = peer.connect()) {
             var sender = expect(
                     ClientLinkRemotelyClosedException.class,
-                    () -> link.connection().openSender(peer.address("nowhere")).openFuture().get(20, TimeUnit.SECONDS));
+                    () -> link.connection().openSender(peer.address("nowhere")).openFuture().get(60, TimeUnit.SECONDS));
             check("sender", "amqp:not-found", sender.getErrorCondition().condition());
             var receiver = expect(
                     ClientLinkRemotelyClosedException.class,
-                    () -> link.connection().openReceiver(peer.address("nowhere")).openFuture().get(20, TimeUnit.SECONDS));
+                    () -> link.connection().openReceiver(peer.address("nowhere")).openFuture().get(60, TimeUnit.SECONDS));
             check("receiver", "amqp:not-found", receiver.getErrorCondition().condition());
             Stored.send(link.connection().openSender(peer.address("queue")), "still here");
             Receiver queue = link.connection().openReceiver(peer.address("queue"));

@@ -26,7 +26,7 @@ public final class Main {
 
         Link connect(ClientOptions client, ConnectionOptions options) throws Exception {
             Client made = Client.create(client);
-            return new Link(made, made.connect(host, port, options.openTimeout(20_000).requestTimeout(20_000)));
+            return new Link(made, made.connect(host, port, options.openTimeout(60_000).requestTimeout(60_000)));
         }
     }
 

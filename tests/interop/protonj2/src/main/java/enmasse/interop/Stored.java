@@ -26,15 +26,15 @@ final class Stored {
     static final ReceiverOptions BY_HAND = new ReceiverOptions().autoAccept(false).autoSettle(false).creditWindow(0);
 
     static Delivery next(Receiver receiver) throws Exception {
-        Delivery delivery = receiver.receive(20, TimeUnit.SECONDS);
+        Delivery delivery = receiver.receive(60, TimeUnit.SECONDS);
         if (delivery == null) {
-            throw new AssertionError("no message from " + receiver.address() + " within 20 s");
+            throw new AssertionError("no message from " + receiver.address() + " within 60 s");
         }
         return delivery;
     }
 
     static void send(Sender sender, Object body) throws Exception {
-        sender.send(Message.create(body).durable(true)).awaitAccepted(20, TimeUnit.SECONDS);
+        sender.send(Message.create(body).durable(true)).awaitAccepted(60, TimeUnit.SECONDS);
     }
 
     /** A hundred messages pipelined, received in order. */
@@ -46,7 +46,7 @@ final class Stored {
                 trackers.add(sender.send(Message.create("body " + i).durable(true).messageId("id-" + i)));
             }
             for (Tracker tracker : trackers) {
-                tracker.awaitAccepted(20, TimeUnit.SECONDS);
+                tracker.awaitAccepted(60, TimeUnit.SECONDS);
             }
             Receiver receiver = link.connection().openReceiver(peer.address("queue"));
             for (int i = 0; i < 100; i++) {
@@ -92,7 +92,7 @@ final class Stored {
         ClientOptions subscriber = new ClientOptions().id(peer.prefix() + "subscriber");
         try (Link link = peer.connect(subscriber, new ConnectionOptions())) {
             Receiver receiver = link.connection().openDurableReceiver(peer.address("topic"), "durable");
-            receiver.openFuture().get(20, TimeUnit.SECONDS);
+            receiver.openFuture().get(60, TimeUnit.SECONDS);
             receiver.detach();
         }
         publish(peer, "first");
@@ -101,7 +101,7 @@ final class Stored {
             check("while detached", "first", next(receiver).<String>message().body());
             receiver.detach();
             receiver = link.connection().openDurableReceiver(peer.address("topic"), "durable");
-            receiver.openFuture().get(20, TimeUnit.SECONDS);
+            receiver.openFuture().get(60, TimeUnit.SECONDS);
             // and the connection goes with the link attached
         }
         publish(peer, "second");
@@ -111,7 +111,7 @@ final class Stored {
             receiver.close(); // the end of the subscription
             publish(peer, "nobody's");
             receiver = link.connection().openDurableReceiver(peer.address("topic"), "durable");
-            receiver.openFuture().get(20, TimeUnit.SECONDS);
+            receiver.openFuture().get(60, TimeUnit.SECONDS);
             publish(peer, "third");
             check("a new subscription", "third", next(receiver).<String>message().body());
             receiver.close();
@@ -153,7 +153,7 @@ final class Stored {
         }
         try (Link link = peer.connect(new ClientOptions(), new ConnectionOptions().maxFrameSize(4096))) {
             Sender sender = link.connection().openSender(peer.address("queue"));
-            sender.send(Message.create(body).durable(true)).awaitAccepted(20, TimeUnit.SECONDS);
+            sender.send(Message.create(body).durable(true)).awaitAccepted(60, TimeUnit.SECONDS);
             Receiver receiver = link.connection().openReceiver(peer.address("queue"));
             check("body", true, Arrays.equals(body, next(receiver).<byte[]>message().body()));
             receiver.close();
@@ -164,9 +164,9 @@ final class Stored {
     static void ttl(Peer peer) throws Exception {
         try (Link link = peer.connect()) {
             Sender sender = link.connection().openSender(peer.address("ttl"));
-            sender.send(Message.create("late").durable(true).timeToLive(20)).awaitAccepted(20, TimeUnit.SECONDS);
+            sender.send(Message.create("late").durable(true).timeToLive(20)).awaitAccepted(60, TimeUnit.SECONDS);
             long expired = System.nanoTime() + 20_000_000L;
-            sender.send(Message.create("in time").durable(true).timeToLive(600_000)).awaitAccepted(20, TimeUnit.SECONDS);
+            sender.send(Message.create("in time").durable(true).timeToLive(600_000)).awaitAccepted(60, TimeUnit.SECONDS);
             while (System.nanoTime() < expired) {
                 Thread.onSpinWait();
             }
@@ -189,7 +189,7 @@ final class Stored {
             message.userId(new byte[] {0, (byte) 255}).annotation("x-opt-a", (byte) 1);
             message.property("string", "\u00e9").property("int", -5).property("long", 1L << 40);
             message.property("double", 0.25d).property("bool", false).property("uuid", ID);
-            link.connection().openSender(peer.address("types")).send(message).awaitAccepted(20, TimeUnit.SECONDS);
+            link.connection().openSender(peer.address("types")).send(message).awaitAccepted(60, TimeUnit.SECONDS);
         }
     }
 
