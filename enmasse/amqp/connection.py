@@ -526,20 +526,16 @@ class Connection:
         else:
             self.blocked = True
 
-    def _hold_partial(self, cost: int, streamed: bool) -> None:
-        """A piece of an unfinished delivery is kept."""
+    def _hold_partial(self, cost: int, streamed: bool) -> bool:
+        """A piece of an unfinished delivery is kept; False: that is more than is kept of unfinished ones in all."""
         if streamed:
             self._streamed_bytes += cost
             if self._streamed_bytes > self.limits.max_streamed and not self.reading_paused:
                 self.reading_paused = True
                 self.on_reading(self)
-        else:
-            self._partial_bytes += cost
-            if self._partial_bytes > self.limits.max_partial:
-                raise AmqpError(
-                    errors.RESOURCE_LIMIT_EXCEEDED,
-                    f"unfinished deliveries of more than {self.limits.max_partial} bytes on one connection",
-                )
+            return True
+        self._partial_bytes += cost
+        return self._partial_bytes <= self.limits.max_partial
 
     def _forget_partial(self, cost: int, streamed: bool) -> None:
         if streamed:

@@ -121,6 +121,7 @@ def _piece(session: Session, link: Receiver, partial: Partial, payload: bytes, m
         return
     size = len(payload)
     partial.size += size
+    fits = True
     if size:
         cost = size + PIECE_COST
         partial._waiting += cost
@@ -130,7 +131,7 @@ def _piece(session: Session, link: Receiver, partial: Partial, payload: bytes, m
             session._unconsumed += 1
         else:
             link._pieces.append(payload)
-        connection._hold_partial(cost, link.streaming)
+        fits = connection._hold_partial(cost, link.streaming)
     if link.streaming:
         if not more:
             link._partial = None
@@ -139,12 +140,18 @@ def _piece(session: Session, link: Receiver, partial: Partial, payload: bytes, m
         if partial._frames and not session._withheld and not session._window_due:
             session._want_window()
         return
-    if link.max_message_size and partial.size > link.max_message_size:
+    too_large = 0 < link.max_message_size < partial.size
+    if too_large or not fits:
         partial._discard = True
         partial._release()
         link._pieces = []
         link._partial = partial if more else None
-        raise LinkFault(link, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
+        if too_large:
+            raise LinkFault(link, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
+        most = connection.limits.max_partial
+        raise LinkFault(
+            link, errors.RESOURCE_LIMIT_EXCEEDED, f"unfinished deliveries of more than {most} bytes on one connection"
+        )
     if not more:
         pieces = link._pieces
         link._pieces = []

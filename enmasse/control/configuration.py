@@ -108,6 +108,10 @@ class ReadinessReporter:
         self._changed.update(names)
         self._wake.set()
 
+    def untold(self, names: Iterable[str]) -> set[str]:
+        """Those of these that have changed since the last report was made."""
+        return self._changed.intersection(names)
+
     async def run(self, connection: Connection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         sender = connection.sender("readiness", name=self.reporter)

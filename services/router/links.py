@@ -320,6 +320,12 @@ class OutLink:
     def link(self) -> Sender:
         return self.sender
 
+    @property
+    def max_message_size(self) -> int:
+        """Bytes that the receiver takes as one message; 0: no limit."""
+        attach = self.sender.remote_attach
+        return 0 if attach is None else attach.max_message_size or 0
+
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         """Send now or keep until there is credit. `token` None: settled already, and dropped when too many wait."""
         if self.stream is None and not self.queue and self.sender.credit > 0:

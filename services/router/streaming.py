@@ -3,14 +3,17 @@
 A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER` it takes nothing more from the engine,
 whose session window then holds the sender back, and with it the other links of that session. A broker's session is
 shared by many queues: a stream of an auto-link that crowds it and that no consumer has begun to take is given back.
+
+A link carries one delivery at a time: while others wait behind a stream whose sender has stopped in the middle, it is
+broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import RELEASED
+from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from services.router.address import MULTICAST, Address
 from services.router.annotations import complete, stripped
 from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to, read_to
@@ -21,31 +24,39 @@ if TYPE_CHECKING:
     from services.router.linkroutes import RoutedLink
 
 HIGH_WATER = 128 * 1024
+TRICKLE = 4 * 1024
+"""Bytes that a stream others wait for must bring in `STALLED`."""
+STALLED = 5.0
+"""Seconds."""
 MAX_HEAD = 64 * 1024
 """Bytes in which the `to` of an anonymous message must be found, and router annotations are looked for."""
 
 
 class _Copy:
-    """What one receiver has got: `taken` chunks of the stream's log since its start."""
+    """What one receiver has got: `taken` chunks of the stream's log since its start. `room`: bytes that it still takes
+    by the max-message-size of its attach; None: as many as come."""
 
-    __slots__ = ("out", "outgoing", "taken", "token")
+    __slots__ = ("out", "outgoing", "room", "taken", "token")
 
     def __init__(self, out: OutLink | RoutedLink, token: Token | None) -> None:
         self.out = out
         self.token = token
         self.outgoing: Outgoing | None = None
+        self.room: int | None = None
         self.taken = 0
 
 
 class Stream:
-    """One incoming delivery and its copies. `looks`: how often it was seen to crowd its session (watch.py)."""
+    """One incoming delivery and its copies. For watch.py: `looks`, how often it was seen to crowd its session; `came`,
+    (when, bytes): since then it has brought next to nothing."""
 
-    __slots__ = ("again", "base", "copies", "discard", "held", "log", "looks", "partial", "pumping", "source")
+    __slots__ = ("again", "base", "came", "copies", "discard", "held", "log", "looks", "partial", "pumping", "source")
 
     def __init__(self, partial: Partial, source: InLink | RoutedLink) -> None:
         self.partial = partial
         self.source = source
         self.looks = 0
+        self.came: tuple[float, int] | None = None
         self.copies: list[_Copy] = []
         self.log: list[bytes] = []
         self.base = 0  # number of the first chunk in the log
@@ -63,6 +74,8 @@ class Stream:
             return
         out.stream = self
         copy.outgoing = out.begin_stream(token, self.partial)
+        if isinstance(out, OutLink) and out.max_message_size:
+            copy.room = out.max_message_size
         self.pump()
 
     def resume(self, out: OutLink | RoutedLink) -> None:
@@ -111,8 +124,16 @@ class Stream:
             if outgoing is None:
                 continue
             while copy.taken < end and not outgoing.blocked:
-                outgoing.write(self.log[copy.taken - self.base])
+                chunk = self.log[copy.taken - self.base]
+                if copy.room is not None:
+                    copy.room -= len(chunk)
+                    if copy.room < 0:
+                        break
+                outgoing.write(chunk)
                 copy.taken += 1
+            if copy.room is not None and copy.room < 0:
+                self._too_large(copy, outgoing)
+                continue
             if partial.done and copy.taken == end and not partial.waiting:
                 self.copies.remove(copy)
                 if not self.copies:
@@ -128,6 +149,56 @@ class Stream:
         del self.log[:done]
         self.base += done
         return True
+
+    def _too_large(self, copy: _Copy, outgoing: Outgoing) -> None:
+        """More than this receiver takes."""
+        self.copies.remove(copy)
+        self._take_back(copy, outgoing)
+        if copy.token is not None:
+            assert isinstance(copy.out, OutLink)
+            error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {copy.out.max_message_size} bytes")
+            state = Rejected(error=Error.of(error))
+            copy.token[0].settle(copy.token[1], state)
+            copy.token[0].count(state)
+        if not self.copies:
+            self._forget()
+
+    def _take_back(self, copy: _Copy, outgoing: Outgoing) -> None:
+        outgoing.abort()
+        copy.out.stream = None
+        copy.out.flow()
+
+    def _forget(self) -> None:
+        """Nobody gets the rest."""
+        self.log.clear()
+        self.held = 0
+        self.discard = True
+        self.pump()
+
+    def stalled(self, now: float) -> bool:
+        """Whether it is the sender that lets everybody wait. To be asked about once a second, while others wait."""
+        partial = self.partial
+        end = self.base + len(self.log)
+        begun = [(copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
+        if partial.done or partial.waiting or any(taken < end or outgoing.blocked for taken, outgoing in begun):
+            self.came = None
+            return False
+        if self.came is None or partial.size - self.came[1] >= TRICKLE:
+            self.came = (now, partial.size)
+        return now - self.came[0] >= STALLED
+
+    def break_off(self) -> None:
+        """The sender has stopped in the middle: it is released, and the receivers go on with what waits."""
+        source = self.source
+        assert isinstance(source, InLink)
+        copies, self.copies = self.copies, []
+        for copy in copies:
+            if copy.outgoing is not None:
+                self._take_back(copy, copy.outgoing)
+            elif isinstance(copy.out, OutLink):
+                copy.out.leave(self)
+        source.refuse(self.partial.delivery_id, self.partial.settled)
+        self._forget()
 
     def _abort(self) -> None:
         """The sender took it back, or is lost: what has begun is aborted, what waits is forgotten."""
@@ -168,10 +239,7 @@ class Stream:
         else:
             source.refuse(self.partial.delivery_id, settled=False)
         self.copies = []
-        self.log.clear()
-        self.held = 0
-        self.discard = True
-        self.pump()
+        self._forget()
         source.park()
 
     def lost(self, out: OutLink | RoutedLink) -> None:
@@ -181,10 +249,9 @@ class Stream:
                 copy.token[0].settle(copy.token[1], FAILED)  # it went settled, so the engine tells no outcome
         self.copies = [copy for copy in self.copies if copy.out is not out]
         if not self.copies:
-            self.log.clear()
-            self.held = 0
-            self.discard = True
-        self.pump()
+            self._forget()
+        else:
+            self.pump()
 
 
 def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:

@@ -1,5 +1,6 @@
 """What is looked at once a second instead of counted per message: deliveries that take long (their senders get credit
-without waiting for them), links without credit, streams that nobody takes, connections on which nothing moves (A.6.17).
+without waiting for them), links without credit, streams that nobody takes or whose sender has stopped, connections on
+which nothing moves (A.6.17).
 
 The age of a delivery is known by its id: each look notes the id that comes next, so what is unsettled and older than
 the id noted ten looks ago is stuck. Only deliveries that cross a threshold are touched one by one.
@@ -154,5 +155,9 @@ class Watch:
                 if stream.looks > PATIENCE:
                     stream.give_back()
         for link in list(connection.waiting):
-            if isinstance(link, OutLink) and link.zero_since is None and not link.sender.granted:
+            if not isinstance(link, OutLink):
+                continue
+            if link.zero_since is None and not link.sender.granted:
                 link.zero_since = now
+            if link.stream is not None and link.stream.stalled(now):
+                link.stream.break_off()

@@ -391,8 +391,12 @@ class Controller:
         loop.call_later(SHOWN, self._healed, names)
 
     def _healed(self, names: list[str]) -> None:
-        now = asyncio.get_running_loop().time()
-        done = [name for name in names if self._restored.get(name, now) <= now]
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        untold = self.readiness.untold(names)
+        if untold:  # it has not been seen yet: the process, or who takes the reports, stood still
+            loop.call_later(SHOWN, self._healed, list(untold))
+        done = [name for name in names if name not in untold and self._restored.get(name, now) <= now]
         for name in done:
             self._restored.pop(name, None)
         self.evaluate(done)

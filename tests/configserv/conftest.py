@@ -27,7 +27,7 @@ def connect(service: Configserv) -> Iterator[Callable[[], Client]]:
     clients: list[Client] = []
 
     def make() -> Client:
-        clients.append(Client(service))
+        clients.append(Client(service, clients))
         return clients[-1]
 
     yield make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,13 @@ class Configserv:
 
 
 class Client:
-    """Proton's blocking client; one receiver per feed that is asked for."""
+    """Proton's blocking client; one receiver per feed that is asked for. `others`: those that a test has beside it.
 
-    def __init__(self, service: Configserv) -> None:
+    They send no heartbeats while nobody asks them for something, so they have a turn whenever this one waits."""
+
+    def __init__(self, service: Configserv, others: Sequence[Client] = ()) -> None:
         self.connection = BlockingConnection(service.settings["listen"], timeout=DEADLINE)
+        self._others = others
         self._receivers: dict[str, Any] = {}
         self._senders: dict[tuple[str, str], Any] = {}
 
@@ -125,9 +129,32 @@ class Client:
         if receiver is None:
             receiver = self._receivers[feed] = self.connection.create_receiver(feed, credit=0)
         receiver.flow(1)
-        message = receiver.receive(timeout=DEADLINE)
+        self._wait(lambda: receiver.fetcher.incoming, f"a snapshot of {feed}")
+        message = receiver.fetcher.pop()  # `receive` would give credit for another one
         receiver.accept()
         return message
+
+    def _wait(self, condition: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {DEADLINE} s: {what}"
+            for other in self._others:
+                if other is not self:
+                    other.turn()
+            with contextlib.suppress(proton.Timeout):
+                self.connection.wait(condition, timeout=0.2)
+
+    def turn(self) -> None:
+        """Reads and writes what can be read and written now."""
+        container = self.connection.container
+        if container is None:  # closed
+            return
+        before, container.timeout = container.timeout, 0
+        try:
+            with contextlib.suppress(proton.ProtonException):  # a link or all was closed: who uses it is told again
+                container.process()
+        finally:
+            container.timeout = before
 
     def next(self, feed: str) -> dict[str, Any]:
         """The next snapshot."""

@@ -288,6 +288,7 @@ class Broker(MessagingHandler):
         self.connections: list[Any] = []
         self.tags: list[str] = []
         self.window = 100
+        self.largest = 0  # bytes of a message that is taken, said in attach; 0: no limit
         self._injector = EventInjector()
         self._started = threading.Event()
         self._container = Container(self)
@@ -415,6 +416,7 @@ class Broker(MessagingHandler):
             self._refused[link.name] = Condition(condition, self.reason.get(address, f"{address} is refused"))
             return
         self.links.append(link)
+        link.max_message_size = self.largest
         link.open()
         if link.is_receiver:
             link.flow(self.window)

@@ -21,6 +21,7 @@ from tests.router.harness import (
     outcome_of,
     post,
     pump,
+    pump_until,
     wait_for,
 )
 
@@ -155,3 +156,68 @@ def test_a_large_message_of_one_queue_does_not_hold_up_the_other_queues(
         management.delete(AUTO_LINK, f"{queue}-in")
         management.delete(ADDRESS, queue)
     management.delete(CONNECTOR, "shared")
+
+
+def begin(sender: BlockingSender, size: int) -> Any:
+    """The first half of a message of so many bytes."""
+    connection = sender.connection
+    connection.wait(lambda: sender.link.credit > 0)
+    delivery = sender.link.delivery("half")
+    sender.link.stream(b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + b"x" * (size // 2))
+    pump(connection)
+    return delivery
+
+
+@pytest.mark.parametrize("size", [100_000, 6 * MEGABYTE])
+def test_a_sender_that_stops_in_the_middle_does_not_hold_up_the_others(
+    router: RouterProcess, address: str, size: int
+) -> None:
+    """There is one consumer, whose link carries one delivery at a time."""
+    consumer, stopping, other = router.connect(), router.connect(), router.connect()
+    receiver = consumer.create_receiver(address, credit=10)
+    stops = stopping.create_sender(address)
+    half = begin(stops, size)
+
+    def begun() -> bool:
+        current = receiver.link.current
+        return current is not None and bool(current.pending)
+
+    pump_until(begun, "the beginning of the message", consumer, stopping)
+    small = post(other.create_sender(address), Message(body="small"))
+    assert takes(receiver, stopping, other) == len("small")
+    assert outcome_of(other, small) == Delivery.ACCEPTED
+    assert outcome_of(stopping, half) == Delivery.RELEASED
+    sender = stops.link
+    sender.stream(b"x" * (size // 2))  # the rest is of no interest any more
+    sender.advance()
+    whole = post(stops, Message(body="whole"))
+    assert takes(receiver, stopping) == len("whole")
+    assert outcome_of(stopping, whole) == Delivery.ACCEPTED
+    for connection in (consumer, stopping, other):
+        connection.close()
+
+
+def test_what_is_larger_than_the_broker_takes_is_rejected_and_its_link_stays(
+    router: RouterProcess, management: Management, broker: Broker
+) -> None:
+    broker.largest = 200_000
+    management.create(CONNECTOR, "small", host="127.0.0.1", port=str(broker.port), role="route-container")
+    management.create(ADDRESS, "boxes", pattern="boxes", waypoint=True)
+    management.create(AUTO_LINK, "boxes-out", address="boxes", direction="out", containerId="b0")
+    producer = router.connect()
+    sender = producer.create_sender("boxes")
+    fits = post(sender, Message(body=b"x" * 199_000))
+    assert outcome_of(producer, fits) == Delivery.ACCEPTED
+    for size in (201_000, 5 * MEGABYTE):
+        large = post(sender, Message(body=b"x" * size))
+        assert outcome_of(producer, large) == Delivery.REJECTED
+        assert large.remote.condition.name == "amqp:link:message-size-exceeded"
+        assert "200000 bytes" in large.remote.condition.description
+    fits = post(sender, Message(body=b"y" * 199_000))
+    assert outcome_of(producer, fits) == Delivery.ACCEPTED
+    assert [body[:1] for body in broker.stored["boxes"]] == [b"x", b"y"]
+    assert not broker.detached
+    producer.close()
+    management.delete(AUTO_LINK, "boxes-out")
+    management.delete(ADDRESS, "boxes")
+    management.delete(CONNECTOR, "small")
