@@ -18,8 +18,8 @@ from typing import Any
 import proton
 from proton.utils import BlockingConnection
 
+from enmasse.testing import free_port
 from tests.control.aio import DEADLINE, wait_until
-from tests.ports import free_port
 
 FLAVORS = {
     "q": {"type": "queue", "templateName": "queue-persisted"},

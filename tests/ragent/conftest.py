@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, Settings, serve
 from tests.control.aio import DEADLINE
-from tests.ports import free_port
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]

@@ -10,9 +10,9 @@ from typing import Any
 import proton
 
 from enmasse.control import Connection, Delivery, Link, Listener, Receiver, Sender, connect, listen
+from enmasse.testing import free_port
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE
 from tests.control.aio import until
-from tests.ports import free_port
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 Row = dict[str, Any]

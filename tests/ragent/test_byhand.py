@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.testing import free_port
 from services.ragent.byhand import View, missing, view
-from tests.ports import free_port
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL

@@ -15,9 +15,9 @@ from typing import Any
 import proton
 
 from enmasse.control import AmqpError, Artemis, Connection, Dispatch, connect
+from enmasse.testing import free_port
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
 from tests.control.aio import DEADLINE
-from tests.ports import free_port
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL

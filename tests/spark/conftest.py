@@ -16,7 +16,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.ports import free_port
+from enmasse.testing import free_port
 
 DEADLINE = 240.0
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""

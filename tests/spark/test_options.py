@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from enmasse.testing import free_port
 from spark.datasource import AmqpDataSource
 from spark.options import shown
 from spark.schema import DDL
 from spark.source import AmqpStreamReader
-from tests.ports import free_port
 from tests.spark.conftest import DEADLINE, LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)

@@ -24,13 +24,13 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.amqp.transport import Hub, serve
+from enmasse.testing import free_port
 from spark import source
 from spark.outage import Outage, Patience, Phase
 from spark.sink import AmqpStreamWriter
 from spark.source import AmqpStreamReader, ReceiverError
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
-from tests.ports import free_port
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)

@@ -18,9 +18,9 @@ import proton
 import pytest
 
 from enmasse.control import AmqpError, Artemis, Connection, connect
+from enmasse.testing import free_port
 from services.storage_controller.controller import LocalSettings, Settings, serve
 from tests.control.aio import DEADLINE
-from tests.ports import free_port
 from tests.ragent.doubles import FakeConfigserv, until
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
