@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import sys
 import time
@@ -23,7 +24,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Sections
 from enmasse.amqp.performatives import ACCEPTED
 from spark.outage import Outage, Patience, Phase, words
-from spark.spool import SeenIds, SpoolError, SpoolWriter, read_segment, segments
+from spark.spool import SeenIds, SpoolError, SpoolInUse, SpoolWriter, read_segment, segments
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -83,9 +84,10 @@ class Intake:
             self.spool.append(delivery.payload, now)
         try:
             self.spool.sync()
-        except OSError:
+        except OSError as error:
             self.seen.discard(fresh)
-            raise
+            what = f"the spool cannot be written, {error.strerror}"
+            raise OSError(error.errno, what, str(self.spool.folder)) from None
         for delivery in deliveries:
             delivery.settle(ACCEPTED)
 
@@ -146,19 +148,26 @@ async def room(options: Options, spool: SpoolWriter) -> None:
         say("room", bytes=spool.bytes_held())
 
 
-async def opened(folder: Path) -> SpoolWriter:
+async def opened(folder: Path, limit: int) -> SpoolWriter:
     """The spool, as soon as the receiver of a driver that has just died lets go of it; else SpoolError."""
-    for _ in range(100):
+    for attempt in itertools.count():
         try:
-            return SpoolWriter(folder)
-        except SpoolError:
-            await asyncio.sleep(0.1)
-    return SpoolWriter(folder)
+            return SpoolWriter(folder, limit)
+        except SpoolInUse:
+            if attempt == 100:
+                raise
+        except OSError as error:
+            raise SpoolError(
+                f'amqp source: option "spool": {error.filename or folder}: {error.strerror}. Choose a folder that this '
+                "user may write to, on a disk with room"
+            ) from None
+        await asyncio.sleep(0.1)
+    raise AssertionError
 
 
 async def receive(options: Options) -> None:
     """Receive for ever, reconnecting with a back-off, until standard input ends."""
-    spool = await opened(Path(options.spool))
+    spool = await opened(Path(options.spool), options.spool_limit)
     seen = SeenIds(spool.remembered())
     for first, path in segments(spool.folder):
         for record in read_segment(path, first, first, 1 << 63):

@@ -89,10 +89,22 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self.started().head.get()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        head = self.started().head.get() if self.target is None else self.target
+        receiver = self.started()
+        head, done = receiver.head.get(), start["record"]
+        if head < done:
+            raise SpoolError(
+                f"{self.spool()}: the checkpoint has read {done} records of it, but it holds only {head}: it was "
+                "emptied or replaced. Put it back from a copy, or give the query a new checkpoint: then it begins with "
+                "what is there"
+            )
+        if receiver.full:
+            # Spark commits a batch when it plans the next one. There is none while a full spool gets nothing more.
+            self.commit(start)
+        if self.target is not None:
+            head = max(self.target, done)
         if isinstance(limit, ReadMaxRows):
-            head = min(head, start["record"] + limit.max_rows)
-        return {"record": max(head, start["record"])}
+            head = min(head, done + limit.max_rows)
+        return {"record": head}
 
     def reportLatestOffset(self) -> dict[str, int]:
         return {"record": self.started().head.get()}
@@ -129,6 +141,7 @@ class Receiver:
     def __init__(self, options: dict[str, Any]) -> None:
         self.source = f"{options['address']!r} at {shown(options['url'])}"
         self.trouble = ""
+        self.full = False  # the spool: nothing comes until segments are deleted
         self.had = threading.Event()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spark.receiver"],
@@ -184,11 +197,13 @@ class Receiver:
             if event == "lost" and not before:
                 log.warning("amqp source: nothing from %s, trying again: %s", self.source, self.trouble)
         elif event == "full":
+            self.full = True
             log.warning(
                 "amqp source: the spool holds %d bytes, more than spoolLimit: nothing is received until Spark commits",
                 said["bytes"],
             )
         elif event == "room":
+            self.full = False
             log.warning("amqp source: the spool has room again, receiving from %s", self.source)
 
     def _await_spool(self, folder: Path) -> Head:

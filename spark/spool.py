@@ -10,7 +10,8 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       lock                         held by the one process that writes
 
 A record is `length u32 | crc32 u32 | arrival ms u64 | message`, the message being the AMQP bare bytes as received.
-A torn or damaged tail is cut off when the writer opens the spool: it was never accepted.
+A torn tail is cut off when the writer opens the spool: it was never accepted. `head` tells it from damage: it is put
+forward only after a sync, so a spool with fewer records than it says has lost some that were accepted.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class SpoolError(Exception):
     """The spool cannot be used: the text says which file and what to do."""
 
 
+class SpoolInUse(SpoolError):
+    """Another process writes it."""
+
+
 class Record(NamedTuple):
     offset: int
     arrived_ms: int
@@ -50,7 +55,7 @@ def segment_name(first: int) -> str:
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """(number of the first record, file) of every segment, oldest first."""
-    return sorted((int(path.stem), path) for path in folder.glob("*.seg"))
+    return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())
 
 
 def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Record]:
@@ -91,8 +96,8 @@ def read_spool(folder: Path, start: int, end: int) -> Iterator[Record]:
             yield record
     if expected != end:
         raise SpoolError(
-            f"{folder}: record {expected} of the range {start}..{end} is not in the spool. The folder must be the same "
-            "for driver and executors, and must not be emptied while its checkpoint is in use"
+            f"{folder}: record {expected} of the range {start}..{end} is not in the spool, or damaged. The folder must "
+            "be the same for driver and executors, and must not be emptied while its checkpoint is in use"
         )
 
 
@@ -101,7 +106,7 @@ class Head:
 
     def __init__(self, folder: Path, *, create: bool) -> None:
         path = folder / "head"
-        if create and not path.exists():
+        if create and (not path.exists() or path.stat().st_size < COUNT.size):  # short: the disk was full
             path.write_bytes(COUNT.pack(0))
         with path.open("r+b" if create else "rb") as file:
             self._map = mmap.mmap(file.fileno(), COUNT.size, access=mmap.ACCESS_WRITE if create else mmap.ACCESS_READ)
@@ -142,22 +147,29 @@ class SeenIds:
 
 
 class SpoolWriter:
-    """The one writer of a spool. `append` buffers, `sync` makes durable; accept messages after `sync`, never before."""
+    """The one writer of a spool. `append` buffers, `sync` makes durable; accept messages after `sync`, never before.
 
-    def __init__(self, folder: Path) -> None:
+    limit: bytes the spool may hold, where its owner keeps to one; a segment is at most half of that, or a spool of one
+    segment, which is never deleted, would stay over it.
+    """
+
+    def __init__(self, folder: Path, limit: int | None = None) -> None:
+        """Raises SpoolError, OSError where the folder cannot be used."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self._segment_bytes = SEGMENT_BYTES if limit is None else min(SEGMENT_BYTES, limit // 2)
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise SpoolError(
+            raise SpoolInUse(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
         self._head = Head(folder, create=True)
         self._file, self._size, self.count = self._recover()
         self._head.put(self.count)
+        self._end_segment()
         self._buffer: list[bytes] = []
         self._buffered = 0
 
@@ -168,8 +180,13 @@ class SpoolWriter:
             return []
         try:
             ids = json.loads(path.read_bytes())
+            if not isinstance(ids, list):
+                raise ValueError("it is no list")
         except ValueError as error:
-            raise SpoolError(f"{path}: not readable ({error}); without it copies cannot be recognised") from None
+            raise SpoolError(
+                f"{path}: not readable ({error}). Without it copies of earlier messages cannot be recognised; "
+                "delete it where that may be"
+            ) from None
         return [str(one) for one in ids]
 
     def append(self, message: bytes, arrived_ms: int) -> None:
@@ -196,26 +213,39 @@ class SpoolWriter:
         self._size += len(data)
         self.count += count
         self._head.put(self.count)
-        if self._size >= SEGMENT_BYTES:
-            os.close(self._file)
-            self._file, self._size = self._create(self.count), 0
+        self._end_segment()
 
     def bytes_held(self) -> int:
-        return sum(path.stat().st_size for _, path in segments(self.folder))
+        return sum(size_of(path) for _, path in segments(self.folder))
 
     def close(self) -> None:
         os.close(self._file)
         os.close(self._lock)
 
+    def _end_segment(self) -> None:
+        """Begin a new segment where the last one is large enough."""
+        if self._size > 0 and self._size >= self._segment_bytes:
+            following = self._create(self.count)
+            os.close(self._file)
+            self._file, self._size = following, 0
+
     def _recover(self) -> tuple[int, int, int]:
+        """(last segment, opened; its bytes; records of the spool). Raises SpoolError where accepted ones are lost."""
         known = segments(self.folder)
-        if not known:
-            return self._create(0), 0, 0
-        first, path = known[-1]
+        first, path = known[-1] if known else (0, self.folder / segment_name(0))
         size, count = 0, first
-        for record in read_segment(path, first, first, 1 << 63):
+        for record in read_segment(path, first, first, 1 << 63) if known else ():
             size += RECORD.size + len(record.message)
             count += 1
+        accepted = self._head.get()
+        if count < accepted:
+            os.close(self._lock)
+            raise SpoolError(
+                f"{path}: missing or damaged after record {count}, but {accepted} were accepted. Put it back from a "
+                "copy; to go on without what is lost, give the query a new spool and a new checkpoint"
+            )
+        if not known:
+            return self._create(0), 0, 0
         file = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(file, size)
         os.fsync(file)
@@ -225,6 +255,13 @@ class SpoolWriter:
         file = os.open(self.folder / segment_name(first), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
         sync_folder(self.folder)
         return file
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # a commit has just deleted it
+        return 0
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark import spool as spooling
-from spark.spool import Head, SeenIds, SpoolError, SpoolWriter, forget, read_spool, segments
+from spark.spool import COUNT, Head, SeenIds, SpoolError, SpoolWriter, forget, read_spool, segments
 
 
 def bodies(folder: Path, start: int, end: int) -> list[bytes]:
@@ -60,6 +60,7 @@ def test_a_torn_tail_is_cut_off(tmp_path_factory: pytest.TempPathFactory, torn: 
     writer.append(b"x" * 64, 1)
     writer.sync()
     writer.close()
+    (folder / "head").write_bytes(COUNT.pack(3))  # as it is when the writer dies before the sync has ended
     _, last = segments(folder)[-1]
     os.truncate(last, last.stat().st_size - torn)
     with last.open("ab") as file:
@@ -68,6 +69,66 @@ def test_a_torn_tail_is_cut_off(tmp_path_factory: pytest.TempPathFactory, torn: 
     assert again.count == 3
     assert bodies(folder, 0, 3) == [b"kept 0", b"kept 1", b"kept 2"]
     again.close()
+
+
+def test_a_damaged_segment_is_no_torn_tail(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    for i in range(3):
+        writer.append(b"message %d" % i, 1)
+    writer.sync()
+    writer.close()
+    _, last = segments(tmp_path)[-1]
+    good = last.read_bytes()
+    bad = good.replace(b"message 1", b"massage 1")
+    last.write_bytes(bad)
+    for _ in range(2):  # it stays as it is: nothing is cut off
+        with pytest.raises(SpoolError, match="damaged after record 1, but 3 were accepted"):
+            SpoolWriter(tmp_path)
+        assert last.read_bytes() == bad
+    last.unlink()
+    with pytest.raises(SpoolError, match="missing or damaged after record 0"):
+        SpoolWriter(tmp_path)
+    last.write_bytes(good)
+    again = SpoolWriter(tmp_path)
+    assert again.count == 3
+    again.close()
+
+
+def test_a_head_that_was_not_written_whole_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "head").write_bytes(b"")
+    writer = SpoolWriter(tmp_path)
+    writer.append(b"first", 1)
+    writer.sync()
+    writer.close()
+    assert Head(tmp_path, create=False).get() == 1
+
+
+@pytest.mark.parametrize("content", ["{", "5", '{"a": 1}'])
+def test_ids_that_cannot_be_read_name_their_file(tmp_path: Path, content: str) -> None:
+    (tmp_path / "seen").write_text(content)
+    writer = SpoolWriter(tmp_path)
+    with pytest.raises(SpoolError, match=r"seen: not readable \(.*delete it"):
+        writer.remembered()
+    writer.close()
+
+
+def test_files_of_others_are_no_segments(tmp_path: Path) -> None:
+    (tmp_path / "notes.seg").write_text("mine")
+    writer = SpoolWriter(tmp_path)
+    assert [first for first, _ in segments(tmp_path)] == [0]
+    writer.close()
+
+
+def test_a_spool_of_any_limit_gets_under_it_again(tmp_path: Path) -> None:
+    SpoolWriter(tmp_path).close()
+    for _ in range(2):  # the second time with what the first has left
+        writer = SpoolWriter(tmp_path, 200)
+        while writer.bytes_held() <= 200:
+            writer.append(b"x" * 50, 1)
+            writer.sync()
+        forget(tmp_path, writer.count)
+        assert writer.bytes_held() < 100
+        writer.close()
 
 
 def test_only_one_process_writes(tmp_path: Path) -> None:

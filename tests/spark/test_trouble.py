@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -13,12 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from proton import Message
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -27,8 +30,10 @@ from enmasse.amqp.transport import Hub, serve
 from enmasse.testing import free_port
 from spark import source
 from spark.outage import Outage, Patience, Phase
+from spark.receiver import Intake
 from spark.sink import AmqpStreamWriter
 from spark.source import AmqpStreamReader, ReceiverError
+from spark.spool import SeenIds, SpoolError
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
@@ -197,6 +202,67 @@ def test_an_address_that_goes_for_good_ends_the_query(broker: Broker, tmp_path: 
         receiver.process.wait(DEADLINE)
         with pytest.raises(ReceiverError, match=r"refuses 'goes' .* It worked before; this has lasted for 1 s"):
             reader.reportLatestOffset()
+
+
+def test_a_full_spool_goes_on_without_a_next_batch(broker: Broker, tmp_path: Path) -> None:
+    """Spark commits a batch when it plans the next one: where all was read there is none before more has come."""
+    broker.queue("much")
+    broker.send("much", [Message(id=str(i), body="x" * 1000, durable=True) for i in range(60)])
+    reader = AmqpStreamReader(
+        {"url": broker.url, "address": "much", "spool": str(tmp_path / "spool"), "spoollimit": "20000", "credit": "5"}
+    )
+    try:
+        at = reader.initialOffset()
+        until(lambda: reader.started().full, "a full spool")
+        until(lambda: reader.latestOffset(at, ReadAllAvailable())["record"] >= 10, "what a full spool holds")
+        assert reader.started().head.get() < 60
+        rows: list[Any] = []
+        while len(rows) < 60:
+            more = partial(reader.latestOffset, at, ReadAllAvailable())
+            until(lambda more=more, at=at: more() != at, f"more than {len(rows)} messages")  # type: ignore[misc]
+            end = more()
+            for part in reader.partitions(at, end):
+                rows.extend(row for batch in reader.read(part) for row in batch.to_pylist())
+            at = end
+    finally:
+        reader.stop()
+    assert [row["message_id"] for row in rows] == [str(i) for i in range(60)]
+
+
+def test_a_spool_that_was_emptied_under_its_checkpoint_is_told(broker: Broker, tmp_path: Path) -> None:
+    """Else the first messages of the new spool would be taken for read."""
+    broker.queue("emptied")
+    said = "the checkpoint has read 7 records of it, but it holds only 0"
+    with reading(broker.url, "emptied", tmp_path) as reader, pytest.raises(SpoolError, match=said):
+        reader.latestOffset({"record": 7}, ReadAllAvailable())
+
+
+def test_a_spool_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = r'option "spool": .*file/spool.*Choose a folder'
+    with reading("amqp://127.0.0.1:1", "a", tmp_path / "file") as reader, pytest.raises(ReceiverError, match=said):
+        reader.started()
+
+
+def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(tmp_path: Path) -> None:
+    class Full:
+        folder = tmp_path
+
+        def append(self, message: bytes, arrived_ms: int) -> None:
+            pass
+
+        def sync(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Arrived:
+        payload = b""
+
+        def settle(self, state: object) -> None:
+            raise AssertionError("accepted")
+
+    intake: Any = Intake(cast(Any, Full()), SeenIds(()))
+    with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
+        intake.take([Arrived()])
 
 
 def test_a_receiver_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
