@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -31,10 +32,19 @@ def main() -> int:
         report.say("Java 17 is needed for the Spark part (Debian: openjdk-17-jre-headless)")
         return 2
     folder = Path(tempfile.mkdtemp(prefix="enmasse-demo-"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: nothing is left behind
+    interrupted = False
     try:
         run(folder, args.out, report)
+    except KeyboardInterrupt:
+        interrupted = True
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        report.say("[red]interrupted[/red]")
     except Exception as error:
         report.check("the demo ran to its end", False, f"{type(error).__name__}: {error}")
+    if interrupted and not args.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+        return 130
     if args.keep or report.failed:
         report.say(f"logs and data: {folder}")
     else:

@@ -174,7 +174,7 @@ def pipeline(suite: Suite, folder: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.communicate(timeout=20)  # until its Java, which has the same standard output, is gone too
         except subprocess.TimeoutExpired:
             process.kill()
         log.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Coroutine
 from typing import Any
@@ -41,14 +42,20 @@ def run(work: Coroutine[Any, Any, int], target: Target) -> int:
     except TimeoutError as error:
         reason = f"{target}: {error}"
     except OSError as error:
-        reason = (
-            f"cannot connect to {target.host}:{target.port}: {error.strerror or error}. "
-            "Is `enmasse up` running, and with this --port-offset?"
-        )
+        reason = f"cannot connect to {target.host}:{target.port}: {error.strerror or error}. {remedy(error)}"
     except KeyboardInterrupt:
         return INTERRUPTED
     click.echo(reason, err=True)
     return UNREACHABLE
+
+
+def remedy(error: OSError) -> str:
+    """What to do where no connection came about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Let SSL_CERT_FILE name the file of its authority, and write the host name that the certificate is for."
+    if isinstance(error, ssl.SSLError):
+        return "Is this an AMQPS port? AMQP without TLS is amqp://…"
+    return "Is `enmasse up` running, and with this --port-offset?"
 
 
 def leave(status: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -121,4 +122,5 @@ def command(folder: Path) -> None:
             write_text(folder / name, text, mode=0o644)
     except OSError as error:
         end(f"{folder}: {error.strerror}. Choose a directory this user may write to.")
-    click.echo(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {folder} --data {folder}/data")
+    config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
+    click.echo(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")

@@ -115,7 +115,8 @@ def check_tls(options: Options) -> None:
         except OSError as error:
             raise StartError(f"{option} {path}: {error.strerror}.") from None
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key)
+        # With a password of our own, which is wrong: OpenSSL would ask for one at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key, lambda: "none")
     except ssl.SSLError as error:
         raise StartError(
             f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: {error.reason or error}. Both must be PEM "

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from enmasse.supervisor import datadir, ports
 from enmasse.supervisor.errors import StartError
+from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 
 
@@ -144,6 +146,15 @@ def test_tls_options(config: Path, tmp_path: Path) -> None:
     cert.write_text("nonsense")
     told = refused(config, tmp_path, "--tls-cert", cert, "--tls-key", cert)
     assert f"--tls-cert {cert}, --tls-key {cert}:" in told and "PEM" in told
+
+
+def test_a_tls_key_with_a_password(config: Path, tmp_path: Path) -> None:
+    """Nobody is asked for it: that would hang without a word where nobody looks."""
+    cert, key = Authority(tmp_path).issue("server")
+    secret = serialization.load_pem_private_key(key.read_bytes(), None)
+    closed = serialization.BestAvailableEncryption(b"secret")
+    key.write_bytes(secret.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, closed))
+    assert "the key without a password" in refused(config, tmp_path, "--tls-cert", cert, "--tls-key", key)
 
 
 def test_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

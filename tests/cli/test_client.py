@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import pytest
 
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from enmasse.amqp.types import Array, Described, Symbol, UInt
+from enmasse.cli.amqp import UNREACHABLE, run
 from enmasse.cli.bench import percentiles
 from enmasse.cli.show import as_json, as_text, properties_from
 from enmasse.cli.target import Target, at_suite, parse
@@ -140,6 +142,22 @@ def test_credit_that_ends() -> None:
         status, told, err = send(port, "-m", "5", seconds=PASSES)
     assert status == 3 and (told["sent"], told["accepted"]) == (2, 2)
     assert f"no credit within {PASSES} s" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ssl.SSLCertVerificationError("self-signed"), "Let SSL_CERT_FILE name"),
+        (ssl.SSLError("wrong version number"), "AMQP without TLS is amqp://"),
+        (ConnectionRefusedError(), "Is `enmasse up` running"),
+    ],
+)
+def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> int:
+        raise error
+
+    assert run(work(), Target("host", 5671, "a", True)) == UNREACHABLE
+    assert said in capsys.readouterr().err
 
 
 def test_a_link_that_is_closed_and_a_connection_that_is_lost() -> None:
