@@ -6,11 +6,12 @@ Bytes in by `receive`, bytes out by `take_output`, time by `tick`: no socket, no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import Link, LinkFault, SessionFault, from_error
+from enmasse.amqp.endpoint import Link, LinkFault, SessionFault, from_error, shortened
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler, Limits
 from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER, read_header, sasl_waits
@@ -503,6 +504,10 @@ class Connection:
             return
         body = encode_performative(performative)
         size = len(body) + 8
+        if size > self.remote_max_frame and type(performative) in (Detach, End, Close) and performative.error:
+            # The text may be another peer's, who must not be able to do harm by it.
+            body = encode_performative(replace(performative, error=shortened(performative.error)))
+            size = len(body) + 8
         if size > self.remote_max_frame and self.remote_open is not None:
             raise AmqpError(
                 errors.FRAME_SIZE_TOO_SMALL,

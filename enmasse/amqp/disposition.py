@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp import errors
+from enmasse.amqp.codec import MAX_DEPTH
+from enmasse.amqp.composite import decode_composite
 from enmasse.amqp.delivery import performative, uint
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.endpoint import U32
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.endpoint import U32, shortened
+from enmasse.amqp.performatives import Modified, Rejected
 
 if TYPE_CHECKING:
     from enmasse.amqp.session import Session
@@ -44,8 +45,19 @@ def send_dispositions(session: Session, ids: list[int], receiving: bool, settled
             flag = b"\x41" if settled else b"\x42"
             body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, state])
             if len(body) + 8 > session.connection.remote_max_frame:
-                raise AmqpError(errors.FRAME_SIZE_TOO_SMALL, "a delivery state does not fit into the peer's frames")
+                # A router passes on what another peer said, which must not cost this one its connection.
+                body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, _shortened(state)])
             out.append(_HEADER(len(body) + 8, 2, 0, session.channel) + body)
+
+
+def _shortened(state: bytes) -> bytes:
+    """A state that is too long for a frame, as far as it fits: rejected with a short error, else modified."""
+    value, _ = decode_composite(state, 0, len(state), MAX_DEPTH)
+    if isinstance(value, Rejected) and value.error is not None:
+        return encode(Rejected(error=shortened(value.error)))
+    if isinstance(value, Modified):
+        return encode(Modified(delivery_failed=value.delivery_failed, undeliverable_here=value.undeliverable_here))
+    return encode(Modified(delivery_failed=True))
 
 
 def by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:

@@ -107,7 +107,16 @@ class Link:
         elif not self._over:
             self.source = None if self.is_sender else self.remote_source
             self.target = self.remote_target if self.is_sender else None
-            self._send_attach({})
+            try:
+                self._send_attach({})
+            except AmqpError:  # what it asked for does not fit into its own frames: said without it
+                self.source = self.target = None
+                self.properties = {}
+                try:
+                    self._send_attach({})
+                except AmqpError as too_small:
+                    self.session.connection.close(too_small)
+                    return
             self.detach(error)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
@@ -162,6 +171,17 @@ class Link:
 
     def _lost(self, tokens: list[Any] | None) -> None:
         """The link is over: tell what was left (`tokens`, or what is found), before on_detach."""
+
+
+_MAX_CONDITION = 64
+_MAX_DESCRIPTION = 200
+
+
+def shortened(error: Error) -> Error:
+    """What fits into the smallest frame: without info, bytes of condition and description bounded."""
+    condition = error.condition if len(error.condition) <= _MAX_CONDITION else errors.INTERNAL_ERROR
+    description = (error.description or "").encode()[:_MAX_DESCRIPTION].decode(errors="ignore")
+    return Error(condition=condition, description=description)
 
 
 def from_error(error: Error | None) -> AmqpError | None:

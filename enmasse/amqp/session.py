@@ -275,7 +275,14 @@ class Session:
         self._by_handle[link.handle] = link
         self._awaiting[(link.name, link.is_sender)] = link
         self.connection._link_count += 1
-        link._send_attach(fields)
+        try:
+            link._send_attach(fields)
+        except Exception:  # it does not fit into the peer's frames, or has no AMQP form
+            link._over = True
+            del self._by_handle[link.handle], self._awaiting[(link.name, link.is_sender)]
+            self._free_handles.append(link.handle)
+            self.connection._link_count -= 1
+            raise
 
     def _on_attach(self, attach: Attach, size: int) -> None:
         connection = self.connection

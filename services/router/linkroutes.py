@@ -348,7 +348,12 @@ class RoutedLink:
         source, target = link.remote_source, link.remote_target
         if self.rewritten is not None:
             source, target = self._as_asked(source), self._as_asked(target)
-        self.client.link.accept(source, target)
+        try:
+            self.client.link.accept(source, target)
+        except AmqpError as error:  # the client's frames are too small for it: no fault of the container's connection
+            self.client.link.refuse(error)
+            self.client.link.session.connection.wake()
+            return
         self.client.link.session.connection.wake()
         self.flow()
 

@@ -306,3 +306,12 @@ def test_round_trip(value: Any) -> None:
     assert same(decoded, value)
     assert pos == len(encoded) == skip(encoded, 0, len(encoded))
     assert encode(decoded) == encoded
+
+
+def test_an_empty_array_that_is_described_twice_can_be_sent_on() -> None:
+    """What the inner descriptor was is not known without elements; whatever was decoded must have a form again."""
+    constructor = b"\x00\xa1\x01a\x00\xa1\x01b\x40"
+    raw = b"\xe0" + bytes((len(constructor) + 1, 0)) + constructor
+    value, _ = decode(raw)
+    assert (len(value), value.descriptor) == (0, "a")
+    assert decode(encode(value))[0] == value

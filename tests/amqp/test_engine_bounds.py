@@ -8,10 +8,27 @@ import pytest
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Outgoing, Partial
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.performatives import Close, Detach, Flow, Source, Target, Transfer
+from enmasse.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Modified,
+    Open,
+    Received,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
 from enmasse.amqp.sasl import SaslServer, anonymous
+from enmasse.amqp.types import Symbol
 from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, frame, frames, told
 
 
@@ -332,3 +349,73 @@ def test_detach_in_a_stream_gives_everything_back() -> None:
     assert kept[-1].aborted and kept[-1].done and kept[-1].take() == b""
     assert raw.connection._streamed_bytes == 0
     assert raw.connection.sessions()[0]._unconsumed == 0
+
+
+def small(stage: str = "open", handler: Recorder | None = None) -> Raw:
+    """A peer that takes the smallest frames there are."""
+    raw = Raw("start", handler)
+    raw.feed(AMQP + frame(0, Open(container_id="raw", max_frame_size=512)))
+    if stage == "begun":
+        raw.feed(frame(0, Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000)))
+    return raw
+
+
+def test_an_answer_that_does_not_fit_is_a_refusal() -> None:
+    """An attach that asks for more than the peer's own frames can hold costs its link, and no more."""
+    raw = small("begun")
+    answers = raw.feed(frame(0, attach("large", 0, sending=False, source=Source(address="a" * 1000))))
+    assert [type(a) for a in answers] == [Attach, Detach]
+    assert answers[0].source is None
+    assert told(answers[1]) == "amqp:frame-size-too-small"
+    answers = raw.feed(frame(0, attach("good", 1, sending=False)))
+    assert [type(a) for a in answers] == [Attach]
+    answers = raw.feed(frame(0, attach("n" * 600, 2, sending=False)))
+    assert [(type(a), told(a)) for a in answers if type(a) is Close] == [(Close, "amqp:frame-size-too-small")]
+
+
+def test_long_reasons_are_shortened_where_they_do_not_fit() -> None:
+    def refuse(link: Link) -> None:
+        link.refuse(AmqpError("x:" + "c" * 1000, "ü" * 1000, {Symbol("k"): "v" * 1000}))
+
+    handler = Recorder(window=10)
+    handler.attach = refuse
+    raw = small("begun", handler)
+    answers = raw.feed(frame(0, attach("l", 0, sending=False)))
+    assert [type(a) for a in answers] == [Attach, Detach]
+    assert (told(answers[1]), answers[1].error.description) == ("amqp:internal-error", "ü" * 100)
+    raw.connection.close(AmqpError("a:b", "d" * 1000))
+    closes = [p for _, p, _ in frames(raw.connection.take_output())]
+    assert [(type(a), a.error.description) for a in closes] == [(Close, "d" * 200)]
+
+
+def test_states_are_shortened_where_they_do_not_fit() -> None:
+    """A router passes on what a receiver said to senders whose frames are smaller."""
+    long = "d" * 1000
+    states: list[Any] = [
+        Rejected(error=Error(condition=Symbol("a:b"), description=long)),
+        Modified(undeliverable_here=True, message_annotations={Symbol("x"): long}),
+        Received(section_number=1, section_offset=1),
+    ]
+    raw = small("begun", Recorder(window=10, outcome=None))
+    raw.feed(frame(0, attach("in", 0, sending=True)))
+    for n in range(len(states)):
+        raw.feed(frame(0, Transfer(handle=0, delivery_id=n, delivery_tag=b"t"), b"x"))
+    for n in range(len(states)):
+        raw.handler.links["in"].session.settle(n, states[n])
+    answers = [p for _, p, _ in frames(raw.connection.take_output()) if type(p) is Disposition]
+    assert [(a.first, a.settled) for a in answers] == [(0, True), (1, True), (2, True)]
+    assert answers[0].state == Rejected(error=Error(condition=Symbol("a:b"), description="d" * 200))
+    assert answers[1].state == Modified(undeliverable_here=True)
+    assert answers[2].state == states[2]
+    assert raw.connection.state == "open"
+
+
+def test_an_attach_of_ours_that_does_not_fit_leaves_nothing() -> None:
+    raw = small()
+    session = raw.connection.begin()
+    raw.feed(frame(0, Begin(remote_channel=session.channel, next_outgoing_id=0, incoming_window=9, outgoing_window=9)))
+    for _ in range(3):
+        with pytest.raises(AmqpError, match="frames of 512"):
+            session.attach_sender("l", Source(address="a" * 1000), Target(address="b"))
+    assert (session.links, raw.connection._link_count) == ([], 0)
+    assert session.attach_sender("l", Source(address="a"), Target(address="b")).handle == 0
