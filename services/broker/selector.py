@@ -19,6 +19,9 @@ Lookup = Callable[[str], object]
 """identifier -> value (str, bool, int, float) or None where the message has none (also for values of other types)"""
 
 MAX_LENGTH = 16_384  # characters
+LARGEST = 1 << 1024  # magnitude of an integer that is calculated, about that of the largest float
+MAX_LIKE = 1 << 22  # characters of a text times those of a pattern of LIKE: a product beyond is unknown
+CACHED = 256  # characters of the texts whose compiled selectors are kept for others
 MAX_NESTING = 40  # parentheses, NOT and signs within each other
 
 _Value = Callable[[Lookup], object]
@@ -51,15 +54,22 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-@lru_cache(maxsize=1024)
 def compile_selector(text: str) -> Selector:
-    """Raises SelectorError. Equal texts share one compiled selector. A blank text matches everything."""
+    """Raises SelectorError. Equal texts share one compiled selector, unless they are long. A blank text matches
+    everything."""
+    return _cached(text) if len(text) <= CACHED else _compiled(text)
+
+
+def _compiled(text: str) -> Selector:
     if len(text) > MAX_LENGTH:
         raise SelectorError(f"longer than {MAX_LENGTH} characters", MAX_LENGTH)
     if not text.strip():
         return Selector(text, _constant(True), frozenset())
     parser = _Parser(text)
     return Selector(text, parser.parse(), frozenset(parser.identifiers))
+
+
+_cached = lru_cache(maxsize=1024)(_compiled)
 
 
 # -- words ------------------------------------------------------------------------------------------------------
@@ -285,7 +295,7 @@ class _Parser:
             escape = self.string()
             if len(escape) != 1:
                 raise SelectorError("ESCAPE needs a single character", at)
-        return _like(left.evaluate, _regex(pattern, escape, position))
+        return _like(left.evaluate, _regex(pattern, escape, position), MAX_LIKE // max(1, len(pattern)))
 
     def sum(self) -> _Node:
         return self.chain(self.product, ("+", "-"))
@@ -453,12 +463,12 @@ def _in(value: _Value, strings: frozenset[str]) -> _Value:
     return evaluate
 
 
-def _like(value: _Value, pattern: re.Pattern[str]) -> _Value:
+def _like(value: _Value, pattern: re.Pattern[str], longest: int) -> _Value:
     match = pattern.fullmatch
 
     def evaluate(get: Lookup) -> object:
         found = value(get)
-        return match(found) is not None if isinstance(found, str) else None
+        return match(found) is not None if isinstance(found, str) and len(found) <= longest else None
 
     return evaluate
 
@@ -508,6 +518,8 @@ def _arithmetic(first: _Value, rest: list[tuple[Callable[[_Num, _Num], object], 
                 result = calculate(result, value)
             except OverflowError:
                 return None  # an integer too large for the floating point number it meets
+            if isinstance(result, int) and abs(result) > LARGEST:
+                return None  # a long product would take the longer the larger it gets
         return result
 
     return evaluate

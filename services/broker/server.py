@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from enmasse import log
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.sasl import SaslServer
@@ -17,7 +18,9 @@ from services.broker.management.context import VERSION
 from services.broker.management.node import ManagementNode
 from services.broker.peer import Peer
 
+_log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
+RETRY_TICK = 1000  # milliseconds
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = ("sole-connection-for-container", "DELAYED_DELIVERY", "SHARED-SUBS", "ANONYMOUS-RELAY")
 
@@ -83,7 +86,11 @@ class Server:
 
     def _tick(self) -> None:
         self._timer = None
-        deadline = self.broker.tick()
+        try:
+            deadline = self.broker.tick()
+        except Exception:  # whatever it is about, time goes on for everybody else
+            _log.exception("tick.failed")
+            deadline = self.broker.now + RETRY_TICK
         if deadline:
             self._arm(deadline)
 

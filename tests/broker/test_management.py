@@ -295,3 +295,14 @@ def test_two_looks_at_a_broker_where_nothing_happens_have_the_same_digest(broker
     first, second, third, without = asyncio.run(look())
     assert first == second == third
     assert without[0] != first[0]
+
+
+def test_parameters_that_make_no_sense_fail_and_nothing_else(m: Management) -> None:
+    for operation, *parameters in (
+        ("listQueues", "", 1e308, 2**70),
+        ("listQueues", "", 2**70, 1e308),
+        ("createQueue", None, None, "a", "#", True, -1, True, None),
+    ):
+        with pytest.raises(ManagementFailure):
+            m(operation, *parameters)
+    assert m("getName") == "b0"

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from proton import Delivery, Described, Message, symbol, timestamp
+from proton import Delivery, Message, symbol, timestamp
+from proton import Described as PDescribed
 from proton.utils import BlockingConnection, BlockingSender, LinkDetached, SendException
 
+from enmasse.amqp.codec import encode
+from enmasse.amqp.types import Described, UInt, ULong
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,
@@ -250,7 +253,7 @@ def test_scheduled_messages_wait_for_their_time(c: BlockingConnection, m: Manage
 
 
 def test_a_selector_chooses_and_is_echoed_but_unknown_filters_are_not(c: BlockingConnection, q: str) -> None:
-    filters = selector("colour = 'red' AND n >= 1") | {"my-filter": Described(symbol("my:filter"), "x")}
+    filters = selector("colour = 'red' AND n >= 1") | {"my-filter": PDescribed(symbol("my:filter"), "x")}
     receiver = c.create_receiver(q, credit=10, name="red", options=Terminus(filters=filters))
     echo = receiver.link.remote_source.filter
     echo.rewind()
@@ -418,6 +421,48 @@ def test_malformed_messages_are_rejected(c: BlockingConnection, m: Management, q
     c.wait(lambda: delivery.remote_state != 0, timeout=DEADLINE)
     assert delivery.remote_state == Delivery.REJECTED
     assert m.count(q) == 0
+
+
+def raw(c: BlockingConnection, address: str, payload: bytes) -> int:
+    """Sends these bytes as one message; the outcome."""
+    sender = c.create_sender(address)
+    delivery = sender.link.delivery(sender.link.delivery_tag())
+    sender.link.stream(payload)
+    sender.link.advance()
+    c.wait(lambda: delivery.settled, timeout=DEADLINE)
+    sender.close()
+    return int(delivery.remote_state)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_headers_with_impossible_numbers_do_no_harm(
+    c: BlockingConnection, m: Management, q: str, durable: bool
+) -> None:
+    """The connection they come by may be a router's, with everybody's messages."""
+    for priority, ttl in ((-20, None), (-(2**63), None), (255, None), (4, ULong(2**64 - 1)), (4, 2**63 - 1)):
+        header = encode(Described(ULong(0x70), [durable, priority, ttl]))
+        assert raw(c, q, header + b"\x00\x53\x77\x40") == Delivery.ACCEPTED
+    receiver = attach(c, q, 5)
+    assert sorted(take(receiver).priority for _ in range(5)) == [0, 0, 4, 4, 9]
+
+
+def test_a_message_that_is_hard_to_encode_expires_and_others_after_it(
+    c: BlockingConnection, m: Management, q: str
+) -> None:
+    expiry = f"{q}-expired"
+    m.queue(expiry)
+    m.settings(q, expiryAddress=expiry)
+    twice = b"\x00\xa1\x01a\x00\xa1\x01b\x40"  # an array without elements, described twice
+    array = b"\xe0" + bytes((len(twice) + 1, 0)) + twice
+    annotations = b"\x00\x53\x72\xc1" + bytes((len(array) + 6, 2)) + b"\xa3\x03x-y" + array
+    header = encode(Described(ULong(0x70), [False, None, UInt(1)]))
+    assert raw(c, q, header + annotations + b"\x00\x53\x77\xa1\x03odd") == Delivery.ACCEPTED
+    expired = attach(c, expiry, 2)
+    assert bodies(expired, 1) == ["odd"]
+    c.create_sender(q).send(Message(body="usual", ttl=0.001))
+    assert bodies(expired, 1) == ["usual"]
+    m("removeAddressSettings", q)
+    m("destroyQueue", expiry, True, True)
 
 
 def test_settings_in_the_configuration_hold_for_all(tmp_path: Path) -> None:

@@ -376,3 +376,17 @@ def test_any_text_is_a_selector_or_a_selector_error(text: str) -> None:
         assert 0 <= e.position <= len(text)
     else:
         selector.matches(MESSAGE.get)
+
+
+def test_what_one_message_may_cost_is_bounded() -> None:
+    """Products do not grow without end, LIKE does not look through texts without end, long texts are not kept."""
+    most = {"n": (1 << 63) - 1, "text": "a" * 100_000}
+    product = compile_selector("n" + " * n" * 4000 + " > 0")
+    assert not product.matches(most.get)
+    assert compile_selector("n * n * n - 1 > n").matches(most.get)
+    assert compile_selector("text LIKE '%a'").matches(most.get)
+    assert not compile_selector("text LIKE '%" + "a" * 8000 + "'").matches(most.get)
+    assert not compile_selector("NOT text LIKE '%" + "a" * 8000 + "b%'").matches(most.get)
+    long = "n = 1" + " OR n = 1" * 1000
+    assert compile_selector(long) is not compile_selector(long)
+    assert compile_selector("n = 1") is compile_selector("n = 1")

@@ -296,7 +296,7 @@ class Broker(Topology):
         try:
             notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
             copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
-        except AmqpError as error:
+        except (AmqpError, TypeError, ValueError) as error:
             _log.warning("move.undecodable", target=target, queue=queue.name, reason=str(error))
             copy = payload
         return self.put(target, copy, durable=durable, priority=message.flags >> PRIORITY_SHIFT)

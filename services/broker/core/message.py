@@ -171,11 +171,11 @@ def _read_header(head: bytes) -> Front:
     fields = _list(decode(head)[0])
     fields += [None] * (5 - len(fields))
     durable, priority, ttl, _, count = fields[:5]
-    front = Front(
+    front = Front(  # any integer may come, whatever the types should be
         durable is True,
-        min(9, priority) if isinstance(priority, int) else 4,
-        ttl if isinstance(ttl, int) else -1,
-        isinstance(ttl, int) or bool(count),
+        max(0, min(9, priority)) if isinstance(priority, int) else 4,
+        min(ttl, _FOREVER) if isinstance(ttl, int) else -1,
+        isinstance(ttl, int) or bool(count) or not (priority is None or isinstance(priority, UByte)),
     )
     if len(_headers) >= _MAX_CACHED_HEADERS:
         _headers.clear()

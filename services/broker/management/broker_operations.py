@@ -39,7 +39,7 @@ def _make(c: Context, address: str, name: str, kind: str | None, **attributes: A
     return c.broker.create_queue(
         address or name,
         name,
-        routing_type(kind) if kind else c.broker.settings.get(address).default_address_routing_type,
+        routing_type(kind) if kind else c.broker.settings.get(address or name).default_address_routing_type,
         **{"user": c.user, "auto_create_address": True, **attributes},
     )
 

@@ -41,8 +41,11 @@ class ManagementNode:
             text = None if result is None else msgspec.json.encode([result]).decode()  # lists have megabytes
         except (BrokerError, SelectorError) as error:
             succeeded, text = False, json.dumps([str(error)])
-        except (AmqpError, ValueError, RecursionError) as error:
+        except (AmqpError, ValueError, OverflowError, RecursionError) as error:
             succeeded, text = False, json.dumps([f"AMQ229000: {error}"])
+        except Exception as error:  # of the request; the connection it came by may be a router's, with all its clients
+            _log.exception("management.failed", broker=self.broker.name)
+            succeeded, text = False, json.dumps([f"AMQ229000: {type(error).__name__}: {error}"])
         if not isinstance(reply_to, str) or not reply_to:
             return
         for prefix in _PREFIXES:
