@@ -344,6 +344,6 @@ def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
     for capability in (terminus.capabilities or ()) if terminus is not None else ():
         if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
             digits = capability[12:]
-            n = int(digits) if digits.isdigit() else 1
+            n = int(digits[:9]) if digits.isdigit() else 1
             return min(n if incoming else n - 1, 9)
     return None

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Delivery, Message, Terminus
-from proton.reactor import Container, DurableSubscription, Selector
+from proton import Condition, Delivery, Message, Terminus, symbol
+from proton.reactor import Container, DurableSubscription, ReceiverOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
 from tests.router.harness import (
@@ -19,6 +19,7 @@ from tests.router.harness import (
     body_of,
     post,
     pump,
+    pump_until,
     wait_for,
 )
 
@@ -442,4 +443,55 @@ def test_transactions_are_refused(router: RouterProcess) -> None:
     with pytest.raises(LinkDetached) as refused:
         connection.wait(lambda: False)
     assert refused.value.condition == "amqp:precondition-failed"
+    connection.close()
+
+
+# What one peer says is passed on to another, who may take smaller frames
+
+
+def test_an_answer_too_large_for_a_client_costs_its_link_only(
+    router: RouterProcess, management: Management, dialled: Broker
+) -> None:
+    """Not the container's connection, which carries everybody's messages."""
+    topic(management, "large1")
+    wait_for(lambda: status(management, "t-large1-out", LINK_ROUTE) == "active")
+    other = router.connect()
+    good = other.create_receiver("large1", credit=1)
+    client = router.connect(max_frame_size=512)
+    for _ in range(3):
+        with pytest.raises(LinkDetached, match="amqp:frame-size-too-small"):
+            client.create_receiver("large1", options=Selector("n = '" + "x" * 600 + "'"))
+    dialled.put("large1", Message(body="still here"))
+    assert good.receive().body == "still here"
+    assert len(dialled.connections) == 1
+    pump_until(lambda: len(dialled.names()) == 1, "the links of those refused are gone", client)
+    client.close()
+    other.close()
+
+
+def test_a_reason_too_large_for_the_sender_is_shortened(
+    router: RouterProcess, management: Management, address: str
+) -> None:
+    sending, receiving = router.connect(max_frame_size=512), router.connect()
+    receiver = receiving.create_receiver(address, credit=1)
+    sender = sending.create_sender(address)
+    delivery = post(sender, Message(body="x"))
+    receiver.receive()
+    rejected = receiver.fetcher.unsettled[-1]
+    rejected.local.condition = Condition("a:b", "z" * 8000)
+    receiver.settle(Delivery.REJECTED)
+    pump(receiving)
+    assert outcome_of(sending, delivery) == Delivery.REJECTED
+    assert delivery.remote.condition == Condition("a:b", "z" * 200)
+    sending.close()
+    receiving.close()
+
+
+def test_a_phase_of_many_digits(router: RouterProcess, address: str) -> None:
+    class Phase(ReceiverOption):
+        def apply(self, receiver: Any) -> None:
+            receiver.source.capabilities.put_object(symbol("qd.waypoint." + "1" * 5000))
+
+    connection = router.connect()
+    connection.create_receiver(address, options=Phase())
     connection.close()
