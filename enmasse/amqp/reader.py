@@ -40,6 +40,8 @@ _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
+MOST = 2048
+"""Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
 _MAX_TAILS = 32
 _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 
@@ -160,7 +162,12 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
                     else:
                         tail_at = end
                     tail_count, state = disposition_tails.get(data[tail_at:tail_end], _NO_DISPOSITION)
-                    if tail_count == count and tail_end == frame_end and 0 <= last - first <= len(outgoing) + 16:
+                    if (
+                        tail_count == count
+                        and tail_end == frame_end
+                        and 0 <= last - first <= MOST
+                        and last - first <= len(outgoing) + 16
+                    ):
                         while first <= last:
                             entry = outgoing.pop(first, None)
                             first += 1

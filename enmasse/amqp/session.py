@@ -34,6 +34,9 @@ MAX_WINDOW = 0x7FFFFFFF
 _ACCEPTED = encode(ACCEPTED)
 _CREDIT = Struct(">IHHIBBBIBIBIBIBIBIBI").pack
 
+PATIENCE = 1 << 18
+"""Outgoing ids a peer may have looked at without settling any; each that it settles gives it 16 more, up to this."""
+
 
 class Session:
     """One session. `links` are those not yet over; `context` is yours."""
@@ -61,6 +64,8 @@ class Session:
         self._out_extra = 0
         self._out_stop = 0  # the delivery-id at which the peer's window is full
         self._outgoing: dict[int, tuple[Sender, Any]] = {}
+        self._patience = PATIENCE
+        self._gone = 0
         self._max_unsettled = limits.max_unsettled
         self._ready: deque[Sender] = deque()
         self._pumping = False
@@ -519,7 +524,14 @@ class Session:
         outgoing = self._outgoing
         run: list[Any] = []
         sender: Sender | None = None
-        for delivery_id in self._known(outgoing, first, count):
+        # A few bytes may name every unsettled delivery, and do so again and again.
+        known = list(self._known(outgoing, first, count))
+        gone = (self._next_id - len(outgoing)) & U32  # deliveries that are settled, on whichever path
+        self._patience = min(PATIENCE, self._patience + 16 * ((gone - self._gone) & U32)) - min(count, len(outgoing))
+        self._gone = gone
+        if self._patience < 0:
+            raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
+        for delivery_id in known:
             entry = outgoing.pop(delivery_id, None) if settled else outgoing.get(delivery_id)
             if entry is None:
                 continue  # a callback has settled it meanwhile

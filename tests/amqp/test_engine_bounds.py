@@ -12,11 +12,13 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import (
+    ACCEPTED,
     Attach,
     Begin,
     Close,
     Detach,
     Disposition,
+    End,
     Error,
     Flow,
     Modified,
@@ -419,3 +421,54 @@ def test_an_attach_of_ours_that_does_not_fit_leaves_nothing() -> None:
             session.attach_sender("l", Source(address="a" * 1000), Target(address="b"))
     assert (session.links, raw.connection._link_count) == ([], 0)
     assert session.attach_sender("l", Source(address="a"), Target(address="b")).handle == 0
+
+
+def many_sent(handler: Recorder) -> tuple[Raw, Sender]:
+    """A peer to which 5000 deliveries were sent, none of them settled."""
+    raw = Raw("begun", handler)
+    raw.feed(frame(0, attach("out", 0, sending=False)))
+    raw.feed(frame(0, credit(10_000)))
+    sender = handler.links["out"]
+    assert isinstance(sender, Sender)
+    for n in range(5000):
+        sender.send(b"x", ("token", n))
+    raw.connection.take_output()
+    return raw, sender
+
+
+def credit(deliveries: int) -> Flow:
+    return Flow(
+        next_incoming_id=0, incoming_window=2**30, next_outgoing_id=0, outgoing_window=1000, handle=0,
+        delivery_count=0, link_credit=deliveries,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "settled"), [(0, False), (6000, True)])
+def test_dispositions_that_settle_nothing_end_the_session(first: int, settled: bool) -> None:
+    """A frame of some thirty bytes has every unsettled delivery looked at."""
+    raw, _ = many_sent(Recorder(window=10))
+    disposition = frame(0, Disposition(role=True, first=first, last=first + 4999, settled=settled, state=ACCEPTED))
+    frames_taken = 0
+    while not any(type(a) is End for a in raw.feed(disposition)):
+        frames_taken += 1
+        assert frames_taken < 100
+    assert frames_taken > 10
+
+
+def test_two_dispositions_for_each_of_many_deliveries_are_usual() -> None:
+    """A state first, the settlement later: for as many as there are."""
+    handler = Recorder(window=10)
+    raw, sender = many_sent(handler)
+    sent = 0
+    for _ in range(60):
+        told_first = frame(0, Disposition(role=True, first=sent, last=sent + 4999, settled=False, state=ACCEPTED))
+        runs = [Disposition(role=True, first=n, last=n + 999, settled=True, state=ACCEPTED)
+                for n in range(sent, sent + 5000, 1000)]  # fmt: skip
+        assert raw.feed(told_first + b"".join(frame(0, run) for run in runs)) == []
+        assert sender.unsettled == 0
+        sent += 5000
+        raw.feed(frame(0, credit(sent + 5000)))
+        for n in range(5000):
+            sender.send(b"x", ("token", n))
+        raw.connection.take_output()
+    assert raw.connection.state == "open"
