@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
+MOST_CREDIT = (1 << 31) - 1
+"""AMQP's link-credit is an unsigned 32-bit number that is compared as a serial number."""
 KNOWN = {
     "source": (
         "url",
@@ -67,10 +69,10 @@ def required(options: Mapping[str, str], name: str, end: str) -> str:
     return value
 
 
-def number(options: Mapping[str, str], name: str, default: int) -> int:
+def number(options: Mapping[str, str], name: str, default: int, most: int = (1 << 63) - 1) -> int:
     text = options.get(name.lower(), str(default))
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ValueError(f'amqp source: option "{name}" must be a positive number, not {text!r}')
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
+        raise ValueError(f'amqp source: option "{name}" must be a positive number of at most {most}, not {text!r}')
     return int(text)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark.options import number, required, shown, url_of
+from spark.options import MOST_CREDIT, number, required, shown, url_of
 from spark.receiver import identity
 from spark.schema import batches
 from spark.spool import Head, SpoolError, forget, read_segment, read_spool, segments
@@ -52,7 +52,7 @@ def receiver_options(options: dict[str, str]) -> dict[str, Any]:
         "spool": spool,
         "container": options.get("container") or "spark-" + hashlib.sha256(spool.encode()).hexdigest()[:12],
         "subscription": options.get("subscription", ""),
-        "credit": number(options, "credit", 1000),
+        "credit": number(options, "credit", 1000, MOST_CREDIT),
         "spool_limit": number(options, "spoolLimit", 1 << 30),
     }
 

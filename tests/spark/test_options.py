@@ -95,3 +95,19 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
         assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:
         reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("credit", "2147483648"),
+        ("credit", "0"),
+        ("spoollimit", "9" * 5000),
+        ("maxrowspertrigger", "9223372036854775808"),
+    ],
+)
+def test_a_number_that_cannot_be_used_is_refused(name: str, value: str) -> None:
+    """A credit that AMQP cannot express broke every connection, for ever."""
+    with pytest.raises(ValueError, match="must be a positive number of at most"):
+        AmqpStreamReader({"address": "a", "spool": "s", name: value})
+    assert AmqpStreamReader({"address": "a", "spool": "s", "credit": "2147483647"}).options["credit"] == 2147483647
