@@ -168,6 +168,13 @@ class Stream:
         copy.out.stream = None
         copy.out.flow()
 
+    def _release(self, source: InLink) -> None:
+        """Back to its sender, or dropped where nobody waits for the outcome; as presettled it was counted before."""
+        if self.partial.settled:
+            source.dropped += 1
+        else:
+            source.refuse(self.partial.delivery_id, settled=False)
+
     def _forget(self) -> None:
         """Nobody gets the rest."""
         self.log.clear()
@@ -197,7 +204,7 @@ class Stream:
                 self._take_back(copy, copy.outgoing)
             elif isinstance(copy.out, OutLink):
                 copy.out.leave(self)
-        source.refuse(self.partial.delivery_id, self.partial.settled)
+        self._release(source)
         self._forget()
 
     def _abort(self) -> None:
@@ -234,10 +241,7 @@ class Stream:
         for copy in self.copies:
             assert isinstance(copy.out, OutLink)
             copy.out.leave(self)
-        if self.partial.settled:
-            source.dropped += 1
-        else:
-            source.refuse(self.partial.delivery_id, settled=False)
+        self._release(source)
         self.copies = []
         self._forget()
         source.park()
