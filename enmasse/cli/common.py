@@ -22,12 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Seconds(click.FloatRange):
-    """A time an option takes, in seconds; `above_zero`: not none at all."""
+    """A time an option takes, in seconds from `least` to `most`; `above_zero`: not none at all."""
 
     name = "seconds"
 
-    def __init__(self, *, above_zero: bool = False) -> None:
-        super().__init__(0, MAX_SECONDS, min_open=above_zero)
+    def __init__(self, least: float = 0, most: float = MAX_SECONDS, *, above_zero: bool = False) -> None:
+        super().__init__(least, most, min_open=above_zero)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)

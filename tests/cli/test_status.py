@@ -191,6 +191,7 @@ def test_wait_names_what_is_not_ready(config: Path, tmp_path: Path) -> None:
         ("status", "--wait", "inf"),
         ("receive", "q", "--timeout", "nan"),
         ("send", "q", "x", "--ttl", "nan"),
+        ("bench", "q", "--seconds", "nan"),
         ("nix",),
     ],
 )
