@@ -18,6 +18,8 @@ COALESCE = 0.02
 """Seconds in which changes gather before they are reported."""
 AGAIN = 0.1
 """Seconds until a link that was ended is attached again."""
+SHOWN = 1.0
+"""Seconds for which an address of which something was lost is reported as not ready, at least."""
 
 T = TypeVar("T")
 
@@ -133,6 +135,38 @@ class ReadinessReporter:
                 removed = [name for name in names if name not in found]
                 await _deliver(sender, "change", {"addresses": found, "removed": removed, **more})
             told = more
+
+
+class Restored:
+    """Addresses of which something was lost. It is made again at once, but people shall see it: they are in here, and
+    count as not ready, for SHOWN and until a report was made. `evaluate(names)` judges them anew."""
+
+    def __init__(self, reporter: ReadinessReporter, evaluate: Callable[[Iterable[str]], None]) -> None:
+        self._reporter = reporter
+        self._evaluate = evaluate
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._until
+
+    def add(self, names: Iterable[str]) -> None:
+        """Something of these was found missing or altered."""
+        loop = asyncio.get_running_loop()
+        names = list(names)
+        self._until.update(dict.fromkeys(names, loop.time() + SHOWN))
+        self._evaluate(names)
+        loop.call_later(SHOWN, self._over, names)
+
+    def _over(self, names: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        untold = self._reporter.untold(names)
+        if untold:  # it has not been seen yet: the process, or who takes the reports, stood still
+            loop.call_later(SHOWN, self._over, list(untold))
+        done = [name for name in names if name not in untold and self._until.get(name, now) <= now]
+        for name in done:
+            self._until.pop(name, None)
+        self._evaluate(done)
 
 
 class FullReporter:

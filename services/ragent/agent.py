@@ -10,7 +10,7 @@ import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import Connection, keep_connected, listen
-from enmasse.control.configuration import ReadinessReporter, Report, follow
+from enmasse.control.configuration import ReadinessReporter, Report, Restored, follow
 from services.ragent import entities
 from services.ragent.byhand import ByHand
 from services.ragent.desired import Desired
@@ -22,8 +22,6 @@ REPORTER = "ragent"
 FEEDS = ("addresses", "flavors", "placements")
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
-SHOWN = 1.0
-"""Seconds for which an address of which something was lost is reported as not ready, at least."""
 _LOG = log.get()
 
 
@@ -71,7 +69,7 @@ class Agent:
         self.connected = False
         self._states: dict[str, _State] = {}
         self._same: dict[_State, _State] = {}
-        self._restored: dict[str, float] = {}
+        self._restored = Restored(self.reporter, self.evaluate)
         """Addresses of which something was lost, and until when that is shown."""
         self.not_ready = 0
 
@@ -158,7 +156,7 @@ class Agent:
         elif len(self.routers) >= MAX_ROUTERS:
             connection.close("amqp:resource-limit-exceeded", f"at most {MAX_ROUTERS} routers")
             return
-        router = Router(connection, self.desired, self.evaluate, self._healing)
+        router = Router(connection, self.desired, self.evaluate, self._restored.add)
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
         process.spawn(self._manage(router), f"router {name}")
@@ -179,27 +177,6 @@ class Agent:
             self.evaluate(self.desired.addresses)
 
     # readiness
-
-    def _healing(self, names: Iterable[str]) -> None:
-        """Something of these was found missing or altered. That is put right at once, but people shall see it."""
-        loop = asyncio.get_running_loop()
-        names = list(names)
-        until = loop.time() + SHOWN
-        for name in names:
-            self._restored[name] = until
-        self.evaluate(names)
-        loop.call_later(SHOWN, self._healed, names)
-
-    def _healed(self, names: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        untold = self.reporter.untold(names)
-        if untold:  # it has not been seen yet: the process, or who takes the reports, stood still
-            loop.call_later(SHOWN, self._healed, list(untold))
-        done = [name for name in names if name not in untold and self._restored.get(name, now) <= now]
-        for name in done:
-            self._restored.pop(name, None)
-        self.evaluate(done)
 
     def evaluate(self, names: Iterable[str]) -> None:
         """Says anew how these addresses are, and reports those whose state is news."""

@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import Connection, keep_connected
-from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, follow
+from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, Restored, follow
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from services.storage_controller import fleet, policies
@@ -23,8 +23,6 @@ from services.storage_controller.told import Told
 
 REPORTER = "storage_controller"
 FEEDS = ("addresses", "flavors")
-SHOWN = 1.0
-"""Seconds for which an address that had vanished is reported as not ready, at least."""
 PATIENCE = 15.0
 """Seconds from the start in which no address is made anywhere before every known broker has said what it holds."""
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
@@ -77,7 +75,7 @@ class Controller:
         self._told = Told()
         self._states: dict[str, _State] = {}
         self._knew_all = False
-        self._restored: dict[str, float] = {}
+        self._restored = Restored(self.readiness, self.evaluate)
         """Addresses that had vanished, and until when that is shown."""
         self._same: dict[object, object] = {}
         self._began = asyncio.get_running_loop().time()
@@ -248,7 +246,7 @@ class Controller:
             return
         broker = self.core.add_broker(name, flavor, fresh=fresh)
         self._conversations[name] = Conversation(
-            self.core, broker, self.evaluate, self._healing, self._told.is_left_alone
+            self.core, broker, self.evaluate, self._restored.add, self._told.is_left_alone
         )
         if name in self._endpoints:
             self._meet(name, self._endpoints[name])
@@ -381,25 +379,6 @@ class Controller:
         if placed:
             self.placements.changed()
         self.readiness.changed(news)
-
-    def _healing(self, names: Iterable[str]) -> None:
-        """These have vanished from a broker. They are made again at once, but people shall see it."""
-        loop = asyncio.get_running_loop()
-        names = list(names)
-        self._restored.update(dict.fromkeys(names, loop.time() + SHOWN))
-        self.evaluate(names)
-        loop.call_later(SHOWN, self._healed, names)
-
-    def _healed(self, names: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        untold = self.readiness.untold(names)
-        if untold:  # it has not been seen yet: the process, or who takes the reports, stood still
-            loop.call_later(SHOWN, self._healed, list(untold))
-        done = [name for name in names if name not in untold and self._restored.get(name, now) <= now]
-        for name in done:
-            self._restored.pop(name, None)
-        self.evaluate(done)
 
     def _carry_out(self, name: str, decision: Decision) -> None:
         for broker in decision.keep:
