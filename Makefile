@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 
-.PHONY: install lint test demo bench lock clean
+.PHONY: install prepare-demo prepare-test lint test demo bench lock clean
 
 install: $(STAMP) $(COMPILED)
 
 $(STAMP): requirements.lock pyproject.toml tools/install.sh
+	@tools/prepare.sh install "$(PYTHON)"
 	@tools/install.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -18,17 +19,20 @@ $(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
 	@$(BIN)/python -m compileall -q enmasse services spark
 	@touch $@
 
+prepare-demo prepare-test: prepare-%:
+	@tools/prepare.sh $* "$(PYTHON)"
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: install lint
+test: prepare-test install lint
 	@$(BIN)/python -m tests.interop.clients
 	$(BIN)/pytest
 
-demo: install
+demo: prepare-demo install
 	$(BIN)/python -m demo
 
 bench: install

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Installs what this machine lacks for `make install`, `make demo` or `make test`, and says so before. On Debian and Ubuntu, as root or with
+# sudo. On other systems it names what is missing and ends with status 1.
+# usage: tools/prepare.sh install|demo|test [PYTHON]
+set -eu
+goal=${1:?install, demo or test}
+python=${2:-python3}
+missing=
+
+# need PACKAGE COMMAND...: the package is missing if the command fails.
+need() {
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has() { command -v "$1"; }
+java_17() { [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
+header() { echo "#include <$1>" | gcc -fsyntax-only -xc -; }
+python_header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
+
+if ! has "$python" >/dev/null; then
+  echo "EnMasse needs Python 3.11 or later, and '$python' is not on PATH. Say: make PYTHON=python3.12 install" >&2
+  exit 1
+fi
+need make has make
+need "gcc libc6-dev" header stdio.h
+need libssl-dev header openssl/ssl.h
+need python3-dev python_header
+need python3-venv "$python" -c 'import ensurepip, venv'
+case $goal in
+demo)
+  need openjdk-17-jre-headless java_17
+  ;;
+test)
+  need openjdk-17-jdk-headless has javac
+  need maven has mvn
+  need golang-go has go
+  ;;
+esac
+[ -n "$missing" ] || exit 0
+
+if has apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+  root=
+elif has apt-get >/dev/null && has sudo >/dev/null; then
+  root=sudo
+else
+  echo "missing for 'make $goal' (the names of Debian's packages):$missing" >&2
+  echo "Install them, and run it again." >&2
+  exit 1
+fi
+echo "installing with apt-get what 'make $goal' needs:$missing"
+$root apt-get update -qq
+# shellcheck disable=SC2086 # a list of words
+DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
