@@ -21,9 +21,19 @@ class LinkConsumer(Consumer):
     """One receiver attached to a queue, be it the queue of an address or of a subscription."""
 
     def __init__(
-        self, peer: Peer, link: Sender, info: ConsumerInfo, *, priority: int, selector: Selector | None, durable: bool
+        self,
+        peer: Peer,
+        link: Sender,
+        info: ConsumerInfo,
+        *,
+        priority: int,
+        selector: Selector | None,
+        durable: bool,
+        relay: bool,
     ) -> None:
-        super().__init__(info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1)
+        super().__init__(
+            info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1, relay=relay
+        )
         self.peer = peer
         self.link = link
         self.info = info

@@ -311,7 +311,10 @@ class Peer(Handler):
         attach = link.remote_attach
         given = (attach.properties or {}).get(Symbol("priority")) if attach is not None else None
         priority = given if isinstance(given, int) and not isinstance(given, bool) else 0
-        consumer = link.context = LinkConsumer(self, link, info, priority=priority, selector=selector, durable=durable)
+        relay = self.client.router and not whole and identity(self.client.container, link.name, True).link == link.name
+        consumer = link.context = LinkConsumer(
+            self, link, info, priority=priority, selector=selector, durable=durable, relay=relay
+        )
         info.delivering = lambda: len(consumer.unsettled)
         consumer.start(queue)
         if link.credit or link.drain:

@@ -28,6 +28,12 @@ FAILED = Modified(delivery_failed=True)
 """The state of deliveries that were on the wire when their receiver went away."""
 
 
+def elsewhere(state: Modified) -> Modified:
+    """What a broker is told of a message that one of several consumers of its auto-link does not take: undeliverable
+    on that link it is not. Counted, so that a message that nobody takes comes to an end."""
+    return Modified(delivery_failed=True, message_annotations=state.message_annotations)
+
+
 class Source(Protocol):
     """Where a delivery came from; see the module's text."""
 
@@ -428,6 +434,8 @@ class OutLink:
                     source.settle(delivery_id)
                 return
             self._count(state, len(tokens))
+            if type(state) is Modified and state.undeliverable_here and self._has_others():
+                state = elsewhere(state)
             for source, delivery_id in tokens:
                 source.settle(delivery_id, state)
                 source.count(state)
@@ -436,10 +444,16 @@ class OutLink:
         else:
             self.two_phase = True
             sender = self.sender
+            if type(state) is Modified and state.undeliverable_here and self._has_others():
+                state = elsewhere(state)
             for token in tokens:
                 source, delivery_id = token
                 source.awaits(delivery_id, sender, token)
                 source.update(delivery_id, state)
+
+    def _has_others(self) -> bool:
+        """Whether a broker's messages for this consumer can go to another one here."""
+        return len(self.address.outs) > 1 and any(producer.auto is not None for producer in self.address.ins)
 
     def _count(self, state: Any, n: int) -> None:
         kind = type(state)

@@ -92,7 +92,7 @@ def _go_on(queue: Queue, consumer: Consumer, looked: int, limit: int) -> tuple[M
 
 
 def suits(queue: Queue, consumer: Consumer, message: Message) -> bool:
-    if queue.excluded and consumer in queue.excluded.get(message.id, ()):
+    if queue.exclusions and queue.exclusions.excludes(message.id, consumer):
         return False
     if consumer.selector is None:
         return True

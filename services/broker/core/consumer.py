@@ -25,7 +25,8 @@ class Outlet(Protocol):
 
 
 class Consumer:
-    """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`."""
+    """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`. `relay`: it is a
+    router's own link, behind which consumers come and go."""
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class Consumer:
         priority: int = 0,
         selector: Selector | None = None,
         presettled: bool = False,
+        relay: bool = False,
     ) -> None:
         self.id = id
         self.outlet = outlet
         self.priority = priority
         self.selector = selector
         self.presettled = presettled
+        self.relay = relay
         self.queue: Queue | None = None
         self.unsettled: dict[int, Message] = {}
         self.active = False

@@ -13,6 +13,7 @@ from services.broker.core import backlog
 from services.broker.core.backlog import Backlog, Slice
 from services.broker.core.choice import SLICE, dispatch_by_choice
 from services.broker.core.consumer import Consumer
+from services.broker.core.exclusions import Exclusions, has_taker
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
 from services.broker.core.taking import anyone, finish_all, take, take_ids
 from services.broker.selector import Selector
@@ -46,7 +47,7 @@ class Queue:
         "deleted",
         "draining",
         "durable",
-        "excluded",
+        "exclusions",
         "exclusive",
         "expired",
         "expiring",
@@ -112,7 +113,7 @@ class Queue:
         self.levels: list[deque[Message]] | None = None
         self.scheduled: list[tuple[int, int, Message]] = []  # heap of (due, id, message)
         self.attempts: dict[int, int] = {}  # failed deliveries by message id, where there are any
-        self.excluded: dict[int, list[Consumer]] = {}  # "undeliverable here"
+        self.exclusions = Exclusions()
         self.expiring = 0  # messages with an expiry, scheduled ones and those being delivered included
         self.next_expiry = 0  # no message expires before this (0 = none does)
 
@@ -379,6 +380,8 @@ class Queue:
         if consumer.outlet.drain:
             self.draining.add(consumer)
         self.dispatch()
+        if consumer.relay and self.exclusions:
+            self._rescue()  # it may have no consumers any more
 
     def detach(self, consumer: Consumer) -> None:
         """The consumer's link is gone: what it had and did not settle comes back, counted as a failed delivery."""
@@ -387,16 +390,14 @@ class Queue:
         self.consumers.remove(consumer)
         self.draining.discard(consumer)
         self.deactivate(consumer)
-        for message_id in [i for i, consumers in self.excluded.items() if consumer in consumers]:
-            self.excluded[message_id].remove(consumer)
-            if not self.excluded[message_id]:
-                del self.excluded[message_id]
+        self.exclusions.leave(consumer)
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
         consumer.queue = None
         if not self.deleted:
             self.settle_mode()
             self.give_back(messages, failed=True)
+            self._rescue()
 
     def settle_mode(self) -> None:
         """Whether the short way of dispatching may be taken again, after something that decides about it changed."""
@@ -404,7 +405,7 @@ class Queue:
             self.levels = None
         self.simple = (
             self.levels is None
-            and not self.excluded
+            and not self.exclusions
             and not self.exclusive
             and not self.paused
             and not any(c.selector is not None or c.priority for c in self.consumers)
@@ -416,7 +417,7 @@ class Queue:
         take = consumer.unsettled.pop
         broker = self.broker
         stored: list[int] = []
-        plain = not (self.attempts or self.expiring)
+        plain = not (self.attempts or self.expiring or self.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
         gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
@@ -438,6 +439,7 @@ class Queue:
             if message.expires:
                 self._unexpect()
             self.attempts.pop(id, None)
+            self.exclusions.forget(id)
             message.refs -= 1
             if not message.refs:
                 broker.release(message)
@@ -457,13 +459,38 @@ class Queue:
         self.give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
 
     def modify(self, consumer: Consumer, messages: list[Message], *, failed: bool, elsewhere: bool) -> None:
-        """Given back with `delivery-failed` and/or `undeliverable-here`."""
+        """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
         if elsewhere:
             self.simple = False
             for message in mine:
-                self.excluded.setdefault(message.id, []).append(consumer)
-        self.give_back(mine, failed=failed)
+                self.exclusions.add(message.id, consumer)
+        left = {m.id for m in mine if not has_taker(self, m)} if elsewhere else set()
+        self.give_back([m for m in mine if m.id not in left], failed=failed)
+        if left:
+            self._give_up([m for m in mine if m.id in left], failed=failed)
+
+    def _give_up(self, messages: list[Message], *, failed: bool) -> None:
+        """No consumer is left that may have these messages: they are dead letters. Without an address for those they
+        wait for other consumers. But nobody is told of new consumers behind a router, so its link gets them again,
+        counted as failed deliveries."""
+        target = self.address.settings.dead_letter_address
+        if target is not None and target != self.address.name:
+            for message in messages:
+                self.broker.kill(self, message)
+            self.broker.acknowledged_some()
+            return
+        again = {message.id for message in messages if self.exclusions.lift_relays(message.id)}
+        self.give_back([message for message in messages if message.id in again], failed=True)
+        self.give_back([message for message in messages if message.id not in again], failed=failed)
+
+    def _rescue(self) -> None:
+        """Messages whose last possible consumer has gone, while those who refused them are still there."""
+        if not self.exclusions or not self.consumers:
+            return
+        left = {message.id for message in self.exclusions.waiting(self) if not has_taker(self, message)}
+        if left:
+            self._give_up(list(take_ids(self, left)), failed=False)
 
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         """Not wanted by anybody: to the dead-letter address at once."""
@@ -528,6 +555,7 @@ class Queue:
         if due:
             self._reinsert(due)
             self.dispatch()
+            self._rescue()
         return self.scheduled[0][0] if self.scheduled else 0
 
     def _unexpect(self) -> None:
@@ -554,7 +582,7 @@ class Queue:
         if message.expires:
             self._unexpect()
         self.attempts.pop(message.id, None)
-        self.excluded.pop(message.id, None)
+        self.exclusions.forget(message.id)
         if not recorded and message.flags & STORED and self.durable and self.broker.store is not None:
             self.broker.store.remove(message.id, self.id)
         message.refs -= 1

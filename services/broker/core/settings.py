@@ -13,6 +13,9 @@ from services.broker.core.wildcards import PatternTree, is_pattern, specificity
 
 Value = str | int | float | bool | None
 
+_QUICK_ATTEMPTS = 10
+_SLOWEST_ATTEMPTS = 10_000  # milliseconds between two
+
 FULL_POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
 ROUTING_TYPES = ("ANYCAST", "MULTICAST")
 
@@ -150,9 +153,13 @@ class AddressSettings:
     duplicates_by_message_id: bool
 
     def redelivery_after(self, attempts: int) -> int:
-        """Milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once."""
+        """Milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once. A message
+        that fails again and again, with neither a delay nor an end, waits all the same: it would keep everybody busy.
+        """
         if self.redelivery_delay <= 0:
-            return 0
+            if self.max_delivery_attempts >= 0 or attempts <= _QUICK_ATTEMPTS:
+                return 0
+            return min(_SLOWEST_ATTEMPTS, 5 << min(attempts - _QUICK_ATTEMPTS, 32))
         delay = self.redelivery_delay * self.redelivery_multiplier ** min(attempts - 1, 64)
         cap = self.max_redelivery_delay if self.max_redelivery_delay > 0 else self.redelivery_delay * 10
         return int(min(delay, cap))
