@@ -1,4 +1,4 @@
-"""Our small programs on two AMQP clients of other families: built once per state of their sources.
+"""Our small programs on AMQP clients of other families: built once per state of their sources.
 
 `python -m tests.interop.clients` builds them: the first time their libraries are fetched, which takes as long as it
 takes and is no test's business.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -25,18 +26,12 @@ class Broken(Exception):
 
 def protonj2() -> list[str]:
     """The command of the program on Apache Qpid protonj2 (Java), which Maven fetches."""
-    javac = _needs("javac", "openjdk-17-jdk-headless")
-    maven = _needs("mvn", "maven")
+    return _java("protonj2")
 
-    def build(folder: Path) -> None:
-        options = ["-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}"]
-        _run([maven, *options, "dependency:copy-dependencies"], folder, attempts=3)
-        sources = [str(file) for file in folder.rglob("*.java")]
-        _run([javac, "--release", "17", "-cp", "target/lib/*", "-d", "target/classes", *sources], folder)
 
-    target = _built("protonj2", build) / "target"
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-    return ["java", *flags, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "enmasse.interop.Main"]
+def jms(version: str) -> list[str]:
+    """The command of the program on this version of Apache Qpid JMS (Java), which Maven fetches."""
+    return _java("jms", f"qpid.version={version}")
 
 
 def goamqp() -> list[str]:
@@ -48,6 +43,25 @@ def goamqp() -> list[str]:
 
 
 FAMILIES: dict[str, Callable[[], list[str]]] = {"protonj2": protonj2, "goamqp": goamqp}
+"""The programs that know the scenarios of test_clients.py."""
+JMS_VERSIONS = ("2.6.1", "2.7.0")
+"""Of Qpid JMS; its program has scenarios of its own (test_jms.py)."""
+
+
+def _java(name: str, *properties: str) -> list[str]:
+    """The command of a Java program whose libraries Maven fetches; `properties` are those of its pom.xml."""
+    javac = _needs("javac", "openjdk-17-jdk-headless")
+    maven = _needs("mvn", "maven")
+
+    def build(folder: Path) -> None:
+        options = ["-B", "-ntp", "-q", f"-Dmaven.repo.local={CACHE / 'maven'}", *(f"-D{p}" for p in properties)]
+        _run([maven, *options, "dependency:copy-dependencies"], folder, attempts=3)
+        sources = [str(file) for file in folder.rglob("*.java")]
+        _run([javac, "--release", "17", "-cp", "target/lib/*", "-d", "target/classes", *sources], folder)
+
+    target = _built(name, build, *properties) / "target"
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    return ["java", *flags, "-cp", f"{target / 'classes'}:{target / 'lib'}/*", "enmasse.interop.Main"]
 
 
 def _needs(program: str, package: str) -> str:
@@ -57,11 +71,11 @@ def _needs(program: str, package: str) -> str:
     return found
 
 
-def _built(name: str, build: Callable[[Path], None]) -> Path:
-    """The folder that holds the program of these sources."""
+def _built(name: str, build: Callable[[Path], None], *variant: str) -> Path:
+    """The folder that holds the program of these sources, in this variant."""
     sources = SOURCES / name
     files = sorted(file for file in sources.rglob("*") if file.is_file())
-    digest = hashlib.sha256()
+    digest = hashlib.sha256("\0".join(variant).encode())
     for file in files:
         digest.update(f"{file.relative_to(sources)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
     done = CACHE / f"{name}-{digest.hexdigest()[:16]}"
@@ -89,7 +103,9 @@ def _run(command: list[str], folder: Path, attempts: int = 1) -> None:
 
 
 def main() -> None:
-    for name, program in FAMILIES.items():
+    programs = dict(FAMILIES)
+    programs.update({f"Qpid JMS {version}": partial(jms, version) for version in JMS_VERSIONS})
+    for name, program in programs.items():
         print(f"building the client program on {name} (the first time its libraries are fetched) ...", flush=True)
         try:
             program()
