@@ -34,7 +34,7 @@ class Health:
         self.metrics = metrics
         self.check: Callable[[], tuple[bool, str]] | None = None
         self._server: asyncio.Server | None = None
-        self._open: set[_Request] = set()
+        self._open: dict[_Request, None] = {}
 
     async def start(self) -> None:
         """Listens. Raises process.Fatal when the port cannot be had."""
@@ -47,6 +47,23 @@ class Health:
         if port == 0:
             port = self._server.sockets[0].getsockname()[1]
             self.address = f"{host}:{port}"
+
+    def admit(self, request: _Request) -> bool:
+        """Whether there is a place for one more connection. It may be that of the oldest that has not asked anything
+        yet: who connects and is silent keeps nobody out.
+        """
+        if len(self._open) >= MAX_CONNECTIONS:
+            silent = next((other for other in self._open if not other.has_asked), None)
+            if silent is None:
+                return False
+            silent.abort()
+            self.leave(silent)
+        self._open[request] = None
+        return True
+
+    def leave(self, request: _Request) -> None:
+        """A connection is gone."""
+        self._open.pop(request, None)
 
     def set(self, ready: bool, detail: str = "") -> None:
         self.ready = ready
@@ -90,16 +107,16 @@ class _Request(asyncio.Protocol):
     def __init__(self, health: Health) -> None:
         self._health = health
         self._data = b""
+        self.has_asked = False
         self._answered = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
-        if len(self._health._open) >= MAX_CONNECTIONS:
+        if not self._health.admit(self):
             transport.abort()
             return
-        self._health._open.add(self)
         self._timer = asyncio.get_running_loop().call_later(TIMEOUT, self.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -115,6 +132,7 @@ class _Request(asyncio.Protocol):
             self._finish(_response("431 Request Header Fields Too Large", "text/plain", b"too large\n", head=False))
 
     def _respond(self) -> bytes:
+        self.has_asked = True
         line = self._data.split(b"\n", 1)[0].decode("latin-1").split()
         if len(line) != 3 or not line[2].startswith("HTTP/"):
             return _response("400 Bad Request", "text/plain", b"not HTTP\n", head=False)
@@ -141,7 +159,7 @@ class _Request(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._health._open.discard(self)
+        self._health.leave(self)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -7,14 +7,17 @@ import fcntl
 import os
 import shutil
 import signal
+import stat
 import time
 from pathlib import Path
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import read_json, write_json
+from enmasse.supervisor.files import keep_spare, read_json, write_json
 
 FORMAT = 1
 """Version of what lies in the data directory. A suite reads its own and older ones."""
+
+_MARKER = "format.json"
 
 MIN_FREE_BYTES = 64 << 20
 """Below this nothing is started: journals are written ahead in pieces of several MiB."""
@@ -52,8 +55,10 @@ class DataDir:
             except OSError:
                 if descriptor == file:
                     raise
-        os.ftruncate(file, 0)
-        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        with contextlib.suppress(OSError):  # a full disk: then others are told less
+            pid = b"%d\n" % os.getpid()
+            os.pwrite(file, pid, 0)  # over what is there, which takes no more room
+            os.ftruncate(file, len(pid))
 
     def close(self) -> None:
         """Give the lock back."""
@@ -65,11 +70,13 @@ def open_data_dir(path: Path) -> DataDir:
     """Make `path` where it is missing, lock and check it. Raises StartError."""
     data = DataDir(path.absolute())
     try:
-        data.path.mkdir(parents=True, exist_ok=True)
+        data.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         data.lock()
         _check_format(data.path)
+        _make_private(data.path)
         for folder in (data.run, data.logs, data.desired):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        keep_spare(data.run)
     except OSError as error:
         data.close()
         what = f"{error.filename}: " if error.filename not in (None, str(data.path)) else ""
@@ -86,7 +93,7 @@ def open_data_dir(path: Path) -> DataDir:
 def _check_format(path: Path) -> None:
     """Raises StartError where the directory is not ours to use, or there is no room for the first messages. Where there
     are some already, consumers must be able to make room."""
-    marker = path / "format.json"
+    marker = path / _MARKER
     if not marker.exists():
         _check_space(path)
         write_json(marker, {"format": FORMAT}, durable=True)
@@ -105,6 +112,18 @@ def _check_format(path: Path) -> None:
         )
 
 
+def _make_private(path: Path) -> None:
+    """Take from others what they may do with anything in `path`: messages are for those who may connect. What a suite
+    makes is so from the beginning (its umask); what an older one, or somebody by hand, has made may not be.
+    """
+    for folder, _, files in os.walk(path):
+        for name in (folder, *(os.path.join(folder, file) for file in files)):
+            with contextlib.suppress(OSError):  # not ours, or gone
+                mode = os.lstat(name).st_mode
+                if mode & 0o077 and not stat.S_ISLNK(mode):
+                    os.chmod(name, stat.S_IMODE(mode) & 0o700)
+
+
 def _check_space(path: Path) -> None:
     free = shutil.disk_usage(path).free
     if free < MIN_FREE_BYTES:
@@ -112,6 +131,11 @@ def _check_space(path: Path) -> None:
             f"no disk space: data directory {path} has {free >> 20} MiB free, at least {MIN_FREE_BYTES >> 20} MiB are "
             "needed. Make room, or choose another disk with --data."
         )
+
+
+def is_used(path: Path) -> bool:
+    """Whether a suite has run on this directory."""
+    return os.path.lexists(path / _MARKER)
 
 
 def end_orphans(data: DataDir, deadline: float = 5.0) -> None:

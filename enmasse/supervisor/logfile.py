@@ -13,7 +13,7 @@ LIMIT_BYTES = 8 << 20
 
 def open_log(path: Path) -> int:
     """A descriptor to hand to a child as stderr; the caller closes it. Its folder is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import read_json, write_json
+from enmasse.supervisor.files import NO_ROOM, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
 INTERNAL = range(20000, 32768)
@@ -97,7 +97,7 @@ class InternalPorts:
             port = holder.getsockname()[1]
             if self._known.get(key) != port:
                 self._known[key] = port
-                write_json(self._path, self._known)
+                self._write()
         return int(holder.getsockname()[1])
 
     def release(self, key: str) -> None:
@@ -105,13 +105,20 @@ class InternalPorts:
         if (holder := self._held.pop(key, None)) is not None:
             holder.close()
         if self._known.pop(key, None) is not None:
-            write_json(self._path, self._known)
+            self._write()
 
     def close(self) -> None:
         """Give all ports back; they stay written down for the next start."""
         for holder in self._held.values():
             holder.close()
         self._held.clear()
+
+    def _write(self) -> None:
+        try:
+            write_json(self._path, self._known)
+        except OSError as error:
+            if error.errno not in NO_ROOM:  # without room: the next start may have other ports
+                raise
 
     def _reserve(self, wished: int | None) -> socket.socket:
         start = random.randrange(len(INTERNAL))

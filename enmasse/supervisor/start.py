@@ -8,7 +8,7 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -45,21 +45,33 @@ def run(
 ) -> None:
     """Run the suite until it is told to stop. Raises StartError when it cannot start."""
     limits.raise_open_files(say)
+    os.umask(0o077)  # for the children too: what lies in the data directory is nobody else's business
     check_names(options)
     check_tls(options)
     try:
         check_config(options.config, options.data / "configserv")  # first: a wrong --config makes no folder
-        with contextlib.closing(datadir.open_data_dir(options.data)) as data:
-            datadir.end_orphans(data)
-            listening = bind_public(options.http_port, "HTTP")
+        with contextlib.ExitStack() as stack:
+            # A directory that is new is made last of all. Of one that was used, who uses it is told before the ports
+            # that he has, and a killed suite has left processes there that may have ports.
+            data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
+            listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
             for name, port in options.public_ports().items():
                 check_public(port, name.upper())
+            if data is None:
+                data = stack.enter_context(_opened(options.data))
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             suite = Suite(options, data, ports, command, make_feed, out, say)
             asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[datadir.DataDir]:
+    with contextlib.closing(datadir.open_data_dir(path)) as data:
+        datadir.end_orphans(data)
+        yield data
 
 
 def _http(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:

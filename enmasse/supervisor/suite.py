@@ -12,7 +12,7 @@ from enmasse.supervisor import desired, status
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.files import write_json
+from enmasse.supervisor.files import NO_ROOM, write_json
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import Options, Spec, fixed_services
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -110,7 +110,12 @@ class Suite:
         specs = fixed_services(self.options, self.data, self._ports)
         self._fixed = {spec.name: self._child(spec) for spec in specs}
         self._look_at_wishes()  # brokers of the last run start with the rest,
-        self._write_facts()  # and nobody reads what was true then
+        try:
+            self._write_facts()  # and nobody reads what was true then
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._news.set()  # they are written as soon as they can be
         for child in self._fixed.values():
             child.start()
         followers = (self._follow_wishes(), self._tell(), self._tell_what_is_missing())

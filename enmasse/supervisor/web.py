@@ -8,12 +8,13 @@ question.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +28,13 @@ from enmasse.supervisor.suite import Suite
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_BODY = 1 << 20
 MAX_NAMES = 10_000
+MAX_HEAD = 16 << 10
+"""Bytes of a request up to its empty line."""
+MAX_CONNECTIONS = 64
+REQUEST_SECONDS = 10.0
+"""For a request to arrive: its head, and then its body."""
+ANSWER_SECONDS = 60.0
+"""From the head of a request to the last byte of its answer."""
 
 
 def server(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
@@ -35,15 +43,94 @@ def server(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[],
     async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
         runner = web.AppRunner(make_app(suite), access_log=None, logger=_logger(), shutdown_timeout=0.5)
         await runner.setup()
-        await web.SockSite(runner, listening).start()
-        return runner.cleanup
+        gates: set[_Gate] = set()
+        make = cast(Callable[[], asyncio.Protocol], runner.server)
+        server = await asyncio.get_running_loop().create_server(lambda: _Gate(make, gates), sock=listening)
+
+        async def close() -> None:
+            server.close()
+            await runner.cleanup()
+            for gate in list(gates):
+                gate.abort()
+
+        return close
 
     return serve
+
+
+class _Gate(asyncio.Protocol):
+    """One connection, for one request. It waits for the head before the web framework hears of it: that one would wait
+    without end. At most MAX_CONNECTIONS are open: one more ends the oldest that has not said what it wants.
+    """
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], gates: set[_Gate]) -> None:
+        self._make = make
+        self._gates = gates
+        self._head = b""
+        self._inner: asyncio.Protocol | None = None
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if len(self._gates) >= MAX_CONNECTIONS:
+            waiting = [gate for gate in self._gates if gate._inner is None]
+            (min(waiting, key=lambda gate: gate._since) if waiting else self).abort()
+            if not waiting:
+                return
+        self._gates.add(self)
+        self._timer = loop.call_later(REQUEST_SECONDS, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._inner is not None:
+            self._inner.data_received(data)
+            return
+        self._head += data
+        if b"\r\n\r\n" in self._head or b"\n\n" in self._head or len(self._head) > MAX_HEAD:  # or it says what is wrong
+            assert self._timer is not None
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.abort)
+            self._inner = self._make()
+            self._inner.connection_made(self._transport)
+            self._inner.data_received(self._head)
+            self._head = b""
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._inner is not None else None
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gates.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+
+    def abort(self) -> None:
+        """End it, whatever it is at."""
+        self._gates.discard(self)
+        self._transport.abort()
+
+
+async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
+    response.force_close()
+    response.headers["Connection"] = "close"
 
 
 def make_app(suite: Suite) -> web.Application:
     """The routes; see docs/contracts.md."""
     app = web.Application(middlewares=[_only_local], client_max_size=MAX_BODY)
+    app.on_response_prepare.append(_close_after)
 
     async def health(_: web.Request) -> web.Response:
         ready = suite.status()["ready"]
@@ -133,7 +220,12 @@ def _is_loopback(url: str) -> bool:
 
 async def _json(request: web.Request) -> dict[str, Any]:
     try:
-        body = json.loads(await request.read())
+        async with asyncio.timeout(REQUEST_SECONDS):
+            content = await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    try:
+        body = json.loads(content)
     except (ValueError, RecursionError):
         body = None
     return body if isinstance(body, dict) else {}

@@ -157,6 +157,41 @@ def test_a_tls_key_with_a_password(config: Path, tmp_path: Path) -> None:
     assert "the key without a password" in refused(config, tmp_path, "--tls-cert", cert, "--tls-key", key)
 
 
+@pytest.mark.parametrize("public", [8080, 5672])
+def test_a_port_in_use_leaves_no_folder(public: int, config: Path, tmp_path: Path) -> None:
+    offset = free_offset()
+    with socket.create_server(("127.0.0.1", public + offset)):
+        done = enmasse("up", "--config", config, "--data", tmp_path / "new" / "data", "--port-offset", offset)
+    assert done.returncode == 2 and f"port {public + offset} (" in done.stderr and f"(pid {os.getpid()})" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_who_uses_the_data_directory_is_told_before_its_ports(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "data", fake=True) as up:
+        up.feed()
+        up.until_ready()
+        done = enmasse("up", "--config", config, "--data", tmp_path / "data", "--port-offset", up.offset)
+        assert done.returncode == 2 and f"in use by process {up.process.pid}" in done.stderr
+
+
+def test_a_data_directory_that_others_may_read(tmp_path: Path) -> None:
+    """As an older version has made it, or somebody by hand."""
+    path = tmp_path / "data"
+    datadir.open_data_dir(path).close()
+    (path / "brokers" / "b").mkdir(parents=True, mode=0o755)
+    (path / "brokers" / "b" / "0000000001.journal").write_text("")
+    (path / "brokers" / "b" / "elsewhere").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("")
+    for name in (path, path / "run", path / "brokers", path / "brokers" / "b"):
+        name.chmod(0o755)
+    (path / "brokers" / "b" / "0000000001.journal").chmod(0o664)
+    (tmp_path / "elsewhere").chmod(0o644)
+    datadir.open_data_dir(path).close()
+    found = {name: name.lstat().st_mode for name in (path, *path.rglob("*")) if not name.is_symlink()}
+    assert len(found) > 7 and not [name for name, mode in found.items() if mode & 0o077]
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o644
+
+
 def test_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datadir.open_data_dir(tmp_path / "used").close()
     monkeypatch.setattr(datadir, "MIN_FREE_BYTES", 1 << 60)

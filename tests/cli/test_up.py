@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -101,6 +102,17 @@ def test_queue_stores(suite: Up) -> None:
     done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "0.5")
     assert done.returncode == 3 and "0 of 1 messages within 0.5 s" in done.stderr
     assert cli(suite, "receive", "myqueue", "--timeout", "0.5").returncode == 0
+
+
+def test_nobody_else_may_read_what_the_suite_writes(suite: Up) -> None:
+    """Run after messages were stored. A file may go while it is looked at."""
+    found = {}
+    for path in (suite.data, *suite.data.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            found[str(path.relative_to(suite.data))] = path.lstat().st_mode & 0o777
+    assert {"brokers", "configserv/configuration.json", "desired", "logs/router-0.log", "lock"} <= found.keys()
+    assert any(name.endswith(".journal") for name in found)
+    assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
 
 
 def test_anycast_waits_for_a_consumer(suite: Up) -> None:

@@ -80,6 +80,31 @@ async def test_a_request_is_bounded_in_size() -> None:
 
 
 @asyncio_test
+@pytest.mark.parametrize("half", [b"", b"GET /healthz HTTP/1.1\r\nHost: h\r\n"])
+async def test_who_does_not_ask_keeps_nobody_out(half: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(health, "TIMEOUT", 3600)
+    server = Health("127.0.0.1:0")
+    await server.start()
+    host, port = server.address.split(":")
+    kept = await asyncio.open_connection(host, int(port))  # as the supervisor does it: asks from time to time
+    ask = b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
+    kept[1].write(ask)
+    assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
+    await kept[0].readuntil(b"}}")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+    for _, writer in silent:
+        writer.write(half)
+    assert b"503" in await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n")
+    kept[1].write(ask)
+    assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
+    for _, writer in (kept, *silent):
+        writer.close()
+    await until(lambda: not server._open)
+    await server.close()
+
+
+@asyncio_test
 async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(health, "TIMEOUT", 3600)
@@ -87,6 +112,9 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     await server.start()
     host, port = server.address.split(":")
     idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    for reader, writer in idle:
+        writer.write(b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n")
+        await reader.readuntil(b"}}")
     await until(lambda: len(server._open) == 2)
     assert await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n") in (b"", b"reset")
     for _, writer in idle:

@@ -1,0 +1,99 @@
+"""A disk without a free byte: the suite starts, consumers drain, senders are told why, and it goes on with space."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Up, enmasse, wait_for
+from tests.cli.small_disk import Disk, small_disk
+
+FLAVOR = {"type": "queue", "templateName": "queue-persisted"}
+MESSAGES = 300
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "addresses.json").write_text(json.dumps({"q": {"type": "queue", "flavor": "f"}}))
+    (folder / "flavors.json").write_text(json.dumps({"f": FLAVOR}))
+    return folder
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk(tmp_path / "disk", 128) as disk:
+        yield disk
+
+
+def runs(up: Up) -> bool:
+    """Whether all runs that can without space on the disk."""
+    status = up.try_status()
+    if not isinstance(status, dict) or not status["addresses"]:
+        return False
+    return all(c["ready"] or "disk full" in c["detail"] for c in status["components"]) and all(
+        a["ready"] for a in status["addresses"]
+    )
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("ports_taken", [False, True])
+def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, config: Path, disk: Disk) -> None:
+    data = disk.path / "data"
+    with Up(config, data, fake=False) as up:
+        up.until_ready()
+        at = ("--port-offset", up.offset)
+        assert enmasse("send", "q", "-m", MESSAGES, *at).returncode == 0
+        assert up.end(ending) in (0, -signal.SIGKILL)
+    disk.fill()
+    with ExitStack() as stack:
+        if ports_taken:  # so that every file at the start says something else
+            for port in set(json.loads((data / "run" / "ports.json").read_text()).values()):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        up = stack.enter_context(Up(config, data, fake=False, offset=up.offset))
+        wait_for(lambda: runs(up), 120, "all but the broker's room")
+        disk.fill()
+        told = wait_for(lambda: "0 MiB free" in (told := enmasse("status", *at)).stdout and told, 120)
+        assert told and told.returncode == 1 and "disk full" in told.stdout, told
+        done = enmasse("receive", "q", "--count", MESSAGES, "--timeout", 60, *at)
+        assert (done.returncode, done.stdout.count("\n")) == (0, MESSAGES), done.stderr
+        refused = enmasse("send", "q", "more", *at)
+        assert refused.returncode == 1 and "disk space" in refused.stderr, refused
+        disk.free()
+        up.until_ready()  # by itself
+        assert enmasse("send", "q", "more", *at).returncode == 0
+        assert up.end() == 0
+
+
+def test_what_must_be_written_has_its_room(disk: Disk) -> None:
+    from enmasse.supervisor.files import SPARE, keep_spare, read_json, write_json
+
+    keep_spare(disk.path)
+    files = [disk.path / f"{number}.json" for number in range(20)]
+    disk.fill()
+    for _ in range(3):
+        for file in files:
+            write_json(file, {"name": file.name, "filling": "x" * 5000})
+    assert [read_json(file)["name"] for file in files] == [file.name for file in files]
+    assert (disk.path / SPARE).stat().st_size > 0
+    disk.free()
+    keep_spare(disk.path)
+    assert (disk.path / SPARE).stat().st_size == 1 << 20
+
+
+def test_without_room_and_without_spare(disk: Disk) -> None:
+    from enmasse.supervisor.files import read_json, write_json
+
+    write_json(disk.path / "a.json", 1)
+    disk.fill()
+    with pytest.raises(OSError, match="No space") as failed:
+        write_json(disk.path / "a.json", "2" * 5000)
+    assert failed.value.filename == str(disk.path / "a.json") and read_json(disk.path / "a.json") == 1
+    assert sorted(path.name for path in disk.path.iterdir()) == ["a.json", "filler"]

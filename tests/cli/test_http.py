@@ -1,0 +1,128 @@
+"""HTTP of the suite in front of clients that begin and do not go on: they are ended, and keep nobody out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from enmasse.supervisor import web
+from enmasse.supervisor.status import NOT_RUNNING
+from enmasse.supervisor.suite import Suite
+from tests.control.aio import asyncio_test
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+ORDER = b"POST /api/scale HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Quiet:
+    """A suite that only says that it is not ready."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+
+    def status(self) -> dict[str, Any]:
+        return {**NOT_RUNNING, "errors": ["x" * self.size]}
+
+
+@asynccontextmanager
+async def serving(suite: Quiet) -> AsyncIterator[int]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    close = await web.server(listening)(cast(Suite, suite))
+    yield listening.getsockname()[1]
+    await close()
+
+
+async def connect(port: int, data: bytes) -> Streams:
+    streams = await asyncio.open_connection("127.0.0.1", port)
+    streams[1].write(data)
+    return streams
+
+
+async def rest(streams: Streams) -> bytes:
+    """What comes until the connection is ended."""
+    reader, writer = streams
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+@asyncio_test
+@pytest.mark.parametrize("half", [b"", b"G", HEAD, HEAD + b"X-Odd: " + b"x" * 2000])
+async def test_half_a_head_is_not_waited_for(half: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.2)
+    async with serving(Quiet()) as port:
+        assert await rest(await connect(port, half)) == b""
+        assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+
+
+@asyncio_test
+async def test_half_a_body_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.2)
+    async with serving(Quiet()) as port:
+        assert (await rest(await connect(port, ORDER + b'{"service"'))).startswith(b"HTTP/1.1 408")
+
+
+@asyncio_test
+async def test_a_second_half_is_not_waited_for() -> None:
+    """A connection is for one request."""
+    async with serving(Quiet()) as port:
+        answer = await rest(await connect(port, HEAD + b"Connection: keep-alive\r\n\r\n" + HEAD))
+        assert answer.startswith(b"HTTP/1.1 503") and b"Connection: close" in answer
+
+
+@asyncio_test
+async def test_a_head_is_bounded() -> None:
+    async with serving(Quiet()) as port:
+        answer = await rest(await connect(port, HEAD + b"X-Odd: " + b"x" * 100_000))
+        assert answer == b"" or b" 400 " in answer.partition(b"\r\n")[0]
+
+
+@asyncio_test
+async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = asyncio.Event()
+    abort = web._Gate.abort
+
+    def noted(gate: web._Gate) -> None:
+        abort(gate)
+        given_up.set()
+
+    monkeypatch.setattr(web._Gate, "abort", noted)
+    monkeypatch.setattr(web, "ANSWER_SECONDS", 0.2)
+    size = 64 << 20
+    async with serving(Quiet(size)) as port:
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.sendall(b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+            slow.settimeout(60)
+            await given_up.wait()
+
+            def read() -> int:
+                count = 0
+                try:
+                    while data := slow.recv(1 << 20):
+                        count += len(data)
+                except ConnectionResetError:
+                    pass
+                return count
+
+            assert await asyncio.to_thread(read) < size
+
+
+@asyncio_test
+async def test_silent_connections_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 3600)
+    async with serving(Quiet()) as port:
+        silent = [await connect(port, HEAD) for _ in range(10)]
+        assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+        for _, writer in silent:
+            writer.close()
