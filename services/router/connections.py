@@ -51,17 +51,15 @@ class RouterConnection:
         self.abort: Callable[[], None] | None = None  # drops the socket
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
-        self.moved = 0  # sum of its sessions' delivery-ids when it was looked at last (watch.py)
-        self.last_delivery: float | None = None
+        self.last_delivery: float | None = None  # as seen by watch.py
         self.denied = False  # there were too many connections when it came
         self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
         self.streams: set[Stream] = set()  # that came by auto-links and are under way
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
         self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
-        self.routes_waiting: dict[
-            tuple[str, str], list[Callable[[], bool]]
-        ] = {}  # attaches that wait for such a name to be free
+        # The attach that waits for such a name to be free, and what makes its link then.
+        self.routes_waiting: dict[tuple[str, str], tuple[RoutedLink, Callable[[], None]]] = {}
         self.senders = 0
         self.receivers = 0
         self._sending: list[Session] = []
@@ -79,6 +77,11 @@ class RouterConnection:
         if self.dir == "out":
             return 0
         return self.router.policy.max_message_size if self.rights is None else self.rights.max_message_size
+
+    @property
+    def is_client(self) -> bool:
+        """It came in through a listener for clients."""
+        return self.dir == "in" and self.role == NORMAL
 
     @property
     def is_container(self) -> bool:
@@ -124,8 +127,6 @@ class RouterConnection:
             key = (half.direction, half.name)
             if self.routed.get(key) is pair:
                 del self.routed[key]
-            waiting = self.routes_waiting.get(key)
-            while waiting and not waiting.pop(0)():
-                pass
-            if not waiting:
-                self.routes_waiting.pop(key, None)
+            waiting = self.routes_waiting.pop(key, None)
+            if waiting is not None:
+                waiting[1]()

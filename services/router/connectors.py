@@ -12,7 +12,7 @@ from enmasse.amqp.transport import dial
 from services.router import hosts, tls
 from services.router.backoff import Backoff
 from services.router.connections import RouterConnection
-from services.router.honoured import check_connector
+from services.router.honoured import check_connector, check_role
 from services.router.management import schema
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Connector:
         self._task: asyncio.Task[None] | None = None
         self._record: RouterConnection | None = None
         self._to = f"{self.body['host']}:{self.body['port']}"
-        check_connector(schema.CONNECTOR, f"connector '{self.name}' to {self._to}", self.body)
+        where = f"connector '{self.name}' to {self._to}"
+        check_role(where, self.body, sockets.router.mode)
+        check_connector(schema.CONNECTOR, where, self.body)
 
     def start(self) -> None:
         self._sockets.connectors.add(self)

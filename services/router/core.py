@@ -120,6 +120,7 @@ class Router:
         self.addresses: dict[str, Address] = {}
         self.configured = ConfiguredAddresses()
         self.connections: dict[int, RouterConnection] = {}
+        self._clients: dict[str, int] = {}  # open connections of clients by container-id
         self.containers_by_id: dict[str, list[RouterConnection]] = {}
         self.containers_by_name: dict[str, list[RouterConnection]] = {}
         self.autolinks = AutoLinks(self)
@@ -239,6 +240,7 @@ class Router:
         address.from_router += 1
         waiting = len(out.queue)
         if waiting >= MAX_REPLIES or (waiting > 50 and out.waiting_bytes() > MAX_REPLY_BYTES):
+            out.presettled += 1
             out.dropped += 1
             return False
         out.queue.append((payload, None, 0))
@@ -266,8 +268,18 @@ class Router:
                 total.stuck += record.stuck
         return total
 
+    def is_known(self, container_id: str) -> bool:
+        """A client with this container-id is connected."""
+        return container_id in self._clients
+
+    def add_connection(self, connection: RouterConnection) -> None:
+        """The peer's open has come and is not refused."""
+        self.connections[connection.identity] = connection
+        if connection.is_client:
+            self._clients[connection.container] = self._clients.get(connection.container, 0) + 1
+
     def connection_opened(self, connection: RouterConnection) -> None:
-        """The peer's open is here."""
+        """The peer's open is here, and ours has been sent."""
         connection.opened_at = self.now()
         if not connection.is_container:
             return
@@ -280,7 +292,10 @@ class Router:
     def connection_closed(self, connection: RouterConnection) -> None:
         """The connection is over; its links have been told already."""
         connection.closed = True
-        self.connections.pop(connection.identity, None)
+        if self.connections.pop(connection.identity, None) is not None and connection.is_client:
+            self._clients[connection.container] -= 1
+            if not self._clients[connection.container]:
+                del self._clients[connection.container]
         self.policy.connection_closed(connection)
         if connection.is_container and connection.opened_at is not None:
             for index, key in (

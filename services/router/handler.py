@@ -13,6 +13,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
+from enmasse.amqp.types import Symbol
 from services.router.address import Address
 from services.router.addresses import parse
 from services.router.anonymous import AnonymousInLink
@@ -25,6 +26,8 @@ from services.router.streaming import on_partial
 
 SND_SETTLED = 1
 FIRST = 0
+STOLEN = AmqpError("amqp:link:stolen", "attached again elsewhere by the same container-id and link name")
+SOLE_CONNECTION = Symbol("sole-connection-for-container")
 NO_TRANSACTIONS = (
     "The router can't coordinate transactions by itself, "
     "a linkRoute to a coordinator must be configured to use transactions."
@@ -54,12 +57,27 @@ class RouterHandler(Handler):
                     raise AmqpError("amqp:resource-limit-exceeded", "connection disallowed by local policy")
                 host = connection.host.rpartition(":")[0]
                 self.router.policy.open_connection(connection, remote.hostname or "", c.user or "", host)
+                if SOLE_CONNECTION in (remote.desired_capabilities or ()):
+                    self._be_sole(connection)
             except AmqpError as error:
                 c.close(error)
                 return
-        self.router.connections[connection.identity] = connection
+        self.router.add_connection(connection)
         # Links of ours must not overtake our own open.
         self.router.clock.call_soon(lambda: self._opened(connection))
+
+    def _be_sole(self, connection: RouterConnection) -> None:
+        """The client wants to be the only one of its container-id (JMS: of its client id). Raises AmqpError."""
+        if self.router.is_known(connection.container):
+            open_fields = connection.amqp.open_fields
+            properties = dict(open_fields.properties or {})
+            properties[Symbol("amqp:connection-establishment-failed")] = True
+            open_fields.properties = properties
+            raise AmqpError(
+                "amqp:invalid-field",
+                f"the container-id {connection.container!r} is in use by another connection",
+                {Symbol("invalid-field"): Symbol("container-id")},
+            )
 
     def _opened(self, connection: RouterConnection) -> None:
         if not connection.closed:
@@ -208,25 +226,16 @@ class RouterHandler(Handler):
         self._join(pair, route, container, terminus)
         return True
 
-    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> bool:
-        """Make the link to the container; wait where one of its name is still there, and take its place.
-
-        False: nothing was made and nothing is waited for, the name is free for the next.
-        """
-        client = pair.client
-        if not client.open:
-            return False
+    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
+        """Make the link to the container; if one of its name is still there, end that one and wait until it is gone."""
+        if not pair.client.open:
+            return
         try:
             if not container.usable:
                 raise AmqpError("qd:no-route-to-dest", "No route to the destination node")
             self._make(pair, route, container, terminus)
         except AmqpError as error:
-            client.open = False
-            client.link.refuse(error)
-            client.link.session.connection.wake()
-            client.connection.routed_gone(client)
-            return False
-        return True
+            pair.give_up(error)
 
     def _make(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
         client = pair.client
@@ -235,13 +244,16 @@ class RouterHandler(Handler):
         key = ("out" if sending else "in", pair.name)
         present = container.routed.get(key)
         if present is not None:
-            container.routes_waiting.setdefault(key, []).append(lambda: self._join(pair, route, container, terminus))
+            before = container.routes_waiting.get(key)
+            if before is not None:  # the newest takes the place of all before it (2.6.1)
+                before[0].give_up(STOLEN)
+            container.routes_waiting[key] = (pair, lambda: self._join(pair, route, container, terminus))
             if present.client.open:
                 present.client.open = False
-                present.client.link.detach(AmqpError("amqp:link:stolen", "attached again elsewhere"))
+                present.client.link.detach(STOLEN)
                 present.client.link.session.connection.wake()
                 present.client.connection.routed_gone(present.client)
-            if present.container.open:
+            if present.container is not None and present.container.open:
                 present.container.open = False
                 present.container.link.detach(None, closed=not present.survives)
             container.amqp.wake()
@@ -277,7 +289,7 @@ class RouterHandler(Handler):
         record = link.context
         if isinstance(record, OutLink):
             record.flow()
-        elif isinstance(record, RoutedHalf) and hasattr(record.pair, "ingress"):
+        elif isinstance(record, RoutedHalf) and record.pair.container is not None:
             record.pair.flow()
 
     def on_writable(self, c: Connection) -> None:
@@ -327,11 +339,7 @@ class RouterHandler(Handler):
         connection = link.session.connection
         if isinstance(record, RoutedHalf):
             lost = link.session.ended or connection.state == "closed"
-            if hasattr(record.pair, "container"):
-                record.pair.detached(record, error, closed, lost)
-            else:
-                record.open = False
-                record.connection.routed_gone(record)
+            record.pair.detached(record, error, closed, lost)
             return
         auto = record.auto
         self.router.link_gone(record)

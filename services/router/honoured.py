@@ -95,6 +95,13 @@ def offered(body: Body, *, certificates: bool) -> list[str]:
     ]
 
 
+def check_role(where: str, body: Body, mode: str) -> None:
+    """Raises ManagementError 400 for a role that a router of this mode does not have."""
+    if mode == "standalone" and body["role"] in ("inter-router", "edge"):
+        text = f"role {body['role']} needs a router of mode interior; this one is standalone: it knows no other routers"
+        raise _wrong(where, text)
+
+
 def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], Body]) -> None:
     """Raises ManagementError: 400 for what contradicts itself, 501 for what this router cannot do. `profile` finds an
     sslProfile and raises what it likes when there is none."""

@@ -211,7 +211,7 @@ class RoutedLink:
         self.owning = owning
         self.survives = survives
         self.client: RoutedHalf
-        self.container: RoutedHalf
+        self.container: RoutedHalf | None = None  # not made yet: it waits for its name
         self.ingress: Receiver
         self.egress: Sender
         self.settle: Any = None
@@ -335,12 +335,25 @@ class RoutedLink:
 
     # Life
 
+    def give_up(self, error: AmqpError) -> None:
+        """The link to the container is not made: the client's attach is refused."""
+        client = self.client
+        if client.open:
+            client.open = False
+            client.link.refuse(error)
+            client.link.session.connection.wake()
+            client.connection.routed_gone(client)
+
     def peer_of(self, link: Any) -> RoutedHalf:
         """The half on the other side of `link`."""
-        return self.container if self.client.link is link else self.client
+        if self.client.link is not link:
+            return self.client
+        assert self.container is not None
+        return self.container
 
     def attached(self) -> None:
         """The container answered: the client gets its termini. Null termini stand for a refusal; its detach follows."""
+        assert self.container is not None
         link = self.container.link
         refused = link.remote_target is None if isinstance(link, Sender) else link.remote_source is None
         if refused:
@@ -372,6 +385,8 @@ class RoutedLink:
         half.open = False
         other = self.client if half is self.container else self.container
         half.connection.routed_gone(half)
+        if other is None:
+            return
         other.connection.waiting.discard(self)
         if not other.open:
             return

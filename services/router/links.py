@@ -374,6 +374,7 @@ class OutLink:
         for i, (payload, token, _) in enumerate(self.queue):
             if token is None:
                 del self.queue[i]
+                self.presettled += 1
                 self.dropped += 1
                 if not isinstance(payload, bytes | bytearray | memoryview):
                     payload.lost(self)
@@ -486,6 +487,7 @@ class OutLink:
                 token[0].count(FAILED)
         for payload, held, _ in waiting:
             if held is None:
+                self.presettled += 1
                 self.dropped += 1
             else:
                 held[0].settle(held[1], RELEASED)

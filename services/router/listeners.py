@@ -12,7 +12,7 @@ from enmasse.health import Health
 from services.router import hosts, metrics, tls
 from services.router.connections import RouterConnection
 from services.router.core import Router
-from services.router.honoured import ANONYMOUS, EXTERNAL, check_listener, offered
+from services.router.honoured import ANONYMOUS, EXTERNAL, check_listener, check_role, offered
 from services.router.management import schema
 from services.router.management.schema import INTERNAL, ManagementError
 
@@ -34,6 +34,7 @@ class Listener:
         self._http: Health | None = None
         self._profile: dict[str, Any] = {}
         self._where = f"listener '{self.name}' on {self.body['host'] or '*'}:{self.body['port']}"
+        check_role(self._where, self.body, sockets.router.mode)
         try:
             check_listener(schema.LISTENER, self._where, self.body, sockets.profile)
         except tls.ProfileError as error:

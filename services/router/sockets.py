@@ -25,6 +25,7 @@ back only when it is larger than this, and never the others of the connection.""
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
+OFFERED = (*CAPABILITIES, "sole-connection-for-container")
 
 
 class Sockets:
@@ -107,7 +108,7 @@ class Sockets:
             idle_timeout_ms=int(body["idleTimeoutSeconds"]) * 1000,
             sasl=sasl,
             properties=properties,
-            offered_capabilities=CAPABILITIES,
+            offered_capabilities=OFFERED,
             desired_capabilities=CAPABILITIES,
             limits=_limits(body),
         )

@@ -97,6 +97,17 @@ class Held:
         return changed.values()
 
 
+class _Seen:
+    """What was seen of a session."""
+
+    __slots__ = ("moved", "received", "sent")
+
+    def __init__(self) -> None:
+        self.received = Held()
+        self.sent = Held()
+        self.moved = (-1, 0)  # the ids that come and go next; nothing has come yet, nothing gone
+
+
 def _receiving(link: Any) -> Counters:
     return link.context or _Lost()
 
@@ -131,11 +142,11 @@ class Watch:
     def look(self, connection: RouterConnection) -> None:
         """Look at one connection; to be called every INTERVAL."""
         now = self._router.now()
-        moved = 0
         for session in connection.amqp.sessions():
             if session.context is None:
-                session.context = (Held(), Held())
-            received, sent = session.context
+                session.context = _Seen()
+            seen: _Seen = session.context
+            received, sent = seen.received, seen.sent
             before1, before10 = received.delayed1, received.delayed10
             next_in, held_in = session.unsettled_in()
             next_out, held_out = session.unsettled_out()
@@ -145,10 +156,9 @@ class Watch:
             sent.look(next_out, held_out, _sending)
             self.delayed1 += received.delayed1 - before1
             self.delayed10 += received.delayed10 - before10
-            moved += next_in + next_out
-        if moved != connection.moved:
-            connection.moved = moved
-            connection.last_delivery = now
+            if seen.moved != (next_in, next_out):
+                seen.moved = (next_in, next_out)
+                connection.last_delivery = now
         for stream in list(connection.streams):
             if stream.partial.waiting and stream.partial.link.session.crowded:
                 stream.looks += 1

@@ -127,7 +127,13 @@ class RouterProcess:
     """`python -m services.router` with a listener for clients (`url`) and one for route containers."""
 
     def __init__(
-        self, entities: list[list[Any]], *, router_id: str = "r1", default: str = "unavailable", **attributes: Any
+        self,
+        entities: list[list[Any]],
+        *,
+        router_id: str = "r1",
+        default: str = "unavailable",
+        mode: str = "interior",
+        **attributes: Any,
     ) -> None:
         self.id = router_id
         self.port = free_port()
@@ -142,7 +148,7 @@ class RouterProcess:
                     "name": router_id,
                     "health": f"127.0.0.1:{self.health_port}",
                     "entities": [
-                        ["router", {"id": router_id, "mode": "interior", "defaultDistribution": default}],
+                        ["router", {"id": router_id, "mode": mode, "defaultDistribution": default}],
                         [
                             "listener",
                             {

@@ -321,6 +321,73 @@ def test_inter_router_connectors_are_kept_and_reported(management: Management) -
     management.delete(CONNECTOR, "ragent-other:55672-0")
 
 
+@pytest.mark.parametrize("role", ["inter-router", "edge"])
+def test_a_standalone_router_refuses_what_only_a_mesh_could_use(role: str) -> None:
+    process = RouterProcess([], mode="standalone")
+    management = process.management()
+    try:
+        for kind in (CONNECTOR, LISTENER):
+            body = {"role": role, "host": "127.0.0.1", "port": "1"}
+            status, text, _ = management.call("CREATE", body, type=kind, name="mesh")
+            assert status == 400
+            assert f"role {role} needs a router of mode interior; this one is standalone" in text
+            assert all(row["name"] != "mesh" for row in management.query(kind))
+    finally:
+        management.close()
+        process.stop()
+
+
+def test_a_query_of_everything_has_the_router_itself(router: RouterProcess, management: Management) -> None:
+    status, _, body = management.call("QUERY", {"attributeNames": []})
+    rows = [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
+    routers = [row for row in rows if row["type"] == PREFIX + "router"]
+    assert status == 200
+    assert [row["id"] for row in routers] == [router.id] and routers[0]["mode"] == "interior"
+    assert {row["type"] for row in rows} >= {LISTENER, PREFIX + "log", PREFIX + "router.node"}
+
+
+def test_when_the_last_delivery_was_is_not_known_before_there_was_one(
+    router: RouterProcess, management: Management, address: str
+) -> None:
+    busy, idle = router.connect(), router.connect()
+    receiver = busy.create_receiver(address, credit=1)
+    post(busy.create_sender(address), Message(body="x"))
+    receiver.receive()
+    idle.create_receiver(address, credit=1)
+
+    def seconds(connection: BlockingConnection) -> Any:
+        rows = management.query("connection", "container", "lastDlvSeconds", "uptimeSeconds")
+        return next(r for r in rows if r["container"] == connection.container.container_id)
+
+    wait_for(lambda: seconds(busy)["lastDlvSeconds"] is not None, "the router has looked")
+    wait_for(lambda: seconds(idle)["uptimeSeconds"] > 2, "it has looked at the other one too")
+    assert seconds(idle)["lastDlvSeconds"] is None
+    busy.close()
+    idle.close()
+
+
+def test_presettled_deliveries_that_are_dropped_are_counted_as_presettled(
+    router: RouterProcess, management: Management, address: str
+) -> None:
+    connection, slow = router.connect(), router.connect()
+    receiver = slow.create_receiver(address, name="dropping", credit=0)
+    sender = connection.create_sender(address)
+    for i in range(300):  # 250 wait for the receiver at most
+        post(sender, Message(body=i), settled=True)
+
+    def counted() -> bool:
+        return bool(management.one("router.link", "dropping")["droppedPresettledCount"] == 50)
+
+    wait_for(counted)
+    row = management.one("router.link", "dropping")
+    assert (row["presettledCount"], row["undeliveredCount"]) == (50, 250)
+    receiver.flow(250)
+    assert receiver.receive().body == 50
+    wait_for(lambda: management.one("router.link", "dropping")["presettledCount"] == 300)
+    connection.close()
+    slow.close()
+
+
 def test_a_query_of_many_rows_comes_whole(management: Management) -> None:
     for i in range(1500):
         management.create(ADDRESS, f"many{i}", pattern=f"many/{i}")

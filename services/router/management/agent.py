@@ -25,6 +25,7 @@ from services.router.management.schema import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     OK,
+    ROUTER,
     STATUS_TEXT,
     EntityType,
     ManagementError,
@@ -202,8 +203,8 @@ class Agent:
         _Query(self, request, names, getters, rows).go_on()
 
     def _query_all(self, request: Request, names: list[str]) -> None:
-        """Entities of all types that are not core's, with the union of their attributes."""
-        tables = [table for table in self.tables.values() if not table.type.core]
+        """The router, and entities of all types that are not core's, with the union of their attributes."""
+        tables = [t for t in self.tables.values() if not t.type.core or t.type is ROUTER]
         if not names:
             names = list(dict.fromkeys(name for table in tables for name in table.type.columns))
         encoded: list[bytes] = []

@@ -91,10 +91,10 @@ def _of_link(name: str) -> Getter:
 
 
 def _peer(record: Any) -> str | None:
-    if not isinstance(record, RoutedHalf) or not hasattr(record.pair, "container"):
+    if not isinstance(record, RoutedHalf):
         return None
-    pair = record.pair
-    return str((pair.container if pair.client is record else pair.client).identity)
+    other = record.pair.container if record.pair.client is record else record.pair.client
+    return None if other is None else str(other.identity)
 
 
 def _status(record: Any) -> str:
