@@ -63,6 +63,15 @@ TRANSACTION_ROLLBACK = Symbol("amqp:transaction:rollback")
 TRANSACTION_TIMEOUT = Symbol("amqp:transaction:timeout")
 
 
+def no_transactions() -> AmqpError:
+    """The answer to whoever begins a transaction (4.2): an attach to a coordinator, or work that names one."""
+    return AmqpError(
+        NOT_IMPLEMENTED,
+        "Transactions are not supported: send and acknowledge each message by itself; give a message that must not be "
+        'stored twice an id (addresses with "duplicates": "message-id" recognise it)',
+    )
+
+
 def malformed(description: str) -> AmqpError:
     """The error for bytes that are not AMQP: raise what this returns. A long description is cut: the peer gets it."""
     return AmqpError(DECODE_ERROR, description if len(description) <= 300 else description[:299] + "…")

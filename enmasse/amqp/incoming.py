@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from enmasse.amqp import errors
 from enmasse.amqp.delivery import Partial
-from enmasse.amqp.endpoint import U32, LinkFault, SessionFault
-from enmasse.amqp.performatives import Transfer
+from enmasse.amqp.endpoint import U32, Link, LinkFault, SessionFault
+from enmasse.amqp.performatives import TransactionalState, Transfer
 from enmasse.amqp.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def on_transfer(session: Session, transfer: Transfer, payload: bytes) -> None:
     partial = link._partial
     if partial is None:
         partial = _first_frame(session, link, transfer)
+        if type(transfer.state) is TransactionalState and not partial._discard:
+            link._partial = partial if transfer.more else None
+            raise no_transactions(link)
     else:
         session._in_extra = (session._in_extra + 1) & U32
         session._count_frame()
@@ -89,6 +92,12 @@ def _first_frame(session: Session, link: Receiver, transfer: Transfer) -> Partia
     else:
         session._incoming[partial.delivery_id] = link
     return partial
+
+
+def no_transactions(link: Link) -> LinkFault:
+    """Nothing built on this engine coordinates transactions: work that names one must not be done without it."""
+    error = errors.no_transactions()
+    return LinkFault(link, error.condition, error.description)
 
 
 def came_settled(session: Session, link: Receiver) -> None:

@@ -12,7 +12,7 @@ from enmasse.amqp.disposition import by_state, send_dispositions
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import U32, Link, SessionFault, from_error, serial_difference
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.incoming import came_settled
+from enmasse.amqp.incoming import came_settled, no_transactions
 from enmasse.amqp.outgoing import pump
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -23,6 +23,7 @@ from enmasse.amqp.performatives import (
     End,
     Error,
     Flow,
+    TransactionalState,
 )
 from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sender import Sender
@@ -508,7 +509,10 @@ class Session:
         count = serial_difference(last, first) + 1
         if count < 1:
             raise SessionFault(errors.INVALID_FIELD, f"disposition from {first} to {last}")
-        if d.role:
+        if d.role and type(d.state) is TransactionalState:
+            for delivery_id in self._known(self._outgoing, first, count):
+                raise no_transactions(self._outgoing[delivery_id][0])
+        elif d.role:
             self._outcomes(first, count, bool(d.settled), d.state)
         elif d.settled:
             self._sender_has_settled(first, count)

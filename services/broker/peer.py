@@ -22,13 +22,15 @@ from services.broker.core.subscription import identity, queue_name
 from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.wildcards import is_pattern
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
-from services.broker.termini import TOPIC, Filters, address_of, answer, capabilities, routing_type
+from services.broker.termini import TOPIC, Filters, address_of, answer, capabilities, routing_type, subscribing
 
 if TYPE_CHECKING:
     from services.broker.server import Server
 
 ROUTER = "qpid-dispatch-router"
 _SOLE = Symbol("sole-connection-for-container")
+OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
+"""Capabilities of every link; `open` offers them too."""
 
 
 class Peer(Handler):
@@ -119,6 +121,13 @@ class Peer(Handler):
         infos.pop(self._info_id(link), None)
         context.detached(closed)
 
+    def _accept(self, link: Link, source: Source | None = None, target: Target | None = None) -> None:
+        """A peer that asks by its attach, because it is not sure of the connection's other end (a router stands
+        between), hears which of the capabilities it looks for are here."""
+        desired = link.remote_attach.desired_capabilities if link.remote_attach is not None else None
+        offered = tuple(c for c in desired or () if c in OFFERED)
+        link.accept(source, target, rcv_settle_mode=0, offered_capabilities=offered or None)
+
     def _info_id(self, link: Link) -> str:
         return f"{self._session_id(link.session)}-{link.handle:08x}"
 
@@ -126,13 +135,14 @@ class Peer(Handler):
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
         if isinstance(target, Coordinator):
-            raise BrokerError("transactions are not supported", str(amqp.NOT_IMPLEMENTED))
+            raise amqp.no_transactions()
         wanted = capabilities(target)
         kind = routing_type(wanted, target)
         address = address_of(target)
         temporary: str | None = None
         if target is not None and target.dynamic:
-            address = temporary = self._temporary(kind or ANYCAST)
+            address = temporary = str(uuid.uuid4())
+            self.broker.create_temporary(address, kind or ANYCAST, self.client.user)
             target = Target(
                 address=address,
                 dynamic=True,
@@ -145,7 +155,7 @@ class Peer(Handler):
         if address == MANAGEMENT:
             manager = link.context = ManagementProducer(self, link, info)
             self.client.producers[info.id] = info
-            link.accept(target=target, rcv_settle_mode=0)
+            self._accept(link, target=target)
             manager.start()
             return
         if address:
@@ -158,7 +168,7 @@ class Peer(Handler):
         producer.temporary = temporary
         link.context = producer
         self.client.producers[info.id] = info
-        link.accept(target=target, rcv_settle_mode=0)
+        self._accept(link, target=target)
         route = self.broker.route(address, kind) if address else None
         producer.start(route.owner if route is not None else None)
 
@@ -273,6 +283,11 @@ class Peer(Handler):
         raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
 
     def _consume_queue(self, link: Sender, queue: Queue, source: Source, filters: Filters) -> None:
+        if queue.subscription is None and (wanted := subscribing(source)):
+            raise BrokerError(
+                f"{queue.name} is a queue and has no {wanted} subscriptions: receive from it without, or use a topic",
+                str(amqp.NOT_IMPLEMENTED),
+            )
         filters.forget_no_local()
         self._consume(link, queue, answer(source, filters), filters)
 
@@ -291,7 +306,7 @@ class Peer(Handler):
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)
         selector = None if whole else filters.selector
-        link.accept(source=source, rcv_settle_mode=0)
+        self._accept(link, source=source)
         info = ConsumerInfo(
             self._info_id(link),
             self._session_id(link.session),
@@ -396,6 +411,10 @@ class Peer(Handler):
         if not found:
             raise BrokerError(f"AMQ119010: source address does not exist: no subscription {who.link}", "amqp:not-found")
         queue = found[0]
+        if queue.consumers:  # who attaches like this is about to end it: not under those who use it
+            raise BrokerError(
+                f"subscription {who.link} is in use: close its consumers first", str(amqp.RESOURCE_LOCKED)
+            )
         filters = Filters(None)
         if queue.filter is not None:
             filters.echo[Symbol("jms-selector")] = queue.filter.text

@@ -47,7 +47,7 @@ class AddressProducer:
         self.info = info
         self.owner: Address | None = None
         self.route: Route | None = None
-        self.temporary: str | None = None  # the queue of a dynamic target, which goes with the link
+        self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
 
     def start(self, owner: Address | None) -> None:
         """The link is attached: credit, unless the address is full."""
@@ -146,8 +146,8 @@ class AddressProducer:
     def detached(self, closed: bool) -> None:
         if self.owner is not None:
             self.owner.producers.discard(self)
-        if self.temporary is not None and self.temporary in self.broker.queues:
-            self.broker.destroy_queue(self.temporary, remove_consumers=True, auto_delete_address=True)
+        if self.temporary is not None and self.temporary in self.broker.addresses:
+            self.broker.delete_address(self.temporary, force=True)
 
 
 class RelayProducer(AddressProducer):

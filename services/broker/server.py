@@ -16,13 +16,13 @@ from services.broker.core.broker import Broker
 from services.broker.core.clients import Clients
 from services.broker.management.context import VERSION
 from services.broker.management.node import ManagementNode
-from services.broker.peer import Peer
+from services.broker.peer import OFFERED, Peer
 
 _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
 RETRY_TICK = 1000  # milliseconds
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
-CAPABILITIES = ("sole-connection-for-container", "DELAYED_DELIVERY", "SHARED-SUBS", "ANONYMOUS-RELAY")
+CAPABILITIES = ("sole-connection-for-container", *OFFERED, "ANONYMOUS-RELAY")
 
 
 def clock() -> int:

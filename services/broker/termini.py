@@ -69,6 +69,13 @@ def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
     return None
 
 
+def subscribing(source: Source) -> str:
+    """What a source asks for that only a topic has: `durable`, `shared`, or nothing."""
+    if source.durable or source.expiry_policy == "never":
+        return "durable"
+    return "shared" if "shared" in capabilities(source) else ""
+
+
 def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:
     """The source for the answer to an attach: as asked, but only with filters that have an effect."""
     fields: dict[str, Any] = {}

@@ -25,7 +25,7 @@ class Producer(Protocol):
 class Address:
     """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
     below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
-    is below it, else itself."""
+    is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends."""
 
     __slots__ = (
         "auto_created",
@@ -35,6 +35,7 @@ class Address:
         "expiry_rules",
         "explicit",
         "full_reported",
+        "held",
         "id",
         "limit",
         "limit_count",
@@ -76,6 +77,7 @@ class Address:
         self.blocked = False
         self.paused = False
         self.full_reported = False
+        self.held = False
         self.routed = self.unrouted = 0
         self.apply(settings)
 

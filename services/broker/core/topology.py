@@ -184,6 +184,15 @@ class Topology:
         self._implicit[address] = None
         return address
 
+    def create_temporary(self, name: str, routing_type: str, user: str) -> None:
+        """An address for the life of a link: a queue that outlives its consumers, or a topic, which stores nothing
+        while it has no subscribers. `delete_address` ends it. Raises BrokerError where the name cannot be used."""
+        address = self.address_for_queue(name, routing_type, create=True, temporary=True)
+        address.held = True
+        if routing_type == ANYCAST:
+            self.create_queue(name, name, ANYCAST, durable=False, temporary=True, user=user)
+        self._changed()
+
     # -- queues --------------------------------------------------------------------------------------------------------
     def create_queue(
         self,
@@ -324,7 +333,9 @@ class Topology:
             self.ask_commit(True)
         self.acknowledged_some()
         # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
-        if not address.queues and (not address.explicit or (auto_delete_address and address.auto_created)):
+        if address.queues or address.held:
+            return
+        if not address.explicit or (auto_delete_address and address.auto_created):
             self._drop_address(address)
 
     def consumer_left(self, queue: Queue) -> None:
@@ -333,6 +344,8 @@ class Topology:
             return
         if queue.purge_on_no_consumers:
             queue.purge()
+        if queue.address.held and queue.routing_type == ANYCAST:
+            return  # it goes with the link that made it
         if queue.temporary or (queue.auto_delete and not queue.count):
             self.destroy_queue(queue.name, auto_delete_address=queue.auto_delete or queue.temporary)
 
