@@ -1,7 +1,7 @@
 """Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
 
-structlog takes long to import and a service that is well says nothing, so it is imported with the first event
-that is let through.
+A service imports structlog in `setup`, at its start: what has to be said later is said about troubles, in which a file
+may not be to be had. Commands, which seldom say anything, do not call it and import it with their first event.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def setup(level: str = "warning", **ids: Any) -> None:
     root = logging.getLogger()
     root.handlers[:] = [_FromLogging()]
     root.setLevel(_threshold)
+    _logger()
 
 
 def level() -> str:

@@ -72,7 +72,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     health.endpoints = {"amqp": f"{host}:{port}"}
     health.set(True)
     if (store := broker.store) is not None:
-        health.check = lambda: (not store.trouble, store.trouble)
+        health.check = lambda: told(broker, store)
     try:
         await stop.wait()
     finally:
@@ -106,6 +106,19 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
         gc.freeze()
         gc.set_threshold(25_000, 20, 50)
         gc.enable()
+
+
+def told(broker: Broker, store: Store) -> tuple[bool, str]:
+    """Whether all is well, and what a person should know."""
+    troubles = [store.trouble] if store.trouble else []
+    stalled = [f"queue {name}: {reason}" for name, reason in broker.stalls.reasons().items()]
+    troubles += stalled[:3] + ([f"{len(stalled) - 3} more queues stand still"] if len(stalled) > 3 else [])
+    notes = []
+    lost = {queue.name: queue.lost for queue in broker.queues.values() if queue.lost}
+    if lost:
+        some = ", ".join(f"{count} of queue {name}" for name, count in list(lost.items())[:3])
+        notes.append(f"messages are gone from disk: {some}" + (", …" if len(lost) > 3 else ""))
+    return not troubles, "; ".join(troubles + notes)
 
 
 def memory_limit(global_max_size: int) -> int:

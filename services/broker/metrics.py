@@ -19,6 +19,8 @@ _QUEUE: tuple[tuple[str, str, str, Callable[[Queue], int]], ...] = (
     ("messages_acknowledged", "counter", "messages acknowledged", lambda q: q.acknowledged),
     ("messages_expired", "counter", "messages that expired", lambda q: q.expired),
     ("messages_killed", "counter", "messages that could not be delivered", lambda q: q.killed),
+    ("messages_lost", "counter", "messages gone from disk or damaged there", lambda q: q.lost),
+    ("queue_stalled", "gauge", "1 while a message cannot be read and the queue stands still", lambda q: q.stalled),
 )
 
 

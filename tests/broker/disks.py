@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,42 @@ class _FullFile:
 
     def close(self) -> None:
         self.file.close()
+
+
+class DeafFiles(RealFiles):
+    """A real disk that is written as ever, and read only as far as `error` and `short` let it: they hold for files that
+    are open as for those that are opened. `fails`: asked at every read, where it is set."""
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+        self.short: int | None = None  # bytes that a read gives at most
+        self.fails: Callable[[], bool] | None = None
+        self.refused = 0
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        if not create:
+            self.refuse()
+        return _DeafFile(self, super().open(path, create=create))
+
+    def refuse(self) -> None:
+        if self.error is not None and (self.fails is None or self.fails()):
+            self.refused += 1
+            raise self.error
+
+
+class _DeafFile:
+    def __init__(self, files: DeafFiles, file: File) -> None:
+        self._files, self._file = files, file
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._files.refuse()
+        if self._files.short is not None:
+            self._files.refused += 1
+            size = min(size, self._files.short)
+        return self._file.read(offset, size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 class HeldFiles(RealFiles):

@@ -92,6 +92,7 @@ class Receiver(_Client):
     def __init__(self, url: str, address: str, credit: int = 100) -> None:
         self.got: dict[int, int] = {}
         self.count = 0
+        self.counted = 0  # deliveries that said there had been others before
         super().__init__(url, address, prefetch=credit)
 
     def open(self, container: Container, connection: Any) -> None:
@@ -100,4 +101,5 @@ class Receiver(_Client):
     def on_message(self, event: Any) -> None:
         number = event.message.body[0]
         self.got[number] = self.got.get(number, 0) + 1
+        self.counted += event.message.delivery_count > 0
         self.count += 1

@@ -14,6 +14,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import Verdict, publish
 from services.broker.core.queue import Queue
 from services.broker.selector import compile_selector
+from services.broker.storage.files import Files
 from services.broker.storage.journal import SEGMENT_SIZE
 from services.broker.storage.store import Store
 
@@ -50,12 +51,20 @@ class Outlet:
 class Core:
     """A Broker and shortcuts. `now` is the time in milliseconds."""
 
-    def __init__(self, directory: Path | None = None, *, segment_size: int = SEGMENT_SIZE, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        segment_size: int = SEGMENT_SIZE,
+        files: Files | None = None,
+        **options: Any,
+    ) -> None:
         self.now = 1_000_000
         self.directory = directory
         self.segment_size = segment_size
         self.options = options
-        self.store = Store.open(directory, segment_size=segment_size) if directory is not None else None
+        self.files = files
+        self.store = Store.open(directory, segment_size=segment_size, files=files) if directory is not None else None
         self.broker = Broker("b", clock=lambda: self.now, store=self.store, **options)
         self.accepted: list[int] = []
         self.rejected: list[int] = []
@@ -100,7 +109,7 @@ class Core:
         assert self.store is not None
         assert self.directory is not None
         self.store.close()
-        self.store = Store.open(self.directory, segment_size=self.segment_size)
+        self.store = Store.open(self.directory, segment_size=self.segment_size, files=self.files)
         self.broker = Broker("b", clock=lambda: self.now, store=self.store, **self.options)
 
 

@@ -26,11 +26,12 @@ from services.broker.core.message import (
 )
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
+from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.taking import expire_due, take_ids
 from services.broker.core.topology import ANYCAST, MULTICAST, Topology
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovery import Progress, untold
-from services.broker.storage.store import Store
+from services.broker.storage.store import DamagedError, Store
 
 _log = log.get()
 
@@ -89,6 +90,7 @@ class Broker(Topology):
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
+        self.stalls = Stalls(self.load)
         self._pending: dict[Queue, None] = {}
         self._blocked: set[Address] = set()
         self._wakes: list[tuple[int, int, Queue]] = []
@@ -119,13 +121,16 @@ class Broker(Topology):
     def forget_queue(self, queue: Queue) -> None:
         self._pending.pop(queue, None)
         self._expiring.pop(queue, None)
+        self.stalls.drop(queue)
 
     def forget_address(self, address: Address) -> None:
         self._blocked.discard(address)
 
     # -- what queues ask for -------------------------------------------------------------------------------------------
     def load(self, message: Message) -> bytes | None:
-        """The payload of a message that is not in memory; None where it cannot be read any more (logged)."""
+        """The payload of a message, from disk where it is not in memory; None where it is gone for good: there is no
+        such record, or its checksum is wrong. Raises OSError where it cannot be read now, which says nothing of the
+        message: it stays where it is (see `stall`)."""
         if message.payload is not None:
             return message.payload
         try:
@@ -133,9 +138,22 @@ class Broker(Topology):
                 return self.pager.read(message.place)
             if self.store is not None:
                 return self.store.load(message.id)
-        except (KeyError, OSError) as error:
-            _log.error("message.lost", message=message.id, address=message.owner.name, reason=str(error))
+        except (KeyError, DamagedError):
+            pass
         return None
+
+    def stall(self, who: Standing, queue: Queue, message: Message, error: OSError) -> None:
+        """`who` stands still until the message, which is back in its place, can be read."""
+        if who not in self.stalls:
+            _log.warning("message.unreadable", queue=queue.name, message=message.id, reason=str(error))
+        self.on_deadline(self.stalls.add(who, queue, message, error, self.now))
+
+    def lose(self, queue: Queue, message: Message) -> None:
+        """A message, already out of the queue's order, that `load` says is gone for good."""
+        queue.lost += 1
+        _log.error("message.lost", queue=queue.name, message=message.id, address=message.owner.name)
+        queue.finish(message)
+        self.acknowledged_some()
 
     def put_out(self, message: Message) -> None:
         """Gives up the payload in memory where it is, or can be put, on disk."""
@@ -167,9 +185,12 @@ class Broker(Topology):
         for message in wanted:
             payload = stored.get(message.id)
             if message.place is not None:
-                payload = self.load(message)
+                try:
+                    payload = self.load(message)
+                except OSError:
+                    break  # said when it is about to be sent
             if payload is None:
-                continue  # said in the log when it is about to be sent
+                continue
             if message.place is not None and self.pager is not None:
                 self.pager.release(message.place)
                 message.place = None
@@ -241,23 +262,27 @@ class Broker(Topology):
         return address.size <= address.limit * 9 // 10 and address.count < address.limit_count
 
     # -- expiry and dead letters ---------------------------------------------------------------------------------------
-    def expire(self, queue: Queue, message: Message) -> None:
-        """A message, already out of the queue's order, has expired: to the expiry address, or gone."""
-        queue.expired += 1
+    def expire(self, queue: Queue, message: Message) -> bool:
+        """A message, already out of the queue's order, has expired: to the expiry address, or gone. False: it could
+        not be read, is back in its place, and the queue stands still."""
         settings = queue.address.settings
         target = settings.expiry_address
         if target is not None and settings.auto_create_expiry:
             self._make_side_queue(target, queue, settings.expiry_prefix, settings.expiry_suffix)
-        self._move(queue, message, target, actual_expiry(self.now))
+        done = self._move(queue, message, target, actual_expiry(self.now))
+        queue.expired += done
+        return done
 
-    def kill(self, queue: Queue, message: Message) -> None:
-        """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone."""
-        queue.killed += 1
+    def kill(self, queue: Queue, message: Message) -> bool:
+        """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone. False
+        as for `expire`."""
         settings = queue.address.settings
         target = settings.dead_letter_address
         if target is not None and settings.auto_create_dead_letter:
             self._make_side_queue(target, queue, settings.dead_letter_prefix, settings.dead_letter_suffix)
-        self._move(queue, message, target, {})
+        done = self._move(queue, message, target, {})
+        queue.killed += done
+        return done
 
     def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
         name = f"{prefix}{queue.address.name}{suffix}"
@@ -274,23 +299,32 @@ class Broker(Topology):
                 auto_create_address=True,
             )
 
-    def _move(self, queue: Queue, message: Message, target: str | None, annotations: dict[str, Any]) -> None:
+    def _move(self, queue: Queue, message: Message, target: str | None, annotations: dict[str, Any]) -> bool:
         if target is not None and target != queue.address.name:
-            self.move_copy(queue, message, target, annotations)
+            try:
+                payload = self.load(message)
+            except OSError as error:
+                queue.hold(message, error)
+                return False
+            if payload is None:
+                self.lose(queue, message)
+                return True
+            self.move_copy(queue, message, payload, target, annotations)
         queue.finish(message)
         self.acknowledged_some()
+        return True
 
-    def move_copy(self, queue: Queue, message: Message, target: str, annotations: dict[str, Any]) -> bool:
+    def move_copy(
+        self, queue: Queue, message: Message, payload: bytes, target: str, annotations: dict[str, Any]
+    ) -> bool:
         """A copy at another address, with annotations that say where it came from. False: nothing there took it."""
-        payload = self.load(message)
-        if payload is None:
-            return False
         if self.route(target, None) is None:
             # Where a dead-letter or expiry address is named but does not exist, making it beats losing the message.
             try:
                 self.create_queue(target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True)
             except errors.BrokerError as error:
                 _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
+                queue.lost += 1
                 return False
         durable = bool(message.flags & DURABLE)
         try:
@@ -351,6 +385,8 @@ class Broker(Topology):
     def tick(self) -> int:
         """Delivers what was scheduled, expires what is over. Returns when it is to be called again (ms; 0 = never)."""
         now = self.now
+        if self.stalls:
+            self.stalls.retry(now)
         while self._wakes and self._wakes[0][0] <= now:
             queue = heappop(self._wakes)[2]
             if not queue.deleted:
@@ -363,6 +399,8 @@ class Broker(Topology):
                 else:
                     expire_due(queue)
         deadlines = [self._wakes[0][0]] if self._wakes else []
+        if self.stalls:
+            deadlines.append(self.stalls.due)
         if self._expiring:
             deadlines.append(self._next_scan)
         return min(deadlines, default=0)

@@ -29,6 +29,7 @@ class Browser:
         self._seen = 0  # of a slice, messages up to this id have been looked at
         self._known = 0  # the list has what came after this id
         self._last = 0  # … up to this one
+        self._standing = False  # until the next message can be read
 
     def closed(self, condition: str, description: str) -> None:
         """The queue is gone: the link is to be detached with this error."""
@@ -37,6 +38,8 @@ class Browser:
         """`flow` is to be called in a later turn: there was more than fits one."""
 
     def flow(self) -> None:
+        if self._standing:
+            return
         looked = 0
         if self._slice is not None and self.outlet.credit > 0:  # it may have changed since the last turn
             self._enter(self._slice)
@@ -48,12 +51,22 @@ class Browser:
                 return
             looked += 1
             message = self._some[self._at]
+            if message.refs > 0:
+                try:
+                    self._show(message)
+                except OSError as error:  # the end is not told, for it is not known
+                    self._standing = True
+                    self.queue.broker.stall(self, self.queue, message, error)
+                    return
             self._at += 1
             self._seen = message.id
-            if message.refs > 0:
-                self._show(message)
         if self.outlet.drain:
             self.outlet.drained()
+
+    def resume(self) -> None:
+        """See `Standing`."""
+        self._standing = False
+        self.flow()
 
     def _next(self) -> bool:
         """To the next part of the list that has messages. False: there is none."""

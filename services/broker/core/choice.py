@@ -32,9 +32,13 @@ def dispatch_by_choice(queue: Queue) -> bool:
         if queue.exclusive and consumer is not queue.consumers[0]:
             continue
         message, looked = _next_for(queue, consumer, left)
+        if queue.stalled:
+            return False
         left -= looked
         if message is not None:
             queue.send(consumer, message)
+            if queue.stalled:
+                return False
             # Equal priorities take turns; a lower one waits until the higher ones want nothing.
             at = len(waiting)
             while at and waiting[at - 1].priority < consumer.priority:
@@ -65,9 +69,15 @@ def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[Message | N
             looked += 1
             if message.expires and message.expires <= now:
                 del level[at]
-                queue.broker.expire(queue, message)
+                if not queue.broker.expire(queue, message):
+                    return None, looked
                 return _go_on(queue, consumer, looked, limit)
-            if suits(queue, consumer, message):
+            try:
+                wanted = suits(queue, consumer, message)
+            except OSError as error:
+                queue.stand_still(message, error)
+                return None, looked
+            if wanted:
                 if at:
                     scanned[priority] = level[at - 1].id
                 del level[at]
@@ -92,11 +102,12 @@ def _go_on(queue: Queue, consumer: Consumer, looked: int, limit: int) -> tuple[M
 
 
 def suits(queue: Queue, consumer: Consumer, message: Message) -> bool:
+    """Whether the message is for this consumer. Raises OSError where that cannot be known now."""
     if queue.exclusions and queue.exclusions.excludes(message.id, consumer):
         return False
     if consumer.selector is None:
         return True
     payload = message.payload if message.payload is not None else queue.broker.load(message)
     if payload is None:
-        return True  # unreadable: `Queue.send` deals with it
+        return True  # gone for good: `Queue.send` deals with it
     return consumer.selector.matches(property_lookup(payload, message, queue))

@@ -55,6 +55,7 @@ class Queue:
         "id",
         "killed",
         "levels",
+        "lost",
         "max_consumers",
         "name",
         "next_expiry",
@@ -65,6 +66,7 @@ class Queue:
         "routing_type",
         "scheduled",
         "simple",
+        "stalled",
         "subscription",
         "temporary",
         "user",
@@ -105,6 +107,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.user = user
         self.paused = False
+        self.stalled = False  # stands still until its next message can be read
         self.deleted = False
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see links)
 
@@ -126,6 +129,7 @@ class Queue:
         self.count = 0  # messages held: ready, scheduled and being delivered
         self.bytes = 0
         self.added = self.acknowledged = self.expired = self.killed = 0
+        self.lost = 0  # messages found to be gone from disk, or damaged there
 
     # -- what is there -------------------------------------------------------------------------------------------------
     @property
@@ -245,7 +249,7 @@ class Queue:
     # -- out -----------------------------------------------------------------------------------------------------------
     def dispatch(self) -> None:
         """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
-        if self.paused:
+        if self.paused or self.stalled:
             return
         more = self._dispatch_simple() if self.simple else dispatch_by_choice(self)
         if more:
@@ -282,7 +286,8 @@ class Queue:
                 continue
             message = ready.popleft()
             if message.expires and message.expires <= self.broker.now:
-                self.broker.expire(self, message)
+                if not self.broker.expire(self, message):
+                    return False
                 left -= 1
                 continue
             left -= 1
@@ -290,6 +295,8 @@ class Queue:
             if len(active) > 1:
                 active.rotate(-1)
             self.send(consumer, message)
+            if self.stalled:
+                return False
         return False
 
     def _send_first(self, consumer: Consumer) -> int:
@@ -335,10 +342,17 @@ class Queue:
     def send(self, consumer: Consumer, message: Message) -> None:
         payload = message.payload
         if payload is None:
-            payload = self.broker.load(message)
-            if payload is None:  # lost on disk; said in the log
-                self.finish(message)
+            try:
+                payload = self.broker.load(message)
+            except OSError as error:
+                self.hold(message, error)
                 return
+            if payload is None:
+                self.broker.lose(self, message)
+                return
+        if self.attempts and self._is_used_up(message):
+            self.broker.kill(self, message)
+            return
         if message.flags & REWRITE or self.attempts:
             payload = self._for_sending(message, payload)
         if consumer.presettled:
@@ -351,6 +365,27 @@ class Queue:
         broker = self.broker
         if broker.resident > broker.memory_limit:
             broker.put_out(message)
+
+    def _is_used_up(self, message: Message) -> bool:
+        """Whether it had its last delivery, and could not be brought to the dead letters then."""
+        return 0 <= self.address.settings.max_delivery_attempts <= self.attempts.get(message.id, -1)
+
+    def hold(self, message: Message, error: OSError) -> None:
+        """A message taken out of the order cannot be read now: it is back in its place, and nothing is sent before it
+        can be."""
+        self.reinsert([message])
+        self.stand_still(message, error)
+
+    def stand_still(self, message: Message, error: OSError) -> None:
+        self.stalled = True
+        self.simple = False
+        self.broker.stall(self, self, message, error)
+
+    def resume(self) -> None:
+        """See `Standing`."""
+        self.stalled = False
+        self.settle_mode()
+        self.dispatch()
 
     def _for_sending(self, message: Message, payload: bytes) -> bytes:
         attempts = self.attempts.get(message.id, 0)
@@ -408,6 +443,7 @@ class Queue:
             and not self.exclusions
             and not self.exclusive
             and not self.paused
+            and not self.stalled
             and not any(c.selector is not None or c.priority for c in self.consumers)
         )
 
@@ -508,11 +544,10 @@ class Queue:
         settings = self.address.settings
         for message in messages:
             if failed:
-                attempts = self.attempts.get(message.id, 0) + 1
+                self.attempts[message.id] = attempts = self.attempts.get(message.id, 0) + 1
                 if 0 <= settings.max_delivery_attempts <= attempts:
                     self.broker.kill(self, message)
                     continue
-                self.attempts[message.id] = attempts
                 delay = settings.redelivery_after(attempts)
                 due = self.broker.now + delay if delay else 0
                 self.broker.record_attempts(self, message, attempts, due)
@@ -521,11 +556,14 @@ class Queue:
                     continue
             kept.append(message)
         if kept:
-            self._reinsert(kept)
+            self.reinsert(kept)
         self.broker.acknowledged_some()
         self.dispatch()
 
-    def _reinsert(self, messages: list[Message]) -> None:
+    def reinsert(self, messages: list[Message]) -> None:
+        """Messages taken out are back in their places."""
+        if not messages:
+            return
         messages.sort(key=_by_id)
         if self.backlog is not None:
             messages = self.backlog.merge(messages)
@@ -553,7 +591,7 @@ class Queue:
         while self.scheduled and self.scheduled[0][0] <= self.broker.now:
             due.append(heappop(self.scheduled)[2])
         if due:
-            self._reinsert(due)
+            self.reinsert(due)
             self.dispatch()
             self._rescue()
         return self.scheduled[0][0] if self.scheduled else 0

@@ -58,30 +58,46 @@ def finish_all(queue: Queue, messages: Iterable[Message]) -> int:
     count = 0
     gone: list[int] = []
     store = queue.broker.store if queue.durable else None
-    for message in messages:
-        count += 1
-        if message.flags & STORED:
-            gone.append(message.id)
-        queue.finish(message, recorded=True)
-        if store is not None and len(gone) >= _RECORDED:
+    try:
+        for message in messages:
+            count += 1
+            if message.flags & STORED:
+                gone.append(message.id)
+            queue.finish(message, recorded=True)
+            if store is not None and len(gone) >= _RECORDED:
+                store.remove_many(gone, queue.id)
+                gone = []
+    finally:  # a message further on could not be read: what is gone is gone
+        if store is not None and gone:
             store.remove_many(gone, queue.id)
-            gone = []
-    if store is not None and gone:
-        store.remove_many(gone, queue.id)
+    return count
+
+
+def end_all(queue: Queue, messages: Iterable[Message], end: Callable[[Queue, Message], bool]) -> int:
+    """Gives messages taken out to `end`, until one of them cannot be read (`Queue.hold`): that one and those behind it
+    are back in the queue. The number of those that came to their end."""
+    count = 0
+    kept: list[Message] = []
+    for message in messages:
+        if queue.stalled:
+            kept.append(message)
+        else:
+            count += end(queue, message)
+    queue.reinsert(kept)
     return count
 
 
 def expire_due(queue: Queue) -> None:
     """Takes out what has expired while waiting."""
     now = queue.broker.now
-    if not queue.expiring or queue.next_expiry > now:
+    if not queue.expiring or queue.next_expiry > now or queue.stalled:
         return
 
     def due(expires: int) -> bool:
         return 0 < expires <= now
 
-    for message in take(queue, lambda message: due(message.expires), lambda some: due(some.nearest)):
-        queue.broker.expire(queue, message)
+    expired = take(queue, lambda message: due(message.expires), lambda some: due(some.nearest))
+    end_all(queue, expired, queue.broker.expire)
     waiting = chain(*(queue.levels or (queue.ready,)), (entry[2] for entry in queue.scheduled))
     times = [message.expires for message in waiting if message.expires]
     if queue.backlog is not None:

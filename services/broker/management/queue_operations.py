@@ -14,7 +14,8 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, split
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
-from services.broker.core.taking import finish_all, take, take_ids
+from services.broker.core.stalls import remedy
+from services.broker.core.taking import end_all, finish_all, take, take_ids
 from services.broker.management import rows
 from services.broker.management.calls import Operations
 from services.broker.management.context import Context
@@ -47,6 +48,7 @@ _getter("getMessagesAdded", lambda q: q.added)
 _getter("getMessagesAcknowledged getAcknowledgeAttempts", lambda q: q.acknowledged)
 _getter("getMessagesExpired", lambda q: q.expired)
 _getter("getMessagesKilled", lambda q: q.killed)
+_getter("getMessagesLost", lambda q: q.lost)
 _getter("isDurable", lambda q: q.durable)
 _getter("isTemporary", lambda q: q.temporary)
 _getter("isPaused", lambda q: q.paused)
@@ -72,10 +74,21 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[Message],
         raise BrokerError(f"AMQ229020: Invalid filter: {filter}: {error}", "amqp:invalid-field") from None
 
     def chosen(message: Message) -> bool:
-        payload = broker.load(message)
+        payload = _load(broker, q, message)
         return payload is not None and selector.matches(property_lookup(payload, message, q))
 
     return chosen
+
+
+def _load(broker: Broker, q: Queue, message: Message) -> bytes | None:
+    """The payload, None where it is gone for good. Raises BrokerError where it cannot be read now."""
+    try:
+        return broker.load(message)
+    except OSError as error:
+        raise BrokerError(
+            f"message {message.id} of queue {q.name} cannot be read: {error}; {remedy(error)}, and ask again",
+            "amqp:internal-error",
+        ) from None
 
 
 def _remove(c: Context, q: Queue, messages: Iterator[Message]) -> int:
@@ -117,13 +130,25 @@ def _move(c: Context, q: Queue, messages: Iterator[Message], target: str) -> int
     other = c.broker.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
-    count = 0
-    for message in messages:
-        c.broker.move_copy(q, message, f"{other.address.name}::{other.name}", {})
-        q.finish(message)
-        count += 1
-    c.broker.acknowledged_some()
-    return count
+    return _each(messages, lambda q, message: _move_one(c, q, message, other), q)
+
+
+def _move_one(c: Context, q: Queue, message: Message, other: Queue) -> bool:
+    """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
+    for good."""
+    try:
+        payload = c.broker.load(message)
+    except OSError as error:
+        q.hold(message, error)
+        return False
+    if payload is None:
+        c.broker.lose(q, message)
+        return False
+    if not c.broker.move_copy(q, message, payload, f"{other.address.name}::{other.name}", {}):
+        q.reinsert([message])  # its filter did not want it
+        return False
+    q.finish(message)
+    return True
 
 
 @op("moveMessages", "Ss")
@@ -141,11 +166,9 @@ def move_message(c: Context, q: Queue, id: int, target: str) -> bool:
     return _move(c, q, take_ids(q, {id}), target) == 1
 
 
-def _each(messages: Iterator[Message], end: Callable[[Queue, Message], None], q: Queue) -> int:
-    count = 0
-    for message in messages:
-        end(q, message)
-        count += 1
+def _each(messages: Iterator[Message], end: Callable[[Queue, Message], bool], q: Queue) -> int:
+    count = end_all(q, messages, end)
+    q.broker.acknowledged_some()
     return count
 
 
@@ -174,25 +197,25 @@ def retry_messages(c: Context, q: Queue) -> int:
     """Dead letters go back to the queue their annotation names, where it still exists."""
 
     def home(message: Message) -> Queue | None:
-        payload = c.broker.load(message)
+        payload = _load(c.broker, q, message)
         annotations = split(payload)[0].get(0x72) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
         return c.broker.queues.get(name) if isinstance(name, str) else None
 
-    count = 0
-    for message in take(q, lambda message: home(message) is not None):
+    homes: dict[int, Queue] = {}
+
+    def has_home(message: Message) -> bool:
         queue = home(message)
-        assert queue is not None
-        c.broker.move_copy(q, message, f"{queue.address.name}::{queue.name}", {})
-        q.finish(message)
-        count += 1
-    c.broker.acknowledged_some()
-    return count
+        if queue is not None:
+            homes[message.id] = queue
+        return queue is not None
+
+    return _each(take(q, has_home), lambda q, message: _move_one(c, q, message, homes.pop(message.id)), q)
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
 def _message_json(broker: Broker, q: Queue, message: Message) -> dict[str, Any]:
-    payload = broker.load(message) or b""
+    payload = _load(broker, q, message) or b""
     fields = split(payload)[0].get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
     lookup = property_lookup(payload, message, q)
@@ -280,6 +303,11 @@ def reset_acknowledged(c: Context, q: Queue) -> None:
 @op("resetMessagesExpired")
 def reset_expired(c: Context, q: Queue) -> None:
     q.expired = 0
+
+
+@op("resetMessagesLost")
+def reset_lost(c: Context, q: Queue) -> None:
+    q.lost = 0
 
 
 @op("resetMessagesKilled")

@@ -66,6 +66,8 @@ def queue_row(queue: Queue) -> dict[str, str]:
         "messagesAcked": str(queue.acknowledged),
         "messagesExpired": str(queue.expired),
         "messagesKilled": str(queue.killed),
+        "messagesLost": str(queue.lost),
+        "stalled": _BOOLEAN[queue.stalled],
         "deliveringCount": str(queue.delivering),
         "scheduledCount": str(len(queue.scheduled)),
         "directDeliver": _BOOLEAN[not queue.count],

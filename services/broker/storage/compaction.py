@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from enmasse import log as logs
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK
+from services.broker.storage.journal import DamagedError
 from services.broker.storage.records import (
     COPY,
     DEFINE,
@@ -49,6 +50,7 @@ SCAN_BYTES = 1 << 20
 SLICE_PAUSE = 0.005  # seconds between slices, for the messages of others
 SPARSE = 0.5  # a segment of which less than this is needed is worth copying
 SLACK = 4  # segments' worth of garbage that is left alone
+PAUSE = 60  # steps for which a segment is left alone that could not be read
 
 
 class _Job:
@@ -58,6 +60,7 @@ class _Job:
         self.number = number
         self.records = records
         self.ended = False
+        self.failed = False  # the rest of it cannot be read now
         self.waiting = False  # for the commit of a slice
         self.pinned: set[int] = set()  # segments with its copies, which do not count as live before that
         # of the slice that is being committed: id or key -> (old location, new location, size)
@@ -74,10 +77,13 @@ class Compactor:
         self._job: _Job | None = None
         self._deleting: set[int] = set()
         self._undeleted: set[int] = set()  # an unlink failed: still on disk until the next start
+        self._steps = 0
+        self._left: dict[int, int] = {}  # segments that could not be copied, and from which step on they may be again
 
     # -- deleting ------------------------------------------------------------------------------------------------------
     def step(self) -> None:
         """Deletes what is dead and begins to copy the sparsest segment, if that is worth it."""
+        self._steps += 1
         self._prune()
         if not self._deleting:
             self._delete()
@@ -158,6 +164,8 @@ class Compactor:
         for number, segment in journal.segments.items():
             if number >= journal.tail or number == journal.current or number in self._deleting:
                 continue
+            if self._left and self._left.get(number, 0) > self._steps:
+                continue
             usage = store.usage(number)
             if usage.live <= 0 and not usage.tombs:
                 continue  # waits for older ones, then goes
@@ -188,12 +196,14 @@ class Compactor:
 
     # -- copying -------------------------------------------------------------------------------------------------------
     def _begin(self, number: int) -> None:
-        try:
-            self._job = _Job(number, self._records(number))
-            self._slice()
-        except OSError as e:
-            log.warning("store.not-compacted", segment=number, reason=str(e))
-            self._job = None
+        self._job = _Job(number, self._records(number))
+        self._slice()
+
+    def _leave(self, job: _Job, error: Exception) -> None:
+        """The rest of the segment cannot be read now. What was copied counts; the segment stays, for another time."""
+        job.ended = job.failed = True
+        self._left[job.number] = self._steps + PAUSE
+        log.warning("store.not-compacted", segment=job.number, reason=str(error))
 
     def _records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
         """What may be in force in a segment."""
@@ -208,13 +218,16 @@ class Compactor:
         if job is None or store.closed:
             return
         copied = scanned = 0
-        for kind, payload, location, size in job.records:
-            scanned += size
-            copied += self._copy(job, kind, payload, location)
-            if copied >= SLICE_BYTES or scanned >= SCAN_BYTES:
-                break
-        else:
-            job.ended = True
+        try:
+            for kind, payload, location, size in job.records:
+                scanned += size
+                copied += self._copy(job, kind, payload, location)
+                if copied >= SLICE_BYTES or scanned >= SCAN_BYTES:
+                    break
+            else:
+                job.ended = True
+        except (OSError, DamagedError) as error:
+            self._leave(job, error)
         if copied:
             job.waiting = True
             store.commit(self._committed)
@@ -363,7 +376,11 @@ class Compactor:
         store = self._store
         usage = store.usage(job.number)
         self._job = None
+        if job.failed:
+            return
+        self._left.pop(job.number, None)
         if usage.live > 0:
+            self._left[job.number] = self._steps + PAUSE
             log.warning(
                 "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(store.directory)
             )  # unreadable: stays until its messages are removed

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import time
 import zlib
@@ -32,6 +33,7 @@ from services.broker.storage.segment import (
     MAGIC,
     OFFSET_BITS,
     OFFSET_MASK,
+    Piece,
     check,
     decode_head,
     encode_head,
@@ -50,6 +52,11 @@ INLINE_BYTES = 64 << 10  # a batch up to this is synced in the loop
 INLINE_SECONDS = 0.001  # unless syncs have been taking longer than this
 READ_AHEAD = 128 << 10
 READERS = 16
+
+
+class DamagedError(Exception):
+    """A record is not there any more, or was read and is not what was written: it will never be read."""
+
 
 _NAME = re.compile(r"(\d{10})\.journal")
 
@@ -505,15 +512,22 @@ class Journal:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def read(self, location: int, size: int) -> tuple[int, memoryview]:
-        """(kind, payload) of the record; `size`: of the record with its head. Raises OSError: not there, or damaged."""
+        """(kind, payload) of the record; `size`: of the record with its head. Raises DamagedError (gone for good) and
+        OSError (it cannot be read now, which says nothing of the record)."""
         number, offset = location >> OFFSET_BITS, location & OFFSET_MASK
         segment = self.segments.get(number)
         if segment is None:
-            raise OSError(f"{self._path(number)}: no such segment")
+            raise DamagedError(f"{self._path(number)}: offset {offset}: the segment was deleted")
         data, at = self._bytes(segment, offset, size)
-        piece = check(data, at, offset, at + size, salt(number))
-        if piece is None or piece[2] != at + size:
-            raise OSError(f"{segment.path}: offset {offset}: the record cannot be read")
+        piece = _whole(data, at, offset, size, number)
+        if piece is None:  # once more, and not from what was read ahead
+            data, at = self.reader(segment).read(offset, size), 0
+            if len(data) < size:
+                self._forget_reader(number)  # the file may be put back as another one
+                raise OSError(errno.EIO, "the file ends before the record does", str(segment.path))
+            piece = _whole(data, at, offset, size, number)
+            if piece is None:
+                raise DamagedError(f"{segment.path}: offset {offset}: the record is damaged")
         kind, start, stop = piece
         return kind, memoryview(data)[start:stop]
 
@@ -548,16 +562,26 @@ class Journal:
         return file
 
     def _close_file(self, segment: Segment) -> None:
-        for file in (segment.file, self._readers.pop(segment.number, None)):
-            if file:
-                with contextlib.suppress(OSError):
-                    file.close()
+        if segment.file:
+            with contextlib.suppress(OSError):
+                segment.file.close()
         segment.file = None
+        self._forget_reader(segment.number)
+
+    def _forget_reader(self, number: int) -> None:
+        file = self._readers.pop(number, None)
+        if file:
+            with contextlib.suppress(OSError):
+                file.close()
 
     def records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
-        """(kind, payload, location, size with head) of every readable record of a segment below `tail`."""
+        """(kind, payload, location, size with head) of every readable record of a segment below `tail`. Raises OSError
+        where the segment cannot be read as a whole now."""
         segment = self.segments[number]
         data = self.reader(segment).read(0, segment.end)
+        if len(data) < segment.end:
+            self._forget_reader(number)
+            raise OSError(errno.EIO, "the file is shorter than what was written to it", str(segment.path))
         view = memoryview(data)
         base = number << OFFSET_BITS
         for kind, start, stop in walk(data, number, len(data)):
@@ -614,3 +638,11 @@ class Journal:
                 with contextlib.suppress(OSError):
                     segment.file.truncate(segment.end)
             self._close_file(segment)
+
+
+def _whole(data: bytes, at: int, offset: int, size: int, number: int) -> Piece | None:
+    """The record of just this size at `data[at]`, which is at `offset` of the segment."""
+    if len(data) < at + size:
+        return None
+    piece = check(data, at, offset, at + size, salt(number))
+    return piece if piece is not None and piece[2] == at + size else None

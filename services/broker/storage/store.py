@@ -22,7 +22,7 @@ from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError, check_format
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, Block, Index
-from services.broker.storage.journal import SEGMENT_SIZE, Journal
+from services.broker.storage.journal import SEGMENT_SIZE, DamagedError, Journal
 from services.broker.storage.reading import read_payloads
 from services.broker.storage.records import (
     DEFINE,
@@ -433,7 +433,8 @@ class Store:
         return state
 
     def load(self, message: int) -> bytes:
-        """The payload, from disk. Raises KeyError (no such message), OSError (unreadable)."""
+        """The payload, from disk. Raises KeyError (no such message), DamagedError (its record will never be read) and
+        OSError (it cannot be read now: try again)."""
         found = self.index.find(message)
         if found is None:
             raise KeyError(message)
@@ -628,4 +629,4 @@ class Store:
         return self.journal.disk_bytes
 
 
-__all__ = ["Done", "Payload", "Recovered", "Reference", "Store", "StoreError"]
+__all__ = ["DamagedError", "Done", "Payload", "Recovered", "Reference", "Store", "StoreError"]
