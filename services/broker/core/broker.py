@@ -11,7 +11,6 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from enmasse import log
-from enmasse.amqp.errors import AmqpError
 from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.message import (
@@ -327,12 +326,8 @@ class Broker(Topology):
                 queue.lost += 1
                 return False
         durable = bool(message.flags & DURABLE)
-        try:
-            notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
-            copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
-        except (AmqpError, TypeError, ValueError) as error:
-            _log.warning("move.undecodable", target=target, queue=queue.name, reason=str(error))
-            copy = payload
+        notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
+        copy = moved(payload, durable, message.flags >> PRIORITY_SHIFT, notes)
         return self.put(target, copy, durable=durable, priority=message.flags >> PRIORITY_SHIFT)
 
     def put(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
+from enmasse.amqp.errors import AmqpError
 from services.broker.core.backlog import Slice
 from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
@@ -111,4 +113,6 @@ class Browser:
         ttl = max(0, message.expires - broker.now) if message.expires else -1
         attempts = self.queue.attempts.get(message.id, 0)
         durable = bool(message.flags & DURABLE)
-        self.outlet.send(outgoing(payload, durable, message.flags >> PRIORITY_SHIFT, ttl, attempts), None)
+        with suppress(AmqpError):  # what cannot be read is shown as it is
+            payload = outgoing(payload, durable, message.flags >> PRIORITY_SHIFT, ttl, attempts)
+        self.outlet.send(payload, None)

@@ -10,21 +10,25 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.codec import decode, encode
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import AmqpError, malformed
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 
 if TYPE_CHECKING:
     from services.broker.core.address import Address
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
+_DATA, _FOOTER = 0x75, 0x78  # the body begins with one of these, or one between them
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 
 _u32 = Struct("!I").unpack_from
-_MAX_CACHED_HEADERS = 1024
+_MAX_CACHED = 1024
+_SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
+_CUT = "a message section is cut off"
 _FOREVER = 2**62
 _MAX_KEY = 128
 _SHORT = 2048  # bytes that are searched through sooner than taken apart
@@ -102,16 +106,20 @@ class Front:
 
 _PLAIN = Front(False, 4, -1, False)
 _headers: dict[bytes, Front] = {}
+_annotations: dict[bytes, tuple[int, int]] = {}
 # The last front that was read, for the next message will often begin with the same bytes: these bytes, up to the body
 # or into the properties, and where the number of properties stands (0: the body follows at once); then what the message
 # is, and what it is where the body follows the properties.
 _last: tuple[bytes, int, Front, Front] = (b"\xff", 0, _PLAIN, _PLAIN)
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
+_SHORT_MAP = b"\x00\x53\x74\xc1"  # application properties
 _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 
 
 def read_front(payload: bytes) -> Front:
-    """Raises AmqpError (amqp:decode-error) where the sections in front of the body are not well formed."""
+    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) where the sections in front of the body are not well
+    formed. What the broker will have to write anew is taken apart; short properties and application properties, which
+    are passed on as they came, are held against their size only."""
     global _last
     begin, count_at, front, bare = _last
     if payload.startswith(begin):
@@ -119,7 +127,16 @@ def read_front(payload: bytes) -> Front:
             return bare
         if len(payload) > count_at and payload[count_at] <= _NO_EXPIRY:
             after = count_at + payload[count_at - 1]
-            return bare if payload[after : after + 3] in _BODIES else front
+            following = payload[after : after + 5]
+            if following[:3] in _BODIES:
+                return bare
+            if len(following) == 5 and following[:4] == _SHORT_MAP:
+                end = after + 5 + following[4]
+                if payload[end : end + 3] in _BODIES:
+                    return front
+            if after > len(payload):
+                raise malformed(_CUT)
+            return _read_rest(payload, after, front, PROPERTIES)
     front = _PLAIN
     pos = 0
     if payload[:3] == b"\x00\x53\x70":
@@ -128,6 +145,7 @@ def read_front(payload: bytes) -> Front:
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
     # Most messages go on with the body, or with short properties and the body: nothing to see there.
+    before = pos
     if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
         pos += 4  # an empty list: no properties, as Proton says it
     rest = payload[pos : pos + 6]
@@ -136,12 +154,13 @@ def read_front(payload: bytes) -> Front:
         if rest[:3] in _BODIES:
             _last = (payload[: pos + 3], 0, front, bare)
             return bare
-        if rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
+        if pos == before and rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
+            section_end(payload, pos)
             _last = (payload[: pos + 4], pos + 5, front, bare)
             return read_front(payload)
-    elif not rest:
-        return front
-    return _read_rest(payload, pos, front)
+    elif not payload:
+        raise malformed("a message consists of sections, and here is none")
+    return _read_rest(payload, before, front, HEADER if before else 0)
 
 
 def section_end(payload: bytes, pos: int) -> int:
@@ -156,44 +175,50 @@ def section_end(payload: bytes, pos: int) -> int:
             end = pos + 4
         else:
             end = decode(payload, pos)[1]
-    except (IndexError, ValueError) as error:
-        raise AmqpError("amqp:decode-error", "a message section is cut off") from error
-    except Exception as error:
-        if isinstance(error, AmqpError):
-            raise
-        raise AmqpError("amqp:decode-error", "a message section is cut off") from error
+    except (IndexError, ValueError, StructError) as error:
+        raise malformed(_CUT) from error
     if end > len(payload):
-        raise AmqpError("amqp:decode-error", "a message section is cut off")
+        raise malformed(_CUT)
     return end
 
 
 def _read_header(head: bytes) -> Front:
-    fields = _list(decode(head)[0])
+    fields = list(_list(decode(head)[0], "header"))
     fields += [None] * (5 - len(fields))
     durable, priority, ttl, _, count = fields[:5]
+    if not (durable is None or isinstance(durable, bool)):
+        raise malformed("header: durable is not a boolean")
+    for name, value in (("priority", priority), ("ttl", ttl), ("delivery-count", count)):
+        if not (value is None or isinstance(value, int)) or isinstance(value, bool):
+            raise malformed(f"header: {name} is not a number")
     front = Front(  # any integer may come, whatever the types should be
         durable is True,
         max(0, min(9, priority)) if isinstance(priority, int) else 4,
         min(ttl, _FOREVER) if isinstance(ttl, int) else -1,
         isinstance(ttl, int) or bool(count) or not (priority is None or isinstance(priority, UByte)),
     )
-    if len(_headers) >= _MAX_CACHED_HEADERS:
+    if len(_headers) >= _MAX_CACHED:
         _headers.clear()
     _headers[head] = front
     return front
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: Any, section: str) -> list[Any]:
     inner = value.value if isinstance(value, Described) else value
-    return list(inner) if isinstance(inner, list) else []
+    if not isinstance(inner, list):
+        raise malformed(f"{section}: not a list")
+    return inner
 
 
-def _map(value: Any) -> dict[Any, Any]:
+def _map(value: Any, section: str) -> dict[Any, Any]:
     inner = value.value if isinstance(value, Described) else value
-    return dict(inner) if isinstance(inner, dict) else {}
+    if not isinstance(inner, dict):
+        raise malformed(f"{section}: not a map")
+    return inner
 
 
-def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
+def _read_rest(payload: bytes, pos: int, front: Front, last: int) -> Front:
+    """The sections from `pos` on, of which `last` is the one before (0: none). Each comes once at most, in order."""
     rewrite = bool(front.flags & REWRITE)
     expiry = time = delay = 0
     end = len(payload)
@@ -203,30 +228,57 @@ def _read_rest(payload: bytes, pos: int, front: Front) -> Front:
             value, after = decode(payload, pos)
             code = _section_code(value)
         else:
-            code = payload[pos + 2] if pos + 2 < end else 0
-            if code >= 0x75:
-                break
+            if pos + 2 >= end:
+                raise malformed(_CUT)
+            value, code, after = None, payload[pos + 2], pos
+        if _DATA <= code <= _FOOTER:
+            break
+        if not last < code <= APPLICATION_PROPERTIES:
+            raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
+        if value is None:
             after = section_end(payload, pos)
-            value = None
-        if code == DELIVERY_ANNOTATIONS:
+        if code == HEADER:
+            rewrite = True  # a header in an unusual encoding is made anew
+            front = _read_header(payload[pos:after])
+        elif code == DELIVERY_ANNOTATIONS:
             rewrite = True
+            _map(_section(payload, pos, after), "delivery-annotations")
         elif code == ANNOTATIONS:
-            if payload.find(b"x-opt-delivery-", pos, after) >= 0:
-                annotations = _map(value if value is not None else decode(payload, pos)[0])
-                time = _integer(annotations.get("x-opt-delivery-time"))
-                delay = _integer(annotations.get("x-opt-delivery-delay"))
+            time, delay = _read_annotations(payload[pos:after])
         elif code == PROPERTIES:
             few = value is None and payload[pos + 3] == 0xC0 and after > pos + 5 and payload[pos + 5] <= _NO_EXPIRY
             if not few:
-                fields = _list(value if value is not None else decode(payload, pos)[0])
-                expiry = _integer(fields[8]) if len(fields) > 8 else 0
-        elif code == HEADER:
-            rewrite = True  # a header in an unusual encoding is made anew
-            front = _read_header(payload[pos:after])
-        else:
-            break
+                fields = _list(_section(payload, pos, after), "properties")
+                expiry = _integer(fields[8], "absolute-expiry-time") if len(fields) > 8 else 0
+        elif payload[pos + 3] not in (0xC1, 0xD1) or value is not None:
+            _map(_section(payload, pos, after), "application-properties")
+        last = code
         pos = after
     return Front(front.durable, front.priority, front.ttl, rewrite, expiry, time, delay)
+
+
+def _section(payload: bytes, pos: int, end: int) -> Any:
+    """The value of the section that takes these bytes exactly."""
+    value, after = decode(payload, pos, end)
+    if after != end:
+        raise malformed(f"{end - after} bytes too many in the message section at byte {pos}")
+    return value
+
+
+def _read_annotations(section: bytes) -> tuple[int, int]:
+    """x-opt-delivery-time and x-opt-delivery-delay of the message annotations, 0 = absent."""
+    found = _annotations.get(section)
+    if found is None:
+        annotations = _map(_section(section, 0, len(section)), "message-annotations")
+        found = (
+            _integer(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
+            _integer(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
+        )
+        if len(section) <= _SHORT_ANNOTATIONS:
+            if len(_annotations) >= _MAX_CACHED:
+                _annotations.clear()
+            _annotations[section] = found
+    return found
 
 
 _SECTION_NAMES = {
@@ -235,24 +287,32 @@ _SECTION_NAMES = {
     "amqp:message-annotations:map": ANNOTATIONS,
     "amqp:properties:list": PROPERTIES,
     "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": _DATA,
+    "amqp:amqp-sequence:list": 0x76,
+    "amqp:amqp-value:*": 0x77,
+    "amqp:footer:map": _FOOTER,
 }
 
 
 def _section_code(value: Any) -> int:
     if not isinstance(value, Described):
-        raise AmqpError("amqp:decode-error", "a message consists of described sections")
+        raise malformed("a message consists of described sections")
     descriptor = value.descriptor
     if isinstance(descriptor, str):
         return _SECTION_NAMES.get(descriptor, 0)
     return descriptor if isinstance(descriptor, int) else 0
 
 
-def _integer(value: Any) -> int:
-    return max(0, min(value, _FOREVER)) if isinstance(value, int) and not isinstance(value, bool) else 0
+def _integer(value: Any, name: str) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise AmqpError("amqp:invalid-field", f"{name} is a number of milliseconds, not {type(value).__name__}")
+    return max(0, min(value, _FOREVER))
 
 
 def split(payload: bytes) -> tuple[dict[int, Any], int]:
-    """The decoded sections in front of the body by their code, and where the body begins."""
+    """The decoded sections in front of the body by their code, and where the body begins. Raises AmqpError."""
     sections: dict[int, Any] = {}
     pos = 0
     end = len(payload)
@@ -261,11 +321,21 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
             break
         value, after = decode(payload, pos)
         code = _section_code(value)
-        if not HEADER <= code <= APPLICATION_PROPERTIES:
+        if _DATA <= code <= _FOOTER:
             break
+        if not HEADER <= code <= APPLICATION_PROPERTIES:
+            raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
         sections[code] = value.value
         pos = after
     return sections, pos
+
+
+def readable(payload: bytes) -> dict[int, Any]:
+    """The sections as `split` gives them, none where they cannot be decoded."""
+    try:
+        return split(payload)[0]
+    except AmqpError:
+        return {}
 
 
 def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
@@ -333,12 +403,13 @@ def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes
 
 
 def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """The payload with a header that says what holds now, and without delivery annotations."""
+    """The payload with a header that says what holds now, and without delivery annotations. Raises AmqpError where what
+    stands there cannot be read (which `read_front` does not let in)."""
     pos = 0
     end = len(payload)
     while pos < end:
         if payload[pos : pos + 2] == b"\x00\x53":
-            if pos + 2 >= end or payload[pos + 2] > DELIVERY_ANNOTATIONS:
+            if pos + 2 >= end or payload[pos + 2] not in (HEADER, DELIVERY_ANNOTATIONS):
                 break
             pos = section_end(payload, pos)
         else:
@@ -350,27 +421,35 @@ def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_co
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
-    """A copy for a dead-letter or expiry address: fresh header, no expiry, annotations say where it came from."""
-    sections, body = split(payload)
-    parts = [header(durable, priority, -1, 0)]
-    annotations = dict(sections.get(ANNOTATIONS) or {})
-    for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
-        annotations.pop(key, None)
-    annotations.update((Symbol(key), value) for key, value in original.items() if value is not None)
-    parts.append(bytes(encode(Described(ULong(ANNOTATIONS), annotations))))
-    properties = sections.get(PROPERTIES)
-    if isinstance(properties, list):
-        if len(properties) > 8:
-            properties[8] = None
-        parts.append(bytes(encode(Described(ULong(PROPERTIES), properties))))
-    if APPLICATION_PROPERTIES in sections:
-        parts.append(bytes(encode(Described(ULong(APPLICATION_PROPERTIES), sections[APPLICATION_PROPERTIES]))))
-    return b"".join(parts) + payload[body:]
+    """A copy for a dead-letter or expiry address: fresh header, no expiry, annotations say where it came from. One that
+    cannot be read is kept whole in the body (data) of such a copy."""
+    try:
+        sections, body = split(payload)
+        annotations = dict(sections.get(ANNOTATIONS) or {})
+        for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
+            annotations.pop(key, None)
+        parts = _front_of_moved(durable, priority, annotations, original)
+        properties = sections.get(PROPERTIES)
+        if isinstance(properties, list):
+            if len(properties) > 8:
+                properties[8] = None
+            parts.append(bytes(encode(Described(ULong(PROPERTIES), properties))))
+        if APPLICATION_PROPERTIES in sections:
+            parts.append(bytes(encode(Described(ULong(APPLICATION_PROPERTIES), sections[APPLICATION_PROPERTIES]))))
+        return b"".join(parts) + payload[body:]
+    except (AmqpError, TypeError, ValueError):
+        parts = _front_of_moved(durable, priority, {}, original)
+        return b"".join(parts) + bytes(encode(Described(ULong(_DATA), payload)))
+
+
+def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:
+    annotations = known | {Symbol(key): value for key, value in original.items() if value is not None}
+    return [header(durable, priority, -1, 0), bytes(encode(Described(ULong(ANNOTATIONS), annotations)))]
 
 
 def original_annotations(payload: bytes, queue: str, address: str, routing_type: str) -> dict[str, Any]:
     """x-opt-ORIG-*: kept from an earlier move where present, so that they name the first place."""
-    sections, _ = split(payload)
+    sections = readable(payload)
     known = sections.get(ANNOTATIONS)
     if isinstance(known, dict) and "x-opt-ORIG-ADDRESS" in known:
         return {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import AmqpError
 from services.broker.core.message import (
     ANNOTATIONS,
     APPLICATION_PROPERTIES,
@@ -13,7 +12,7 @@ from services.broker.core.message import (
     PRIORITY_SHIFT,
     PROPERTIES,
     Message,
-    split,
+    readable,
 )
 from services.broker.selector import Lookup
 
@@ -60,10 +59,7 @@ def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lo
             attempts = queue.attempts.get(message.id, 0) if queue is not None else 0
             return attempts > 0 if name == "JMSRedelivered" else attempts + 1
         if sections is None:
-            try:
-                sections = split(payload)[0]
-            except AmqpError:
-                sections = {}  # a message that cannot be decoded has no properties
+            sections = readable(payload)  # a message that cannot be decoded has no properties
         properties = sections.get(APPLICATION_PROPERTIES)
         if isinstance(properties, dict) and name in properties:
             return _plain(properties[name])

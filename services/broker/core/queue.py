@@ -9,6 +9,8 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from enmasse import log
+from enmasse.amqp.errors import AmqpError
 from services.broker.core import backlog
 from services.broker.core.backlog import Backlog, Slice
 from services.broker.core.choice import SLICE, dispatch_by_choice
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from services.broker.core.address import Address
     from services.broker.core.broker import Broker
 
+_log = log.get()
 _SLICE_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
 _by_id = attrgetter("id")
@@ -354,7 +357,11 @@ class Queue:
             self.broker.kill(self, message)
             return
         if message.flags & REWRITE or self.attempts:
-            payload = self._for_sending(message, payload)
+            try:
+                payload = self._for_sending(message, payload)
+            except AmqpError as error:
+                if self._bury(message, error):
+                    return
         if consumer.presettled:
             consumer.outlet.send(payload, None, settled=True)
             self.acknowledged += 1
@@ -393,6 +400,16 @@ class Queue:
             return payload
         ttl = max(0, message.expires - self.broker.now) if message.expires else -1
         return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
+
+    def _bury(self, message: Message, error: AmqpError) -> bool:
+        """A message about to be sent cannot be read: it becomes a dead letter. False: there is no place for those, and
+        it is delivered as it came."""
+        target = self.address.settings.dead_letter_address
+        dead = target is not None and target != self.address.name
+        _log.error("message.unreadable", queue=self.name, message=message.id, dead=dead, reason=error.description)
+        if dead:
+            self.broker.kill(self, message)
+        return dead
 
     def _answer_drains(self) -> None:
         for consumer in [c for c in self.draining if not c.blocked()]:

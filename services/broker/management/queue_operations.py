@@ -11,7 +11,7 @@ from services.broker.core import errors
 from services.broker.core.address import Address
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
-from services.broker.core.message import DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, split
+from services.broker.core.message import ANNOTATIONS, DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, readable
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
@@ -198,7 +198,7 @@ def retry_messages(c: Context, q: Queue) -> int:
 
     def home(message: Message) -> Queue | None:
         payload = _load(c.broker, q, message)
-        annotations = split(payload)[0].get(0x72) if payload is not None else None
+        annotations = readable(payload).get(ANNOTATIONS) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
         return c.broker.queues.get(name) if isinstance(name, str) else None
 
@@ -216,7 +216,7 @@ def retry_messages(c: Context, q: Queue) -> int:
 # -- looking at them ---------------------------------------------------------------------------------------------------
 def _message_json(broker: Broker, q: Queue, message: Message) -> dict[str, Any]:
     payload = _load(broker, q, message) or b""
-    fields = split(payload)[0].get(PROPERTIES)
+    fields = readable(payload).get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
     lookup = property_lookup(payload, message, q)
     user_id = properties[0] if properties else None
