@@ -70,6 +70,9 @@ def has_taker(queue: Queue, message: Message) -> bool:
     for consumer in queue.consumers[:1] if queue.exclusive else queue.consumers:
         if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
             continue
-        if suits(queue, consumer, message):
-            return True
+        try:
+            if suits(queue, consumer, message):
+                return True
+        except OSError:
+            return True  # the queue stands still until that is known, and looks again then
     return False

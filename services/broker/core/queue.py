@@ -393,6 +393,7 @@ class Queue:
         self.stalled = False
         self.settle_mode()
         self.dispatch()
+        self._rescue()
 
     def _for_sending(self, message: Message, payload: bytes) -> bytes:
         attempts = self.attempts.get(message.id, 0)
@@ -406,7 +407,7 @@ class Queue:
         it is delivered as it came."""
         target = self.address.settings.dead_letter_address
         dead = target is not None and target != self.address.name
-        _log.error("message.unreadable", queue=self.name, message=message.id, dead=dead, reason=error.description)
+        _log.error("message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
         if dead:
             self.broker.kill(self, message)
         return dead
