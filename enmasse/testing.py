@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from enmasse.supervisor.ports import INTERNAL
 
@@ -91,6 +91,8 @@ class Suite:
         self.config, self.data = folder / "config", folder / "data"
         self.process: subprocess.Popen[str] | None = None
         self.lines: list[str] = []
+        self.stderr: IO[str] | None = None
+        """Where its warnings go; None: where those of this process go."""
 
     @property
     def url(self) -> str:
@@ -123,7 +125,9 @@ class Suite:
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
-        self.process = subprocess.Popen([str(program), "up", *options], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [str(program), "up", *options], stdout=subprocess.PIPE, stderr=self.stderr, text=True
+        )
         assert self.process.stdout is not None
         too_late = threading.Timer(seconds, self.process.terminate)  # which ends the lines
         too_late.start()

@@ -1,0 +1,70 @@
+"""`make soak`, or `python -m tests.soak [FAULT …]`: a real suite under load, fault after fault, everything counted."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.soak.faults import FAULTS
+from tests.soak.run import Soak
+
+DISK = "768m"
+
+
+@contextmanager
+def small_disk(data: Path) -> Iterator[bool]:
+    """A file system of its own for the data, where this user may make one; whether it is there."""
+    data.mkdir(parents=True, mode=0o700)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "enmasse-soak", str(data)]
+    made = not subprocess.run(command, capture_output=True).returncode
+    try:
+        yield made
+    finally:
+        if made:
+            subprocess.run(["umount", "-l", str(data)], check=True)
+
+
+def number(name: str, otherwise: int) -> int:
+    """A whole number from the environment."""
+    text = os.environ.get(name) or str(otherwise)
+    if not text.isascii() or not text.isdigit():
+        sys.exit(f"{name}={text}: give a whole number")
+    return int(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"only these faults: {', '.join(FAULTS)}")
+    wanted = parser.parse_args().faults
+    if unknown := set(wanted) - FAULTS.keys():
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+    seconds = number("SOAK_SECONDS", 600)
+    seed = number("SOAK_SEED", random.SystemRandom().randrange(1 << 32))
+    folder = Path(tempfile.mkdtemp(prefix="enmasse-soak-"))
+    passed = False
+    try:
+        with small_disk(folder / "data") as made, (folder / "stderr").open("w") as errors:
+            soak = Soak(folder, errors, seed, wanted or list(FAULTS), small_disk=made)
+            passed = soak.run(seconds)
+            if not passed:
+                with contextlib.suppress(shutil.Error):
+                    shutil.copytree(folder / "data", folder / "kept", symlinks=True)
+    finally:
+        if passed:
+            shutil.rmtree(folder)
+        else:
+            print(f"logs and data are kept in {folder}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""All clients of a soak: who sends what to which address, who receives it, and who is away."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+from enmasse.testing import Suite
+from tests.soak.ledger import Flow, Ledger, Taker
+from tests.soak.load import IDS, Post, Receiver, Sender
+from tests.system.load import MADE
+
+FLAVORS = {
+    "soak-queue": {
+        "type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 2, "MEMORY": "2Mi"},
+    },
+    "soak-topic": {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"MEMORY": "2Mi"}},
+}  # fmt: skip
+"""With little memory: most of what waits has to be read from disk again."""
+ADDRESSES: dict[str, Any] = {
+    "orders": {"type": "queue", "flavor": "soak-queue"},
+    "jobs": {"type": "queue", "flavor": "soak-queue", "deadletter": "jobs-dead"},
+    "jobs-dead": {"type": "queue", "flavor": "soak-queue"},
+    "bulk": {"type": "queue", "flavor": "soak-queue"},
+    "news": {"type": "topic", "flavor": "soak-topic"},
+    "direct": {"type": "anycast"},
+    "all": {"type": "multicast"},
+}
+SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "news": 2, "direct": 1, "all": 1}
+RATE = {"bulk": 5.0}
+"""New messages a second of each sender; of all others:"""
+USUAL_RATE = 15.0
+
+
+class Crew:
+    """Senders, and posts for receivers. `seed` chooses which sender gives which kind of message-id."""
+
+    def __init__(self, suite: Suite, ledger: Ledger, seed: int) -> None:
+        self.ledger = ledger
+        self.senders: list[Sender] = []
+        self.posts: list[Post] = []
+        self._suite, self._seed = suite, seed
+        flows = {name: [Flow(f"{name}/{i}") for i in range(many)] for name, many in SENDERS.items()}
+        ids = list(IDS)
+        random.Random(seed).shuffle(ids)
+        for address, some in flows.items():
+            for flow in some:
+                kind, rate = ids[len(self.senders) % len(ids)], RATE.get(address, USUAL_RATE)
+                self.senders.append(Sender(suite.url, address, ledger, flow, ids=kind, rate=rate))
+        orders, jobs, bulk = (ledger.taker(name, flows[name]) for name in ("orders", "jobs", "bulk"))
+        self._post("orders", orders, returns=True)
+        self._post("orders", orders)
+        self._post("jobs", jobs, returns=True, rejects=True)
+        self._post("jobs-dead", jobs, stays=True)
+        self._post("bulk", bulk)
+        for name, stays in (("audit", True), ("away", False)):
+            taker = ledger.taker(f"news: {name}", flows["news"])
+            self._post("news", taker, stays=stays, returns=True, container_id=f"soak-{name}", subscription=name)
+        team = ledger.taker("news: team", flows["news"])
+        for member in range(2):
+            self._post("news", team, container_id="soak-team", subscription=f"team|{member}", shared=True)
+        direct = ledger.taker("direct", flows["direct"])
+        for i in range(2):
+            self._post("direct", direct, stays=True)
+            self._post("all", ledger.taker(f"all: {i}", flows["all"], strict=False), stays=True)
+
+    def _post(self, address: str, taker: Taker, *, stays: bool = False, **options: Any) -> None:
+        seed = self._seed + len(self.posts)
+
+        def make() -> Receiver:
+            return Receiver(self._suite.url, address, self.ledger, taker, seed, **options)
+
+        self.posts.append(Post(make, address, taker, stays=stays))
+
+    def start(self) -> None:
+        """Every receiver is attached before the first message is sent: what a subscription gets counts from then on."""
+        for post in self.posts:
+            post.go()
+        for post in self.posts:
+            post.wait_attached()
+        for sender in self.senders:
+            sender.start()
+
+    def present(self) -> list[Taker]:
+        """Those that get everything now: none of the addresses they take from is without one of their receivers."""
+        takers = {post.taker.name: post.taker for post in self.posts}
+        for post in self.posts:
+            mates = [p for p in self.posts if p.taker is post.taker and p.address == post.address]
+            if not any(mate.receiver for mate in mates):
+                takers.pop(post.taker.name, None)
+        return list(takers.values())
+
+    def close(self) -> None:
+        """End every client, however it is doing."""
+        for client in list(MADE):
+            client.stop_trying()
+        for client in list(MADE):
+            with contextlib.suppress(RuntimeError):
+                client.abandon()
+        MADE.clear()
