@@ -1,11 +1,11 @@
-# make install | lint | test | demo | bench: each does all its own set-up.
+# make install | lint | test | soak | demo | bench: each does all its own set-up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 
-.PHONY: install prepare-demo prepare-test lint test demo bench lock clean
+.PHONY: install prepare-demo prepare-test lint test soak demo bench lock clean
 
 install: $(STAMP) $(COMPILED)
 
@@ -31,6 +31,9 @@ lint: install
 test: prepare-test install lint
 	@$(BIN)/python -m tests.interop.clients
 	$(BIN)/pytest
+
+soak: install
+	$(BIN)/python -m tests.soak
 
 demo: prepare-demo install
 	$(BIN)/python -m demo

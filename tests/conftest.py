@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # No test asserts a duration: an example that takes long was one on a loaded machine. Without `explain`: what that does
 # to an example that fails took minutes there, and the limit of the test ended the whole run before it was shown.
@@ -13,3 +17,35 @@ settings.register_profile(
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
 settings.load_profile("untimed")
+
+TOGETHER = ("tests/spark/",)
+"""Folders whose files one worker runs: they share what is dear to start."""
+FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", "tests/broker/")
+"""What takes longest begins first, so that no worker is left alone with it in the end."""
+LAST = ("tests/interop/",)
+"""Its clients are being built meanwhile."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        if item.nodeid.startswith(LAST):
+            return len(FIRST) + 1
+        return next((at for at, prefix in enumerate(FIRST) if item.nodeid.startswith(prefix)), len(FIRST))
+
+    items.sort(key=rank)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return ByFile(config, log)
+
+
+class ByFile(LoadScopeScheduling):
+    """With `-n`: a worker takes a whole file, or folder, with what its tests share; in the order of collection."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)

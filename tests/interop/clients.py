@@ -6,6 +6,7 @@ takes and is no test's business.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -79,17 +80,15 @@ def _built(name: str, build: Callable[[Path], None], *variant: str) -> Path:
     for file in files:
         digest.update(f"{file.relative_to(sources)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
     done = CACHE / f"{name}-{digest.hexdigest()[:16]}"
-    if not done.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as scratch:
-            fresh = Path(scratch) / "build"
-            shutil.copytree(sources, fresh)
-            build(fresh)
-            try:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{done.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who needs it while another run builds it waits for that
+        if not done.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as scratch:
+                fresh = Path(scratch) / "build"
+                shutil.copytree(sources, fresh)
+                build(fresh)
                 fresh.rename(done)
-            except OSError:  # another run was faster
-                if not done.exists():
-                    raise
     return done
 
 

@@ -203,7 +203,7 @@ def full_disk_start(field: Field, rng: random.Random) -> str:
     starting.join()
     if failed:
         field.start()
-        raise RuntimeError(f"enmasse up did not start with a full disk: {failed[0]}")
+        raise RuntimeError("enmasse up did not start with a full disk; `stderr` says why") from failed[0]
     return "killed and started with 0 KiB left"
 
 

@@ -202,6 +202,8 @@ class _Receiving(_Party):
 
     def on_message(self, event: Any) -> None:
         receiver, message = self.receiver, event.message
+        if self.connection is None:  # we have closed it: no answer of ours would get out any more
+            return
         receiver.came += 1
         choice = receiver.random.random()
         if receiver.returns and choice < 0.06:
