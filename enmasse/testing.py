@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from enmasse.supervisor.ports import INTERNAL
 
-PORTS = (5671, 5672, 8080)
+PORTS = (5671, 5672, 5673, 8080)
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))
 """With these no public port of a suite is an internal one of another, which takes these at random."""
 _held: deque[list[socket.socket]] = deque()
@@ -97,6 +97,11 @@ class Suite:
     @property
     def url(self) -> str:
         return f"amqp://127.0.0.1:{5672 + self.offset}"
+
+    @property
+    def operators(self) -> str:
+        """Where the router is managed."""
+        return f"127.0.0.1:{5673 + self.offset}"
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         program = Path(sys.executable).parent / "enmasse"

@@ -10,7 +10,8 @@ from typing import Any
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
-AMQP, AMQPS, HTTP = 5672, 5671, 8080
+AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
+ROUTER = "router-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,16 @@ class Options:
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
-    def public_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback, in the order they are checked; without HTTP."""
+    def client_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback of the listeners for clients, which the router agent makes."""
         ports = {"amqp": AMQP + self.offset}
         if self.tls_cert is not None:
             ports["amqps"] = AMQPS + self.offset
         return ports
+
+    def public_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback, in the order they are checked; without HTTP."""
+        return {**self.client_ports(), "operators": OPERATORS + self.offset}
 
     @property
     def http_port(self) -> int:
@@ -66,8 +71,8 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
     listeners = [
-        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None}
-        for name, port in options.public_ports().items()
+        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None, "router": ROUTER}
+        for name, port in options.client_ports().items()
     ]
     return [
         Spec(
@@ -81,14 +86,20 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 reporters=reporters,
             ),
         ),
-        Spec("ragent", "ragent", settings("ragent", listen=ragent, configserv=configserv, listeners=listeners)),
+        Spec(
+            "ragent",
+            "ragent",
+            settings(
+                "ragent", listen=ragent, configserv=configserv, listeners=listeners, static=["ragent", "operators"]
+            ),
+        ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
         # One router. A mesh of several comes later: then there are more of these, and inter-router listeners among
         # them.
         Spec(
-            "router-0",
+            ROUTER,
             "router",
-            settings("router-0", entities=_router_entities("router-0", ragent)),
+            settings(ROUTER, entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset)),
             frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
         ),
     ]
@@ -105,10 +116,12 @@ def _storage_controller(settings: Callable[..., dict[str, Any]], configserv: str
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 
 
-def _router_entities(name: str, ragent: str) -> list[list[Any]]:
-    """A router starts with one connector, to its agent, which configures everything else (design §5.1)."""
+def _router_entities(name: str, ragent: str, operators: int) -> list[list[Any]]:
+    """A router starts with a connector to its agent, which configures everything else (design §5.1), and a listener
+    for operators, which is there also when the agent is not: listeners for clients carry no management."""
     host, _, port = ragent.rpartition(":")
     return [
         ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
         ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal"}],
+        ["listener", {"name": "operators", "host": LOOPBACK, "port": str(operators), "role": "normal"}],
     ]

@@ -22,6 +22,7 @@ REPORTER = "ragent"
 FEEDS = ("addresses", "flavors", "placements")
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
+FOREIGN_SHOWN = 5
 _LOG = log.get()
 
 
@@ -33,12 +34,14 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One listener for clients, made on every router when it is configured."""
+    """One listener for clients, made when the router is configured."""
 
     name: str
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     tls: Tls | None = None
+    router: str | None = None
+    """Id of the router whose listener it is; absent: each router has it."""
 
 
 class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +50,8 @@ class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fiel
     listen: settings.HostPort
     configserv: settings.HostPort
     listeners: tuple[ClientListener, ...] = ()
+    static: tuple[str, ...] = ("ragent",)
+    """Names of what stands in the routers' own configuration: it is not told of as made by somebody else."""
 
 
 _State = tuple[bool, bool, str, tuple[str, ...], int | None]
@@ -58,10 +63,11 @@ class Agent:
 
     def __init__(self, config: Settings) -> None:
         self.desired = Desired(
-            (each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None)
+            (each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router)
             for each in config.listeners
         )
         self.routers: dict[str, Router] = {}
+        self._static = frozenset(config.static)
         self.by_hand = ByHand(config.name, self._lies_differently)
         self.reporter = ReadinessReporter(
             REPORTER, self._reports, FEEDS, self._pending, lambda: self.reporter.received("addresses")
@@ -311,15 +317,30 @@ class Agent:
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, f"being configured: {', '.join(sorted(late))}"
-        return True, f"{len(self.routers)} routers"
+        return True, "; ".join([f"{len(self.routers)} routers", *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """What people should know of routers that work."""
+        notes = []
+        for name, router in sorted(self.routers.items()):
+            if foreign := router.foreign(self._static):
+                more = f" and {len(foreign) - FOREIGN_SHOWN} more" if len(foreign) > FOREIGN_SHOWN else ""
+                notes.append(f"on {name}, not made here: {', '.join(foreign[:FOREIGN_SHOWN])}{more}")
+            if self.desired.has_listeners and not self.desired.listeners(name):
+                notes.append(f"{name} has no listener for clients: each of them is another router's")
+            elif not router.extended:
+                notes.append(f"clients of {name} reach its management: it cannot be told otherwise")
+        return notes
 
     def metrics(self) -> str:
         """Prometheus text."""
         rows = sum(len(rows) for router in self.routers.values() for rows in router.table.rows.values())
+        foreign = [({"router": name}, len(router.foreign(self._static))) for name, router in self.routers.items()]
         return (
             health.metric("ragent_routers", "gauge", "Routers connected.", [({}, len(self.routers))])
             + health.metric("ragent_addresses", "gauge", "Addresses wanted.", [({}, len(self._states))])
             + health.metric("ragent_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
+            + health.metric("ragent_foreign_entities", "gauge", "Entities of routers made by somebody else.", foreign)
             + health.metric("ragent_entities", "gauge", "Entities on all routers.", [({}, rows)])
         )
 

@@ -17,7 +17,8 @@ _NONE: tuple[Placement, ...] = ()
 class Desired:
     """The wanted state. `changed_*` give each address whose entities may differ now, with the names it had before."""
 
-    def __init__(self, listeners: Iterable[tuple[str, str, int, tuple[str, str] | None]]) -> None:
+    def __init__(self, listeners: Iterable[tuple[str, str, int, tuple[str, str] | None, str | None]]) -> None:
+        """`listeners`: name, host, port, (certificate, key), and the id of the one router that has it (None: all)."""
         self.has_addresses = False
         self.has_placements = False
         self._listeners = list(listeners)
@@ -156,10 +157,17 @@ class Desired:
     def connectors(self) -> list[Entity]:
         return [entities.connector(name, host, port) for name, (host, port, _) in self._brokers.items()]
 
-    def listeners(self) -> list[Entity]:
-        return entities.listeners(self._listeners, self._capacity)
+    @property
+    def has_listeners(self) -> bool:
+        """Some router has a listener for clients."""
+        return bool(self._listeners)
 
-    def expected(self, type_: str, name: str) -> Entity | None:
+    def listeners(self, router: str) -> list[Entity]:
+        """The listeners for clients of one router, and their TLS profiles. A port of a host is one router's."""
+        wanted = [each[:4] for each in self._listeners if each[4] in (None, router)]
+        return entities.listeners(wanted, self._capacity)
+
+    def expected(self, router: str, type_: str, name: str) -> Entity | None:
         """The wanted entity of this name; None where none is wanted (or nobody but us could know the name)."""
         owner = entities.owner(name)
         if owner is None or owner.type != type_:
@@ -167,7 +175,7 @@ class Desired:
         if type_ == entities.CONNECTOR:
             where = self._brokers.get(owner.broker)
             return entities.connector(owner.broker, *where[:2]) if where else None
-        wanted = self.listeners() if type_ in (entities.LISTENER, entities.SSL_PROFILE) else None
+        wanted = self.listeners(router) if type_ in (entities.LISTENER, entities.SSL_PROFILE) else None
         for entity in self.of_address(owner.subject) if wanted is None else wanted:
             if entity.name == name and entity.type == type_:
                 return entity

@@ -35,8 +35,18 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The attributes by which an entity is what was asked for. A QUERY asks for `name` and these."""
 
-STATUS: Final[Mapping[str, str]] = {AUTO_LINK: "operStatus", LINK_ROUTE: "operStatus", CONNECTOR: "connectionStatus"}
+STATUS: Final[Mapping[str, str]] = {
+    AUTO_LINK: "operStatus",
+    LINK_ROUTE: "operStatus",
+    CONNECTOR: "connectionStatus",
+    LISTENER: "operStatus",
+}
 """Where a type tells whether it works, and not only that it is there."""
+EXTENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    LISTENER: ("management", "operStatus"),
+    CONNECTOR: ("management",),
+}
+"""Attributes that Qpid Dispatch does not have: neither asked for nor set on a router that does not know them."""
 ACTIVE: Final = "active"
 
 _KEYS: Final[Mapping[str, str]] = {
@@ -179,7 +189,8 @@ def connector_name(broker: str) -> str:
 
 def connector(broker: str, host: str, port: int) -> Entity:
     """How every router reaches one broker."""
-    return Entity(CONNECTOR, connector_name(broker), {"host": host, "port": str(port), "role": "route-container"})
+    attributes = {"host": host, "port": str(port), "role": "route-container", "management": False}
+    return Entity(CONNECTOR, connector_name(broker), attributes)
 
 
 def listeners(
@@ -189,6 +200,7 @@ def listeners(
     entities = []
     for name, host, port, tls in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
+        attributes["management"] = False
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
             entities.append(Entity(SSL_PROFILE, profile, {"certFile": tls[0], "privateKeyFile": tls[1]}))

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from enmasse import log
 from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, Reply
 from services.ragent import entities
 from services.ragent.desired import Desired, Names
-from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, CONNECTOR, LISTENER, SSL_PROFILE, Entity
+from services.ragent.entities import (
+    ADDRESS,
+    ADDRESS_TYPES,
+    ALL_TYPES,
+    CONNECTOR,
+    EXTENSIONS,
+    LISTENER,
+    SSL_PROFILE,
+    Entity,
+)
 from services.ragent.pages import Counts, Unchanged, counts, results
 from services.ragent.table import (
     CREATED,
     DIFFERENT,
     OUTDATED,
+    WORKING,
     Key,
     Operation,
     Scan,
@@ -64,6 +74,8 @@ class Router:
         """Everything was read, applied and read back at least once."""
         self.serving = False
         """The client listeners are there."""
+        self.extended: bool | None = None
+        """It knows `EXTENSIONS`; None: it was not asked yet."""
         self.consumers: dict[str, int] = {}
         self.failed: dict[str, str] = {}
         """Addresses with an entity that the router refuses to make or to delete, and its words."""
@@ -148,7 +160,19 @@ class Router:
         """All that is here and not wanted is known, and gone."""
         return self.configured and not (self._full or self._moved or self._unwanted or self._unsettled)
 
+    def foreign(self, known: Collection[str]) -> list[str]:
+        """What others have made here, for people; `known` are the names that stand in its own configuration."""
+        return [
+            f"{type_.rpartition('.')[2]} {name}{f' ({where})' if where else ''}"
+            for type_ in (CONNECTOR, LISTENER, *ADDRESS_TYPES)
+            for name, where in self.table.foreign[type_].items()
+            if name not in known
+        ]
+
     # the work
+
+    def _expected(self, type_: str, name: str) -> Entity | None:
+        return self._desired.expected(self.id, type_, name)
 
     def close(self, condition: str, description: str) -> None:
         """Ends the conversation."""
@@ -237,8 +261,10 @@ class Router:
         self._full, self._unsettled = False, True
         self._scan = None
         self._forget_sweeps(*ADDRESS_TYPES)
+        if self.extended is None:
+            self.extended = await self._knows_extensions()
         for type_ in ALL_TYPES:
-            scan = Scan(self.table, type_, self._desired.expected)
+            scan = Scan(self.table, type_, self._expected)
             await self._pages(scan)
             for name in scan.missing():
                 self.table.drop((type_, name))
@@ -248,6 +274,12 @@ class Router:
         self._moved, self._unsettled = True, False
         for name in self._desired.carriers():
             self._dirty.setdefault(name, _EMPTY)
+
+    async def _knows_extensions(self) -> bool:
+        """Whether listeners can be told to carry no management. Qpid Dispatch has no such attribute."""
+        reply = await self._node.request({"operation": "GET-ATTRIBUTES", "entityType": LISTENER}, {})
+        found = reply.body.get(LISTENER) if isinstance(reply.body, dict) else None
+        return isinstance(found, list) and "management" in found
 
     async def _pages(self, scan: Scan) -> None:
         while await self._page(scan, FULL_PAGE) == FULL_PAGE:
@@ -265,10 +297,11 @@ class Router:
         properties: dict[str, Any] = {"operation": "QUERY", "entityType": type_}
         if type_ in ADDRESS_TYPES:
             properties |= {"offset": offset, "count": size}
-        return await self._node.operation(properties, {"attributeNames": columns(type_)})
+        return await self._node.operation(properties, {"attributeNames": columns(type_, bool(self.extended))})
 
     def _finish(self, scan: Scan) -> None:
         """What a complete scan has found is put right next."""
+        self.table.foreign[scan.type] = scan.foreign
         for name in scan.changed:
             self._note(scan.type, name)
         if self._desired.complete:
@@ -365,7 +398,11 @@ class Router:
             if scan is not None and scan.type == type_:
                 scan.touch(name)
             properties = {"operation": "DELETE" if attributes is None else "CREATE", "type": type_, "name": name}
-            under_way.append(node.request(properties, attributes or {}))
+            body = dict(attributes or {})
+            if not self.extended:
+                for extension in EXTENSIONS.get(type_, ()):
+                    body.pop(extension, None)
+            under_way.append(node.request(properties, body))
         await asyncio.wait(under_way)
         lost: BaseException | None = None
         for operation, future in zip(operations, under_way, strict=True):
@@ -429,7 +466,7 @@ class Router:
             raise
 
     async def _scan_now(self, type_: str) -> None:
-        scan = Scan(self.table, type_, self._desired.expected)
+        scan = Scan(self.table, type_, self._expected)
         await self._pages(scan)
         self._finish(scan)
         await self._confirm(type_, scan.missing())
@@ -439,7 +476,7 @@ class Router:
         if len(missing) <= READ_BY_NAME:
             await self._read_by_name([(type_, name) for name in missing])
             return
-        scan = Scan(self.table, type_, self._desired.expected)
+        scan = Scan(self.table, type_, self._expected)
         await self._page(scan, 1 << 30)
         self._finish(scan)
         for name in scan.missing():
@@ -472,7 +509,7 @@ class Router:
                     self._note(type_, name)
                     self._heal(type_, name)
             elif status == 200 and isinstance(reply.body, dict):
-                entity = self._desired.expected(type_, name)
+                entity = self._expected(type_, name)
                 if entity is None:
                     continue  # given up in the meantime: a change that says so is on its way
                 if self.table.read(type_, reply.body, entity):
@@ -484,7 +521,7 @@ class Router:
 
     async def _serve(self) -> None:
         """Lets clients in: last of all."""
-        wanted = self._desired.listeners()
+        wanted = self._desired.listeners(self.id)
         names = {(entity.type, entity.name) for entity in wanted}
         old = [
             (type_, name)
@@ -501,8 +538,8 @@ class Router:
         self._news.update(self._desired.addresses)
 
     def _has_listeners(self) -> bool:
-        states = [self.table.status((entity.type, entity.name)) for entity in self._desired.listeners()]
-        return all(state not in (None, DIFFERENT) for state in states)
+        states = [self.table.status((entity.type, entity.name)) for entity in self._desired.listeners(self.id)]
+        return all(state in WORKING for state in states)
 
     # the sweep: everything, a page at a time, behind all other work
 
@@ -517,7 +554,7 @@ class Router:
             count, done = await self._compare_page(type_, self._same[type_])
         else:
             if self._scan is None:
-                self._scan = Scan(self.table, type_, self._desired.expected)
+                self._scan = Scan(self.table, type_, self._expected)
             scan = self._scan
             count = await self._page(scan, SWEEP_PAGE)
             done = count < SWEEP_PAGE

@@ -13,6 +13,7 @@ from services.ragent.entities import (
     AUTO_LINK,
     COMPARED,
     CONNECTOR,
+    EXTENSIONS,
     LINK_ROUTE,
     LISTENER,
     PREFIX,
@@ -32,7 +33,7 @@ OUTDATED = "outdated"
 """The status of what was there while something else was wanted under the same name; it has to be compared again."""
 CREATED = "created"
 """The router said 201; it has not been read back yet."""
-WORKING = frozenset({PRESENT, ACTIVE, "success"})
+WORKING = frozenset({PRESENT, ACTIVE, "success", "up"})
 
 Key = tuple[str, str]
 """Type and name of an entity."""
@@ -61,6 +62,8 @@ class Table:
         """What is there and has not been seen to work yet."""
         self.version = dict.fromkeys(ALL_TYPES, 0)
         """How often something of a type was news."""
+        self.foreign: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
+        """What others have made: type → name → where it leads."""
 
     def status(self, key: Key) -> str | None:
         """None: the router does not have it."""
@@ -115,12 +118,23 @@ def same(row: Mapping[str, Any], entity: Entity) -> bool:
     """Whether the router shows what was asked for."""
     compared = COMPARED[entity.type]
     wanted = entity.attributes
+    if row.get("management") is True and wanted.get("management") is False:
+        return False
     return all((row.get(key) or None) == (wanted.get(key) or None) for key in compared)
 
 
-def columns(type_: str) -> list[str]:
-    """What a QUERY for comparing and watching asks for."""
+def _leads_to(type_: str, row: Mapping[str, Any]) -> str:
+    """Where an entity of somebody else leads, for people: `host:port`, or an address."""
+    if type_ in (CONNECTOR, LISTENER):
+        return f"{row.get('host') or '*'}:{row.get('port')}"
+    return str(row.get("address") or row.get("prefix") or row.get("pattern") or "")
+
+
+def columns(type_: str, extended: bool = False) -> list[str]:
+    """What a QUERY for comparing and watching asks for. `extended`: of a router that knows EXTENSIONS."""
     more = [STATUS[type_]] if type_ in STATUS else []
+    if type_ in EXTENSIONS:
+        more = [name for name in more if name not in EXTENSIONS[type_]] + (list(EXTENSIONS[type_]) if extended else [])
     if type_ == AUTO_LINK:
         more.append("lastError")
     if type_ == CONNECTOR:
@@ -162,6 +176,8 @@ class Scan:
         self.different: list[str] = []
         self.pages: list[tuple[int, int]] = []
         """Digest and number of rows of each page, as the reader of the pages notes them."""
+        self.foreign: dict[str, str] = {}
+        """What others have made: name → where it leads."""
         self._expected = expected
         self._seen: set[str] = set()
         self._touched: set[str] = set()
@@ -176,7 +192,10 @@ class Scan:
         for row in rows:
             count += 1
             name = row[at]
-            if not isinstance(name, str) or not name.startswith(PREFIX):
+            if not isinstance(name, str):
+                continue
+            if not name.startswith(PREFIX):
+                self.foreign[name] = _leads_to(self.type, dict(zip(names, row, strict=False)))
                 continue
             self._seen.add(name)
             if name in self._touched:

@@ -15,6 +15,11 @@ CLOSEST = "closest"
 BALANCED = "balanced"
 UNAVAILABLE = "unavailable"
 UNLIMITED = 1 << 30
+MANAGEMENT_ELSEWHERE = (
+    "amqp:unauthorized-access",
+    "this connection carries no management; use a listener for operators (`enmasse status` names its port)",
+)
+"""Condition and description: what is told where a listener or connector says `management: false`."""
 
 
 class Address:

@@ -8,7 +8,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
-from services.router.address import MULTICAST, Address
+from services.router.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
 from services.router.annotations import stripped
 from services.router.links import Copies, InLink
 from services.router.sizes import limited
@@ -120,6 +120,7 @@ def rejected(condition: str, description: str) -> Rejected:
 
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
 NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
+NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
 UNAUTHORIZED = rejected("amqp:unauthorized-access", "the message's address is disallowed by local policy")
 
 
@@ -198,6 +199,8 @@ class AnonymousInLink(InLink):
             return NOT_A_MESSAGE
         if address is None or not address.reachable:
             return RELEASED
+        if address.subscriber is not None and not self.connection.management:
+            return NO_MANAGEMENT
         if len(to) <= MAX_CACHED:
             self._cache[to] = address.key
         return address

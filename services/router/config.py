@@ -78,6 +78,8 @@ async def load(settings: Settings, config_tables: list[ConfigTable], static_tabl
             try:
                 known_attributes(table.type, body)
                 entity = table.add(body.get("name"), body)
+                if isinstance(table, EntityTable):
+                    table.fixed.add(entity.name)
                 if isinstance(table, ListenerTable):
                     await entity.open()
                     listeners.append(entity)

@@ -52,6 +52,7 @@ class RouterConnection:
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self.last_delivery: float | None = None  # as seen by watch.py
+        self.management = True  # `$management` may be used on it
         self.denied = False  # there were too many connections when it came
         self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet

@@ -14,7 +14,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
-from services.router.address import Address
+from services.router.address import MANAGEMENT_ELSEWHERE, Address
 from services.router.addresses import parse
 from services.router.anonymous import AnonymousInLink
 from services.router.connections import RouterConnection
@@ -154,6 +154,7 @@ class RouterHandler(Handler):
             record = AnonymousInLink(router.next_identity(), connection, link)
         else:
             address = router.address_for_link(text, incoming=True, phase=_waypoint_phase(target, incoming=True))
+            _check_management(connection, address)
             record = InLink(router.next_identity(), connection, link, address)
         link.context = record
         connection.links[record.identity] = record
@@ -177,6 +178,7 @@ class RouterHandler(Handler):
             raise AmqpError("amqp:not-found", "Node not found")
         else:
             address = router.address_for_link(text, incoming=False, phase=_waypoint_phase(source, incoming=False))
+            _check_management(connection, address)
         source = self._as_it_is(source, address)
         record = OutLink(router.next_identity(), connection, link, address)
         if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
@@ -345,6 +347,12 @@ class RouterHandler(Handler):
         self.router.link_gone(record)
         if auto is not None:
             auto.detached(error)
+
+
+def _check_management(connection: RouterConnection, address: Address) -> None:
+    """Raises AmqpError for an address of the router's own on a connection that carries no management."""
+    if address.subscriber is not None and not connection.management:
+        raise AmqpError(*MANAGEMENT_ELSEWHERE)
 
 
 def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:

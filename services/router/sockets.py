@@ -116,6 +116,7 @@ class Sockets:
         record.amqp = connection
         record.abort = lambda: self._abort(connection)
         record.policy_vhost = body.get("policyVhost")
+        record.management = body["management"]
         return connection
 
     def _abort(self, connection: Connection) -> None:

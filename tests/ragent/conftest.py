@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.supervisor.probe import Probe
 from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, Settings, serve
 from tests.control.aio import DEADLINE
@@ -25,6 +26,9 @@ class World:
         self.router = FakeRouter()
         self.port = free_port()
         self.client_port = free_port()
+        self.health_port = free_port()
+        self.listener_of: str | None = None
+        self.said = ""
         self._stop = asyncio.Event()
         self._agent: asyncio.Task[None] | None = None
 
@@ -33,10 +37,10 @@ class World:
             self._configserv_port = configserv
         config = Settings(
             name="ragent",
-            health="127.0.0.1:0",
+            health=f"127.0.0.1:{self.health_port}",
             listen=f"127.0.0.1:{self.port}",
             configserv=f"127.0.0.1:{self._configserv_port}",
-            listeners=(ClientListener("amqp", "127.0.0.1", self.client_port),),
+            listeners=(ClientListener("amqp", "127.0.0.1", self.client_port, router=self.listener_of),),
         )
         self._stop = asyncio.Event()
         self._agent = asyncio.create_task(serve(config, self._stop))
@@ -60,6 +64,22 @@ class World:
                     return
 
         await asyncio.wait_for(dial(), DEADLINE)
+
+    async def tells(self, text: str) -> None:
+        """Waits until the agent says this of itself, at the end of its health's detail."""
+        probe = Probe("127.0.0.1", self.health_port)
+
+        async def asked() -> None:
+            while not (said := (await probe.ask()).detail).endswith(text):
+                self.said = said
+                await asyncio.sleep(0.01)
+
+        try:
+            await asyncio.wait_for(asked(), DEADLINE)
+        except TimeoutError:
+            raise AssertionError(f"it does not say {text!r} but {self.said!r}") from None
+        finally:
+            probe.close()
 
     async def ready(self, *names: str) -> None:
         await until(lambda: self.configserv.ready("ragent") >= set(names))

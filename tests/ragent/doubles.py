@@ -11,7 +11,7 @@ import proton
 
 from enmasse.control import Connection, Delivery, Link, Listener, Receiver, Sender, connect, listen
 from enmasse.testing import free_port
-from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE
+from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.control.aio import until
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
@@ -31,6 +31,10 @@ class FakeRouter:
         self.drop_replies = 0
         self.refuse: dict[str, str] = {}
         """name → description of the 400 that its CREATE gets"""
+        self.extended = True
+        """Whether it knows attributes that Qpid Dispatch does not have."""
+        self.listeners = "up"
+        """The state that it shows of its listeners."""
         self.connection: Connection | None = None
         self._identity = itertools.count(1)
 
@@ -88,6 +92,10 @@ class FakeRouter:
 
     def _answer(self, properties: dict[str, Any], body: Any) -> tuple[int, str, Any]:
         operation = properties["operation"]
+        if operation == "GET-ATTRIBUTES":
+            if not self.extended:
+                return 501, "Not Implemented", {}
+            return 200, "OK", {LISTENER: ["name", "host", "port", "management"]}
         type_: str = properties.get("entityType") or properties["type"]
         name = properties.get("name", "")
         self.requests.append((operation, type_.rpartition(".")[2], name))
@@ -121,6 +129,8 @@ class FakeRouter:
             connection = row["connection"]
             up = connection in self.tables[CONNECTOR] and connection.rpartition("/")[2] not in self.brokers_down
             return {**row, "operStatus": "active" if up else "inactive"}
+        if type_ == LISTENER and self.extended:
+            return {**row, "operStatus": self.listeners}
         if type_ == CONNECTOR:
             up = row["name"].rpartition("/")[2] not in self.brokers_down
             return {**row, "connectionStatus": "SUCCESS" if up else "FAILED", "connectionMsg": "" if up else "refused"}

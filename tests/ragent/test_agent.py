@@ -171,6 +171,75 @@ def test_listeners_and_connectors_deleted_by_hand_come_back(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("extended", [True, False])
+def test_clients_are_kept_from_management_where_the_router_can_do_that(play: Play, extended: bool) -> None:
+    async def scenario(world: World) -> None:
+        world.router.extended = extended
+        await begin(world)
+        await until(lambda: world.router.names(LISTENER))
+        made = [*world.router.tables[LISTENER].values(), *world.router.tables[CONNECTOR].values()]
+        assert [row.get("management") for row in made] == ([False] * 3 if extended else [None] * 3)
+        if not extended:
+            await world.tells("clients of router-0 reach its management: it cannot be told otherwise")
+            return
+        world.router.tamper(LISTENER, "ragent-listener/amqp", management=True)
+        await until(lambda: world.router.tables[LISTENER].get("ragent-listener/amqp", {}).get("management") is False)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("state", ["up", "down"])
+def test_the_state_of_a_listener_is_read_back(play: Play, state: str) -> None:
+    async def scenario(world: World) -> None:
+        world.router.listeners = state
+        world.configserv.place(PLACED)
+        world.configserv.addresses(ALL)
+        await world.ready(*ALL)
+        await until(lambda: world.router.names(LISTENER))
+        await world.tells("1 routers" if state == "up" else "being configured: router-0")
+        world.router.listeners = "up"
+        await world.tells("1 routers")
+
+    play(scenario)
+
+
+def test_what_others_have_made_is_told_and_left_alone(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await begin(world)
+        router = world.router
+        router.tamper(CONNECTOR, "ragent", host="127.0.0.1", port="1", role="normal")  # its own configuration's
+        router.tamper(CONNECTOR, "evil", host="192.0.2.7", port="5672", role="route-container")
+        router.tamper(LISTENER, "open", host="", port="7000", role="normal")
+        router.tamper(AUTO_LINK, "theirs", address="x", direction="in", connection="evil")
+        told = (
+            "on router-0, not made here: connector evil (192.0.2.7:5672), listener open (*:7000), autoLink theirs (x)"
+        )
+        await world.tells(f"1 routers; {told}")
+        for type_, name in ((CONNECTOR, "evil"), (LISTENER, "open"), (AUTO_LINK, "theirs")):
+            del router.tables[type_][name]
+        await world.tells("1 routers")
+        assert "DELETE" not in {r[0] for r in router.requests}
+
+    play(scenario)
+
+
+def test_a_listener_is_one_routers_own(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await world.stop_agent()
+        world.listener_of = "router-0"
+        await world.start_agent()
+        second = FakeRouter("router-1")
+        world.router = world.router.restarted()
+        await world.join(world.router)
+        await world.join(second)
+        await begin(world)
+        told = "router-1 has no listener for clients: each of them is another router's"
+        await world.tells(f"2 routers; {told}")
+        assert second.names(ADDRESS) and not second.names(LISTENER)
+
+    play(scenario)
+
+
 def test_what_was_altered_by_hand_is_made_anew(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)

@@ -99,7 +99,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
         monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 2)  # from now on a late reply is not a lost one
         publish()
 
-        desired = Desired([("amqp", "127.0.0.1", world.client_port, None)])
+        desired = Desired([("amqp", "127.0.0.1", world.client_port, None, None)])
         desired.set_addresses(world.configserv.feeds["addresses"])
         desired.set_placements(world.configserv.feeds["placements"])
         wanted = {
@@ -107,7 +107,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
             for group in [
                 [entity for name in desired.carriers() for entity in desired.of_address(name)]
                 + desired.connectors()
-                + desired.listeners()
+                + desired.listeners("router-0")
             ]
             for entity in group
         }

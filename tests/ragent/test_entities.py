@@ -154,7 +154,7 @@ def test_following_changes_gives_what_starting_anew_gives(steps: list[tuple[dict
         anew.set_placements({"brokers": brokers, "addresses": placed})
         assert there == {key for name in anew.carriers() for key in anew.names(name)}
         for type_, name in there:
-            entity = anew.expected(type_, name)
+            entity = anew.expected("r", type_, name)
             assert entity is not None
             assert entity.name == name
 
@@ -167,7 +167,7 @@ def test_an_unchanged_address_is_not_touched() -> None:
     assert desired.set_addresses({"addresses": {"a": {"type": "queue"}, "b": {"type": "multicast"}}}).keys() == {"b"}
     before, moved = desired.set_placements({"brokers": {"x": {"host": "h", "port": 2}}, "addresses": placed})
     assert (before, moved) == ({}, {"x"})
-    connector = desired.expected(CONNECTOR, "ragent-broker/x")
+    connector = desired.expected("r", CONNECTOR, "ragent-broker/x")
     assert connector is not None
     assert connector.attributes["port"] == "2"
 

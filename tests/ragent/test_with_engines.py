@@ -32,6 +32,7 @@ class Engines:
         self.world = world
         self.folder = folder
         self.broker_port, self.client_port = free_port(), world.client_port
+        self.operators_port = free_port()
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self) -> None:
@@ -42,6 +43,7 @@ class Engines:
         entities = [
             ["router", {"id": "real", "mode": "standalone", "defaultDistribution": "unavailable"}],
             ["connector", {"name": "ragent", "host": "127.0.0.1", "port": str(self.world.port), "role": "normal"}],
+            ["listener", {"name": "operators", "host": "127.0.0.1", "port": str(self.operators_port)}],
         ]
         await self._run("router", {"entities": entities})
 
@@ -155,7 +157,7 @@ def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
 
 def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: Play) -> None:
     async def story(world: World, engines: Engines) -> None:
-        async with engines.at(engines.client_port) as connection:
+        async with engines.at(engines.operators_port) as connection:
             node = Dispatch(connection, timeout=DEADLINE)
             await node.opened()
             world.configserv.history.clear()

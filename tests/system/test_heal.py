@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, LinkDetached
 
-from enmasse.testing import Suite, wait_for
+from enmasse.testing import Suite, free_port, wait_for
 from tests.broker.harness import Management as BrokerManagement
-from tests.router.harness import ADDRESS, AUTO_LINK, LINK_ROUTE
+from tests.cli.running import ENMASSE
+from tests.router.harness import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.router.harness import Management as RouterManagement
 from tests.system.exchange import exchange
-from tests.system.seeing import carrier, find
+from tests.system.seeing import carrier, component, find
 
 
 class Watch(threading.Thread):
@@ -63,7 +65,7 @@ def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
     ],
 )
 def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int) -> None:
-    router = RouterManagement(suite.url)
+    router = RouterManagement(suite.operators)
 
     def entities() -> list[str]:
         return sorted(row["name"] for row in router.query(kind) if row["name"].endswith(f"/{name}"))
@@ -73,6 +75,52 @@ def test_an_entity_of_the_router(suite: Suite, kind: str, name: str, which: int)
     with turns_not_ready_and_is_healed(suite, name):
         router.delete(kind, before[which])
     assert entities() == before
+    router.close()
+
+
+def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
+    client = BlockingConnection(suite.url, timeout=60)
+    with pytest.raises(LinkDetached, match="use a listener for operators"):
+        client.create_sender("$management")
+    router = RouterManagement(suite.operators)
+    status, text, _ = router.call("DELETE", type=CONNECTOR, name="ragent")
+    assert (status, text) == (403, "connector 'ragent' stands in the router's configuration file; change it there")
+    assert router.call("DELETE", type=LISTENER, name="operators")[0] == 403
+    assert component(suite, "router-0")["endpoints"]["operators"] == suite.operators
+    told = subprocess.run([ENMASSE, "status", "--port-offset", str(suite.offset)], capture_output=True, text=True)
+    assert f"operators:{5673 + suite.offset}" in told.stdout
+
+    kind = "connection"
+    row = next(r for r in router.query(kind) if r["container"] == client.container.container_id)
+    assert router.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=row["identity"])[0] == 200
+    with pytest.raises(Exception, match="disconnected"):
+        client.wait(lambda: False)
+    agent = next(r for r in router.query(kind) if r["container"] == "ragent")
+    assert router.call("UPDATE", {"adminStatus": "deleted"}, type=kind, identity=agent["identity"])[0] == 200
+    wait_for("the router dials its agent again", lambda: component(suite, "ragent")["ready"])
+    suite.wait_ready()
+    exchange(suite.url, ["direct"])
+    router.close()
+
+
+def test_what_somebody_adds_to_the_router_is_told(suite: Suite) -> None:
+    router = RouterManagement(suite.operators)
+    port = free_port()
+    router.create(CONNECTOR, "stranger", host="127.0.0.1", port=str(port), role="route-container")
+    told = f"on router-0, not made here: connector stranger (127.0.0.1:{port})"
+    wait_for("people are told", lambda: told in component(suite, "ragent")["detail"])
+    router.delete(CONNECTOR, "stranger")
+    wait_for("it is gone", lambda: "not made here" not in component(suite, "ragent")["detail"])
+    router.close()
+
+
+def test_the_listeners_for_clients_come_back(suite: Suite) -> None:
+    router = RouterManagement(suite.operators)
+    (name,) = (row["name"] for row in router.query(LISTENER) if row["name"].startswith("ragent-"))
+    router.delete(LISTENER, name)
+    wait_for("it is there again", lambda: any(row["name"] == name for row in router.query(LISTENER)))
+    suite.wait_ready()
+    exchange(suite.url, ["direct"])
     router.close()
 
 

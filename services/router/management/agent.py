@@ -141,6 +141,7 @@ class Agent:
             self._reply(request, OK, table.update(request, entity))
         else:
             self._allowed(table, operation)
+            table.check_delete(entity)
 
             def deleted() -> None:
                 self._send(request, NO_CONTENT, _NO_MAP)

@@ -196,7 +196,7 @@ LISTENER = _type(
     "requireEncryption:bool=false!C requireSsl:bool=false!C initialHandshakeTimeoutSeconds:int=0!C "
     "multiTenant:bool=false!C "
     "failoverUrls!C healthz:bool=true!C metrics:bool=true!C websockets:bool=true!C http:bool=false!C httpRootDir!C "
-    "trustedCertsFile!C",
+    "trustedCertsFile!C management:bool=true!C operStatus",
     _CRD,
     deprecated={
         "addr": "host",
@@ -210,7 +210,8 @@ LISTENER = _type(
 CONNECTOR = _type(
     "connector",
     _COMMON + "host=127.0.0.1!C port=amqp!C " + _ROLES + " " + _CONNECTION_COMMON + "allowRedirect:bool=true!C "
-    "verifyHostname:bool=true!C saslUsername!C saslPassword!C failoverUrls connectionStatus connectionMsg",
+    "verifyHostname:bool=true!C saslUsername!C saslPassword!C failoverUrls connectionStatus connectionMsg "
+    "management:bool=true!C",
     _CRD,
     deprecated={
         "addr": "host",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse import log
 from services.router.honoured import check_policy, check_profile
 from services.router.management import schema
-from services.router.management.schema import BAD_REQUEST, EntityType, ManagementError, coerce, read_body
+from services.router.management.schema import BAD_REQUEST, FORBIDDEN, EntityType, ManagementError, coerce, read_body
 from services.router.management.tables import Getter, Table, zero
 from services.router.policy import Policy, Vhost
 
@@ -75,6 +75,7 @@ class EntityTable(Table):
         super().__init__(kind, _body_getters(kind))
         self._check = check
         self.entities: dict[str, Any] = {}
+        self.fixed: set[str] = set()  # names of those that stand in the configuration file
         self._names = names
         self._identifier = identifier
 
@@ -96,6 +97,13 @@ class EntityTable(Table):
             self._check(body)
         return Entity(self.type, self._identifier(body), body)
 
+    def check_delete(self, entity: Any) -> None:
+        if entity.name in self.fixed:
+            raise ManagementError(
+                FORBIDDEN,
+                f"{self.type.short} '{entity.name}' stands in the router's configuration file; change it there",
+            )
+
     def delete(self, entity: Any) -> None:
         del self.entities[entity.name]
         self._names.free(entity)
@@ -113,6 +121,7 @@ class ListenerTable(EntityTable):
     def __init__(self, names: Names, sockets: Sockets) -> None:
         super().__init__(schema.LISTENER, names, _endpoint)
         self._sockets = sockets
+        self.getters["operStatus"] = lambda e: "up" if e.port is not None else "down"
         self.create_slowly = self._create
         self.delete_slowly = self._delete
 

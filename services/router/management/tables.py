@@ -92,6 +92,9 @@ class Table:
     def update(self, request: Request, entity: Any) -> dict[str, Any]:
         raise NotImplementedError
 
+    def check_delete(self, entity: Any) -> None:
+        """Raises ManagementError 403 for an entity that must stay."""
+
     def delete(self, entity: Any) -> None:
         raise NotImplementedError
 

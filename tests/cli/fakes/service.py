@@ -31,6 +31,7 @@ shown: dict[str, str] = {"amqp": settings["listen"]} if "listen" in settings els
 def endpoints() -> dict[str, str]:
     if "entities" in settings and not shown:  # as the agent would have told; read once, a test may delete the file
         ports = json.loads((settings_file.parent / "ragent.json").read_text())["listeners"]
+        ports += [body for kind, body in settings["entities"] if kind == "listener"]
         shown.update((entry["name"], f"{entry['host']}:{entry['port']}") for entry in ports)
     return shown
 

@@ -1,0 +1,95 @@
+"""Who reaches `$management`, and what nobody can delete there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection, LinkDetached
+
+from tests.router.harness import (
+    CONNECTOR,
+    LISTENER,
+    Broker,
+    Management,
+    comes,
+    free_port,
+    outcome_of,
+    post,
+    wait_for,
+)
+
+REFUSED = "amqp:unauthorized-access"
+
+
+@pytest.fixture
+def clients(management: Management) -> Iterator[BlockingConnection]:
+    """A connection through a listener that carries no management."""
+    port = free_port()
+    made = management.create(LISTENER, "no-management", host="127.0.0.1", port=str(port), management=False)
+    assert made["management"] is False
+    assert management.one(LISTENER, "no-management")["operStatus"] == "up"
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60)
+    yield connection
+    connection.close()
+    management.delete(LISTENER, "no-management")
+
+
+@pytest.mark.parametrize(
+    "node", ["$management", "amqp:/$management", "/$management", "_local/$management", "amqp:/_topo/0/r1/$management"]
+)
+def test_clients_reach_no_management(management: Management, clients: BlockingConnection, node: str) -> None:
+    for attach in (clients.create_sender, clients.create_receiver):
+        with pytest.raises(LinkDetached) as lost:
+            attach(node)
+        assert lost.value.condition == REFUSED
+        assert "listener for operators" in str(lost.value)
+    relay = clients.create_sender(None)
+    request = {"operation": "DELETE", "type": LISTENER, "name": "no-management"}
+    delivery = post(relay, Message(address=node, reply_to="any", properties=request, body={}))
+    outcome_of(clients, delivery)
+    assert delivery.remote_state == delivery.REJECTED
+    assert delivery.remote.condition.name == REFUSED
+    assert management.one(LISTENER, "no-management")
+
+
+def test_clients_without_management_send_and_receive(clients: BlockingConnection, address: str) -> None:
+    receiver = clients.create_receiver(address, credit=2)
+    first = post(clients.create_sender(address), Message(body="by name"))
+    second = post(clients.create_sender(None), Message(address=address, body="by the relay"))
+    for delivery in (first, second):
+        comes(receiver, "the message")
+        receiver.receive()
+        receiver.accept()
+        assert outcome_of(clients, delivery) == delivery.ACCEPTED
+
+
+def test_a_broker_that_was_dialled_reaches_no_management(management: Management, broker: Broker) -> None:
+    management.create(
+        CONNECTOR, "t-quiet", role="route-container", host="127.0.0.1", port=str(broker.port), management=False
+    )
+    wait_for(lambda: broker.connections)
+    told: list[Any] = []
+
+    def attach() -> None:
+        link = broker.connections[0].session()
+        link.open()
+        sender = link.sender("manager")
+        sender.target.address = "$management"
+        sender.open()
+        told.append(sender)
+
+    broker.do(attach)
+    wait_for(lambda: broker.do(lambda: told[0].remote_condition and told[0].remote_condition.name == REFUSED))
+    management.delete(CONNECTOR, "t-quiet")
+
+
+@pytest.mark.parametrize("by_type", [True, False])
+@pytest.mark.parametrize("name", ["clients", "containers"])
+def test_what_stands_in_the_configuration_file_stays(management: Management, name: str, by_type: bool) -> None:
+    status, text, _ = management.call("DELETE", name=name, **({"type": LISTENER} if by_type else {}))
+    assert status == 403
+    assert text == f"listener '{name}' stands in the router's configuration file; change it there"
+    assert management.one(LISTENER, name)["operStatus"] == "up"
