@@ -28,6 +28,16 @@ class Fatal(Exception):
     """Ends the process with one line: what is wrong, where, and what to do."""
 
 
+PORT_OFFSET = "ENMASSE_PORT_OFFSET"
+"""The variable of the environment in which `enmasse up` tells its processes which suite they are of."""
+
+
+def command(words: str) -> str:
+    """An `enmasse` command that people are told to give, for the suite of this process."""
+    offset = os.environ.get(PORT_OFFSET, "0")
+    return f"`enmasse {words}{'' if offset == '0' else f' --port-offset {offset}'}`"
+
+
 S = TypeVar("S", bound=settings.Settings)
 
 

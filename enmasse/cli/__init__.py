@@ -11,14 +11,18 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """What the console script calls."""
+    """What the console script calls. Exit statuses: docs/cli.md."""
     if sys.argv[1:2] == ["up"]:
         for number in STOPPING:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, _told_early)
-    from enmasse.cli.commands import group
+    try:
+        from enmasse.cli.commands import run
 
-    group()
+        status = run()
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
 
 
 def _told_early(*_: object) -> NoReturn:

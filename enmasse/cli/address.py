@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, end, port_offset
+from enmasse.cli.common import UNREACHABLE, end, here, port_offset, say
 
 TYPES = ("queue", "topic", "anycast", "multicast")
 
@@ -192,7 +192,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
         if found:
             changed = jsonfile.remove(text, name)
             for problem in new_problems(folder, text, changed):  # such as a dead-letter queue that others name
-                click.echo(f"warning: {problem}", err=True)
+                say(f"warning: {problem}")
             _write(folder, changed)
     if not found and not (force and name in _running(offset, folder)):
         end(f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
@@ -208,9 +208,10 @@ def _force(name: str, offset: int) -> None:
     try:
         _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
     except NotRunning as error:
-        end(f"what {name} holds was not thrown away: {error}. Say it again when the suite runs.", FAILED)
+        again = f"enmasse address remove {name} --force{here(offset)}"
+        end(f"what {name} holds was not thrown away: {error} Then say `{again}` again.", UNREACHABLE)
     if not answer.get("accepted"):
-        end(f"what {name} holds was not thrown away: {answer.get('message')}", FAILED)
+        end(f"what {name} holds was not thrown away: {answer.get('message')}")
     click.echo(f"what {name} holds is thrown away")
 
 

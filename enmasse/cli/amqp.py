@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 from collections.abc import Coroutine
 from typing import Any
 
-import click
-
 from enmasse.amqp.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from enmasse.cli.common import INTERRUPTED, UNREACHABLE, here, say
 from enmasse.cli.target import Target
 
-TIMED_OUT, UNREACHABLE, INTERRUPTED = 3, 4, 130
 CONNECT_SECONDS = 10.0
 
 
@@ -35,33 +32,30 @@ def run(work: Coroutine[Any, Any, int], target: Target) -> int:
     """The exit status of `work`; what it raises becomes a line on stderr and a status."""
     try:
         return asyncio.run(work)
-    except AmqpError as error:
-        reason = f"{target}: {error}"
-        if error.condition == NOT_FOUND:
-            reason += ". `enmasse address list` shows which addresses there are."
-    except TimeoutError as error:
-        reason = f"{target}: {error}"
-    except OSError as error:
-        reason = f"cannot connect to {target.host}:{target.port}: {error.strerror or error}. {remedy(error)}"
+    except (AmqpError, OSError) as error:
+        say(explain(error, target))
+        return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED
-    click.echo(reason, err=True)
-    return UNREACHABLE
 
 
-def remedy(error: OSError) -> str:
+def explain(error: AmqpError | OSError, target: Target) -> str:
+    """What went wrong, where, and what to do."""
+    if isinstance(error, AmqpError):
+        known = error.condition == NOT_FOUND and target.offset is not None
+        which = f"`enmasse address list{here(target.offset or 0)}` shows which addresses there are."
+        return f"{target}: {error}. {which}" if known else f"{target}: {error}"
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"{target}: {error}"
+    return f"cannot connect to {target.host}:{target.port}: {error.strerror or error}. {remedy(error, target)}"
+
+
+def remedy(error: OSError, target: Target) -> str:
     """What to do where no connection came about."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Let SSL_CERT_FILE name the file of its authority, and write the host name that the certificate is for."
     if isinstance(error, ssl.SSLError):
         return "Is this an AMQPS port? AMQP without TLS is amqp://…"
-    return "Is `enmasse up` running, and with this --port-offset?"
-
-
-def leave(status: int) -> None:
-    """End the command. A pipe that nobody reads any more is no reason for a traceback."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stderr.close()
-    sys.exit(status)
+    if target.offset is None:
+        return "Does a server run there, on this port?"
+    return f"Is `enmasse up{here(target.offset)}` running? --port-offset chooses between suites."

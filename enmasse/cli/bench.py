@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, Seconds, end, port_offset
+from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, end, port_offset, shows_colors
 
 if TYPE_CHECKING:
     from enmasse.cli.load import ReceivingEnd
     from enmasse.cli.target import Target
 
-TIMED_OUT, UNREACHABLE = 3, 4
 PATIENCE = 10.0
 """Seconds without any message after which it is given up."""
 LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
@@ -34,7 +33,8 @@ PERCENTILES = (50, 90, 99, 99.9)
 def command(
     address: str | None, url: str | None, seconds: float, size: int, non_durable: bool, as_json: bool, offset: int
 ) -> None:
-    """Measure rate and latency of an ADDRESS: as fast as it goes, then at a tenth of that.
+    """Measure rate and latency of an ADDRESS: first as fast as it goes, then at a tenth of that rate, but at no more
+    than 1,000 messages a second.
 
     One sender, one receiver, each a process of its own; every message is acknowledged. The address must be empty.
     """
@@ -46,8 +46,6 @@ def command(
         result = run(_measure(target, seconds, size, not non_durable))
     except LoadError as error:
         end(str(error), FAILED if error.foreign else UNREACHABLE)
-    except KeyboardInterrupt:
-        sys.exit(130)
     if as_json:
         click.echo(json.dumps(result))
     else:
@@ -123,7 +121,8 @@ async def _progress(receiver: ReceivingEnd, title: str, seconds: float) -> None:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description:8}"), BarColumn(), TextColumn("{task.fields[count]:,} messages"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False) as progress:
+    console = Console(stderr=True, color_system="auto" if shows_colors() else None)
+    with Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False) as progress:
         task = progress.add_task(title, total=seconds, count=0)
         while True:
             await asyncio.sleep(0.2)

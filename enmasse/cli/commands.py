@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
+import sys
 
 import click
+
+from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, say, shows_colors
 
 COMMANDS = {
     "init": "Write a starting point for a configuration.",
@@ -36,5 +42,62 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="enmasse")
-def group() -> None:
+@click.pass_context
+def group(context: click.Context) -> None:
     """Messaging as a service: say which addresses you want, and exchange messages over them."""
+    if not shows_colors():
+        context.color = False
+
+
+def run() -> int:
+    """Run the command of this process's arguments; its exit status."""
+    if "_ENMASSE_COMPLETE" in os.environ:  # a shell asks for completions
+        group.main()
+    try:
+        return _run()
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        if error.errno == errno.EPIPE:
+            return NOBODY_READS
+        say(f"cannot write to standard output: {error.strerror}")
+        return FAILED
+    finally:
+        _give_up_unwritten()
+
+
+def _run() -> int:
+    try:
+        with group.make_context("enmasse", sys.argv[1:]) as context:
+            group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else OK if end.code is None else FAILED
+    except click.ClickException as error:
+        with contextlib.suppress(OSError):
+            error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    return OK
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was raised by writing on standard output: what is said on stderr does not raise (`common.say`)."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and frame.tb_frame.f_code is click.echo.__code__
+
+
+def _give_up_unwritten() -> None:
+    """What could not be written cannot be written at the end either: else the interpreter's last attempt would become
+    the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())

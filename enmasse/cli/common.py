@@ -1,16 +1,20 @@
-"""What several subcommands share: the exit statuses, the --port-offset option, endings with a message."""
+"""What all subcommands share: the exit statuses, the --port-offset option, what is said on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-OK, FAILED, NOT_RUNNING = 0, 1, 2
-"""Exit statuses of commands about the suite: done or ready; refused or not ready; nothing runs there (or bad usage)."""
+OK, FAILED, COULD_NOT_START, TIMED_OUT, UNREACHABLE, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 4, 130, 141
+"""The exit statuses of every command (docs/cli.md). 2 is wrong usage too, as click has it; 130 and 141 are what shells
+make of SIGINT and SIGPIPE.
+"""
 
 AMQP_PORT, HTTP_PORT = 5672, 8080
 MAX_OFFSET = 65535 - HTTP_PORT
@@ -48,7 +52,23 @@ def port_offset(function: F) -> F:
     )(function)
 
 
+def say(line: str) -> None:
+    """A line on stderr. That nobody reads, or no room for it, is no reason to end otherwise."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(line, err=True)
+
+
 def end(message: str, status: int = FAILED) -> NoReturn:
     """Say why on stderr and end with `status`."""
-    click.echo(message, err=True)
+    say(message)
     sys.exit(status)
+
+
+def shows_colors() -> bool:
+    """Whether a terminal is to get colours (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def here(offset: int) -> str:
+    """What a command that is proposed must have to be about the same suite."""
+    return f" --port-offset {offset}" if offset else ""

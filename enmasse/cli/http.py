@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any
 
-from enmasse.cli.common import HTTP_PORT, NOT_RUNNING, end
+from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end, here
 
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0
@@ -38,7 +38,10 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
             raise ValueError("that is not HTTP")
         return int(status), json.loads(rest)
     except ConnectionRefusedError:
-        raise NotRunning(f"EnMasse is not running: nothing listens on 127.0.0.1:{port}") from None
+        raise NotRunning(
+            f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
+            f"`enmasse up{here(offset)} …` starts it; --port-offset chooses between suites."
+        ) from None
     except (OSError, ValueError) as error:
         raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no sensible answer ({error})") from None
 
@@ -60,11 +63,11 @@ def suite_info(offset: int) -> dict[str, Any]:
 
 
 def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
-    """POST an order: (accepted, message). Ends the command with status 2 where nothing runs."""
+    """POST an order: (accepted, message). Ends the command with status 4 where nothing runs."""
     try:
         _, answer = request(offset, "POST", path, body)
     except NotRunning as error:
-        end(str(error), NOT_RUNNING)
+        end(str(error), UNREACHABLE)
     if not isinstance(answer, dict):
-        end(f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", NOT_RUNNING)
+        end(f"unexpected answer from 127.0.0.1:{HTTP_PORT + offset}{path}", UNREACHABLE)
     return bool(answer.get("accepted")), str(answer.get("message", ""))

@@ -29,6 +29,15 @@ class Entry:
 
 def parse(text: str) -> list[Entry]:
     """The entries of the JSON object that `text` is, in their order. Raises ValueError (with line and column)."""
+    try:
+        return _parse(text)
+    except JSONDecodeError as error:
+        from enmasse.model.jsonfile import at_the_comma
+
+        raise at_the_comma(error) from None
+
+
+def _parse(text: str) -> list[Entry]:
     decode = JSONDecoder().raw_decode
     position = _skip(text, 1 if text[:1] == "\ufeff" else 0)  # a byte order mark stays, too
     if text[position : position + 1] != "{":

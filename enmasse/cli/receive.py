@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import FAILED, OK, Seconds, port_offset
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, say
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import ClientReceiver
+    from enmasse.amqp.errors import AmqpError
     from enmasse.cli.target import Target
 
 CREDIT = 100
 CONTAINER = "enmasse-receive"
+FIRST_DELAY, LAST_DELAY = 0.1, 5.0
+"""Seconds before it connects again after a loss; twice as long each time it fails."""
 
 
 @click.command(name="receive", short_help="Receive messages from an address.")
@@ -36,6 +42,8 @@ def command(
 ) -> None:  # fmt: skip
     """Receive messages from an ADDRESS: prints each body on a line, then accepts it.
 
+    It connects again when the connection is lost.
+
     Status 0: as many as wanted (without --count: until --timeout). 3: fewer than --count within --timeout.
     4: no connection, or the address was refused.
     """
@@ -48,7 +56,12 @@ def command(
     if container is None and subscription is not None:
         container = CONTAINER
     wish = Wish(count, timeout, as_json, selector, subscription, unsubscribe)
-    amqp.leave(amqp.run(_receive(target, container, wish), target))
+    try:
+        status = amqp.run(Session(target, container, wish).run(), target)
+    except Unprinted as error:
+        assert error.__cause__ is not None
+        raise error.__cause__ from None
+    sys.exit(status)
 
 
 class Wish:
@@ -66,56 +79,124 @@ class Wish:
         self.unsubscribe = unsubscribe
 
 
-async def _receive(target: Target, container: str | None, wish: Wish) -> int:
-    from enmasse.cli.amqp import client_for
-
-    async with client_for(target, container) as client:
-        receiver = await client.receiver(
-            target.address, credit=0, durable_name=wish.subscription, selector=wish.selector
-        )
-        try:
-            return await _print_messages(receiver, target, wish)
-        finally:  # what was fetched and not printed goes back to the address
-            if not receiver.closed:
-                if wish.subscription is None or wish.unsubscribe:
-                    await receiver.close()
-                else:
-                    await receiver.detach()
+class Unprinted(Exception):
+    """Standard output takes no more; the cause says why."""
 
 
-async def _print_messages(receiver: ClientReceiver, target: Target, wish: Wish) -> int:
-    from enmasse.amqp.errors import AmqpError
-    from enmasse.cli.amqp import TIMED_OUT
-    from enmasse.cli.show import as_json, as_text
+class Session:
+    """Receives over one connection after the other, until there is as much as is wanted."""
 
-    show = as_json if wish.as_json else as_text
-    granted = received = 0
-    while not wish.count or received < wish.count:
-        if granted - received <= CREDIT // 2:  # never more than are wanted: the others are for others
-            more = CREDIT - (granted - received)
-            if wish.count:
-                more = min(more, wish.count - granted)
-            if more > 0:
-                receiver.grant(more)
-                granted += more
-        try:
-            delivery = await receiver.receive(wish.timeout)
-        except TimeoutError:
-            if not wish.count:
-                return OK
-            click.echo(f"{target}: {received} of {wish.count} messages within {wish.timeout:g} s", err=True)
-            return TIMED_OUT
-        try:
-            line = show(delivery.message)
-        except AmqpError as error:
-            await delivery.reject(error.condition, error.description)
-            click.echo(f"{target}: a message that is none was rejected: {error}", err=True)
-            received += 1
-            continue
-        try:
-            click.echo(line)
-        except BrokenPipeError:
-            return FAILED
-        await delivery.accept()
-        received += 1
-    return OK
+    def __init__(self, target: Target, container: str | None, wish: Wish) -> None:
+        self._target = target
+        self._container = container
+        self._wish = wish
+        self._received = 0
+        self._attached = False
+        """Whether it has been since the last loss."""
+        self._deadline: float | None = None
+        """The end of the patience; begins with the first attach."""
+
+    async def run(self) -> int:
+        """The exit status. Raises AmqpError or OSError where there is nothing to receive from, Unprinted."""
+        from enmasse.amqp.errors import AmqpError
+
+        delay, was_attached = FIRST_DELAY, False
+        while True:
+            try:
+                return await self._once()
+            except (AmqpError, OSError) as error:
+                was_attached = was_attached or self._attached
+                if not was_attached or _is_final(error):
+                    raise
+                if self._attached:
+                    say(f"{self._target}: {error}; connecting again")
+                    delay = FIRST_DELAY
+                self._attached = False
+                if self._deadline is not None and time.monotonic() + delay >= self._deadline:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_DELAY)
+
+    def _heard(self) -> None:
+        if self._wish.timeout is not None:
+            self._deadline = time.monotonic() + self._wish.timeout
+
+    async def _once(self) -> int:
+        from enmasse.cli.amqp import client_for
+
+        wish = self._wish
+        async with client_for(self._target, self._container) as client:
+            receiver = await client.receiver(
+                self._target.address, credit=0, durable_name=wish.subscription, selector=wish.selector
+            )
+            self._check(receiver)
+            self._attached = True
+            if self._deadline is None:
+                self._heard()
+            try:
+                return await self._print_messages(receiver)
+            finally:  # what was fetched and not printed goes back to the address
+                if not receiver.closed:
+                    if wish.subscription is None or wish.unsubscribe:
+                        await receiver.close()
+                    else:
+                        await receiver.detach()
+
+    def _check(self, receiver: ClientReceiver) -> None:
+        """Raises AmqpError where the server has attached something else than was asked for."""
+        from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
+
+        source = receiver.link.remote_source
+        if self._wish.subscription is not None and not getattr(source, "durable", 0):
+            reason = "only a topic has durable subscriptions; receive from this address without --durable"
+            raise AmqpError(NOT_IMPLEMENTED, reason)
+
+    async def _print_messages(self, receiver: ClientReceiver) -> int:
+        from enmasse.amqp.errors import AmqpError
+        from enmasse.cli.show import as_json, as_text
+
+        wish, target = self._wish, self._target
+        show = as_json if wish.as_json else as_text
+        granted = 0
+        while not wish.count or self._received < wish.count:
+            if granted <= CREDIT // 2:  # never more than are wanted: the others are for others
+                more = CREDIT - granted
+                if wish.count:
+                    more = min(more, wish.count - self._received - granted)
+                if more > 0:
+                    receiver.grant(more)
+                    granted += more
+            try:
+                delivery = await receiver.receive(
+                    None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+                )
+            except TimeoutError:
+                if not wish.count:
+                    return OK
+                say(f"{target}: {self._received} of {wish.count} messages within {wish.timeout:g} s")
+                return TIMED_OUT
+            granted -= 1
+            try:
+                line = show(delivery.message)
+            except AmqpError as error:
+                await delivery.reject(error.condition, error.description)
+                say(f"{target}: a message that is none was rejected: {error}")
+            else:
+                try:
+                    click.echo(line)
+                except OSError as error:
+                    raise Unprinted from error
+                await delivery.accept()
+            self._received += 1
+            self._heard()
+        return OK
+
+
+def _is_final(error: AmqpError | OSError) -> bool:
+    """Whether to connect again would not help."""
+    from enmasse.amqp import errors
+
+    return isinstance(error, errors.AmqpError) and error.condition in (
+        errors.NOT_FOUND, errors.NOT_ALLOWED, errors.NOT_IMPLEMENTED, errors.UNAUTHORIZED_ACCESS, errors.INVALID_FIELD,
+        errors.PRECONDITION_FAILED, errors.RESOURCE_LOCKED, errors.STOLEN, errors.DECODE_ERROR,
+    )  # fmt: skip

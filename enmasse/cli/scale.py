@@ -13,7 +13,7 @@ from enmasse.cli.common import end, port_offset
 def command(wish: str, offset: int) -> None:
     """Say how many processes a service of the running suite shall have.
 
-    Status 0 when the service has that many, 1 with the reason on stderr when it cannot, 2 when nothing runs.
+    Status 0 when the service has that many, 1 with the reason on stderr when it cannot, 4 when nothing runs.
     """
     from enmasse.cli.http import order
 

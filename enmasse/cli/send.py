@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, Seconds, port_offset
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, say
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import ClientSender
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 WINDOW = 500
 """Messages sent and not answered at a time."""
 OUTCOMES = ("accepted", "rejected", "released", "modified")
+INTERRUPTED_SECONDS = 2.0
+"""For the answers that are on their way when somebody says Ctrl-C; a second one does not wait for them."""
 READ_AHEAD = 16
 """Pieces of 64 KiB read from stdin and not sent."""
 
@@ -74,7 +78,7 @@ def command(
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
         click.echo(f"sent {tally.sent} to {target}: {tally}")
-    amqp.leave(status)
+    sys.exit(status)
 
 
 @dataclass(slots=True)
@@ -121,34 +125,45 @@ async def _send(
 ) -> int:
     from enmasse.amqp.errors import AmqpError
     from enmasse.amqp.message import Message
-    from enmasse.cli.amqp import TIMED_OUT, client_for
+    from enmasse.cli.amqp import client_for
 
     waiting: deque[asyncio.Future[Any]] = deque()
     try:
         async with client_for(target) as client:
             sender = await client.sender(target.address)
-            async for body in bodies:
-                if not await _has_room(sender, waiting, timeout, tally):
-                    return TIMED_OUT
-                outcome = sender.send_nowait(Message(body, **template))
-                tally.sent += 1
-                if outcome is None:
-                    tally.take(None)
-                else:
-                    waiting.append(outcome)
-            while waiting:
-                if not await _one_less(waiting, timeout, tally):
-                    return TIMED_OUT
+            try:
+                async for body in bodies:
+                    if not await _has_room(sender, waiting, timeout, tally, target):
+                        return TIMED_OUT
+                    outcome = sender.send_nowait(Message(body, **template))
+                    tally.sent += 1
+                    if outcome is None:
+                        tally.take(None)
+                    else:
+                        waiting.append(outcome)
+                while waiting:
+                    if not await _one_less(waiting, timeout, tally):
+                        return TIMED_OUT
+            except asyncio.CancelledError:
+                tally.error = "interrupted"
+                try:
+                    if waiting:
+                        await asyncio.wait(waiting, timeout=INTERRUPTED_SECONDS)
+                finally:
+                    _take_those_done(waiting, tally)
+                raise
     except (AmqpError, OSError, TimeoutError) as error:
         _take_those_done(waiting, tally)
         tally.error = str(error)
         raise
     if tally.error is not None:
-        click.echo(f"{target}: rejected: {tally.error}", err=True)
+        say(f"{target}: rejected: {tally.error}")
     return OK if tally.counts["accepted"] == tally.sent else FAILED
 
 
-async def _has_room(sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
+async def _has_room(
+    sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally, target: Target
+) -> bool:
     """Wait until a message can be sent; False (told on stderr) where that takes too long."""
     while waiting and waiting[0].done():
         tally.take(waiting.popleft().result())
@@ -159,14 +174,33 @@ async def _has_room(sender: ClientSender, waiting: deque[asyncio.Future[Any]], t
         await sender.wait_credit(timeout)
     except TimeoutError:
         _take_those_done(waiting, tally)
-        tally.error = (
-            f"no credit within {timeout:g} s: nothing takes messages from this sender now. "
-            "On an anycast or multicast address no consumer is attached; a queue or topic is full, or its broker is "
-            "away"
-        )
-        click.echo(f"{tally.address}: {tally.error}.", err=True)
+        reason = await asyncio.to_thread(_why_no_credit, target)
+        tally.error = f"no credit within {timeout:g} s: nothing takes messages from this sender now. {reason}"
+        say(f"{tally.address}: {tally.error}.")
         return False
     return True
+
+
+def _why_no_credit(target: Target) -> str:
+    """What the suite knows of the address, or what may be the case on a server that is not one on this machine."""
+    from enmasse.cli.http import NotRunning, get_status
+
+    known: dict[str, dict[str, Any]] = {}
+    if target.offset is not None:
+        with contextlib.suppress(NotRunning):
+            known = {entry["name"]: entry for entry in get_status(target.offset)["addresses"]}
+    name = target.address
+    while name not in known and "/" in name:  # below a topic
+        name = name.rpartition("/")[0]
+    if (entry := known.get(name)) is None:
+        return (
+            "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
+            "kept until it is empty, or its broker is away"
+        )
+    if entry["phase"] == "Active" and entry["type"] in ("anycast", "multicast"):
+        return "No consumer is attached"
+    message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
+    return f"The address is {entry['phase']}{': ' if message else ''}{message}"
 
 
 async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
@@ -175,7 +209,7 @@ async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: 
     if not waiting[0].done():
         _take_those_done(waiting, tally)
         tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
-        click.echo(f"{tally.address}: {tally.error}; they may have arrived or not.", err=True)
+        say(f"{tally.address}: {tally.error}; they may have arrived or not.")
         return False
     tally.take(waiting[0].result())
     waiting.popleft()

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, NOT_RUNNING, OK, Seconds, port_offset
+from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, port_offset, say
 
 POLL_SECONDS = 0.05
 BROKERS = "brokers.json"
@@ -35,7 +35,7 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
 def command(as_json: bool, wait: float | None, offset: int) -> None:
     """Show whether the running suite is ready.
 
-    Status 0 when it is, 1 when not, 2 when it is not running.
+    Status 0 when it is, 1 when not, 4 when it is not running.
     """
     status, problem = _fetch(offset, wait)
     if as_json:
@@ -43,23 +43,23 @@ def command(as_json: bool, wait: float | None, offset: int) -> None:
     elif status is not None:
         from enmasse.cli.tables import print_status
 
-        print_status(status)
+        print_status(status, problem[1:])
     if problem:
-        click.echo(problem, err=True)
+        say("\n".join(problem))
     if status is None:
-        sys.exit(NOT_RUNNING)
+        sys.exit(UNREACHABLE)
     sys.exit(OK if status["ready"] and not problem else FAILED)
 
 
-def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]:
-    """(status or None, what is to be said on stderr)."""
+def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """(status or None, lines that are to be said on stderr: what was waited for first)."""
     from enmasse.cli.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
 
     if wait is None:
         try:
-            return get_status(offset), ""
+            return get_status(offset), []
         except NotRunning as error:
-            return None, str(error)
+            return None, [str(error)]
     deadline = time.monotonic() + wait
     hashes: Hashes | None = None
     while True:
@@ -73,12 +73,12 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, str]
                 status = get_status(offset, patience)  # of a moment later: it is judged, not the one before
                 problem = _missing(hashes, status)
                 if status["ready"] and not problem:
-                    return status, ""
+                    return status, []
                 if left <= 0:
-                    return status, "\n".join([f"not ready after {wait:g} s", *problem, *_reasons(status)])
+                    return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]
         except NotRunning as error:
             if left <= 0:
-                return None, str(error)
+                return None, [str(error)]
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 

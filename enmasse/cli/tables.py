@@ -1,8 +1,7 @@
-"""Tables for people: with colours (rich) on a terminal, as plain lines anywhere else (scripts wait for no library)."""
+"""Tables for people: plain lines, whose columns no narrow terminal folds. What may be long stands below."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,27 +11,22 @@ import click
 from enmasse.supervisor.lines import error_lines
 
 MAX_ADDRESSES = 200
-COLORS = {"yes": "green", "no": "red", "ready": "green", "not ready": "red"}
+MAX_NAMED = 5
+"""Addresses of which one message is told by name."""
+COLORS = {"yes": "green", "no": "red"}
 
 Titles = Sequence[str]
 Rows = Sequence[Sequence[Any]]
 
 
-def print_status(status: dict[str, Any]) -> None:
-    """The status JSON as tables on stdout."""
+def print_status(status: dict[str, Any], missing: Sequence[str] = ()) -> None:
+    """The status JSON as tables on stdout. `missing`: what was waited for and has not come."""
     rows = [
-        (
-            c["name"],
-            c["pid"],
-            c["ready"],
-            c["restarts"],
-            _age(c["since"]),
-            _ports(c["endpoints"]),
-            c["detail"],
-        )
+        (c["name"], c["pid"], c["ready"], c["restarts"], _age(c["since"]), _ports(c["endpoints"]))
         for c in status["components"]
     ]
-    print_table(("component", "pid", "ready", "restarts", "for", "ports", "detail"), rows)
+    print_table(("component", "pid", "ready", "restarts", "for", "ports"), rows)
+    _print_notes((c["name"], c["detail"]) for c in status["components"])
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
@@ -40,16 +34,25 @@ def print_status(status: dict[str, Any]) -> None:
         print_addresses(addresses[:MAX_ADDRESSES])
     if len(addresses) > MAX_ADDRESSES:
         click.echo(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")
-    for line in error_lines(status["errors"]):
+    lines = error_lines(status["errors"])
+    if lines:
+        click.echo()
+    for line in lines:
         click.secho(line, fg="red")
-    verdict = "ready" if status["ready"] else "not ready"
-    click.secho(f"\n{verdict}", fg=COLORS[verdict])
+    click.echo()
+    if not status["ready"]:
+        click.secho("not ready", fg="red")
+    elif missing:
+        click.secho(f"not ready with the files as they are: {missing[0]}", fg="red")
+    else:
+        click.secho("ready", fg="green")
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:
-    """Addresses of the status JSON."""
-    fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers", "message")
+    """Addresses of the status JSON, and below them what is to be said of each."""
+    fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers")
     print_table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
+    _print_notes((entry["name"], entry.get("message")) for entry in addresses)
 
 
 def print_table(titles: Titles, rows: Rows) -> None:
@@ -59,25 +62,32 @@ def print_table(titles: Titles, rows: Rows) -> None:
     cells = [[_cell(row[i]) for i in shown] for row in rows]
     if not heads:
         return
-    if sys.stdout.isatty():
-        _print_colored(heads, cells)
-        return
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    for line in (heads, *cells):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    _print_line(heads, widths)
+    for line in cells:
+        _print_line(line, widths)
 
 
-def _print_colored(heads: list[str], cells: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _print_line(cells: list[str], widths: list[int]) -> None:
+    last = max((i for i, cell in enumerate(cells) if cell), default=0)
+    shown = []
+    for i in range(last + 1):
+        text = cells[i].ljust(widths[i]) if i < last else cells[i]
+        shown.append(click.style(text, fg=COLORS[cells[i]]) if cells[i] in COLORS else text)
+    click.echo("  ".join(shown))
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for i, head in enumerate(heads):
-        table.add_column(head, overflow="fold", no_wrap=i == 0)
-    for row in cells:
-        table.add_row(*(Text(cell, style=COLORS.get(cell, "")) for cell in row))
-    Console(highlight=False).print(table)
+
+def _print_notes(notes: Any) -> None:
+    """`name: text` for each (name, text) with a text; one line for all with the same."""
+    found: dict[str, list[str]] = {}
+    for name, text in notes:
+        if text:
+            found.setdefault(text, []).append(name)
+    if found:
+        click.echo()
+    for text, names in found.items():
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        click.echo(f"{', '.join(names[:MAX_NAMED])}{more}: {text}")
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,10 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`address` at `host`:`port`; TLS with verification where `tls`."""
+    """`address` at `host`:`port`; TLS with verification where `tls`.
+
+    `offset`: that of the suite on this machine, where no other server was named.
+    """
 
     host: str
     port: int
@@ -20,6 +23,7 @@ class Target:
     tls: bool = False
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    offset: int | None = None
 
     def __str__(self) -> str:
         return f"{'amqps' if self.tls else 'amqp'}://{self.host}:{self.port}/{self.address}"
@@ -27,7 +31,7 @@ class Target:
 
 def at_suite(address: str, offset: int) -> Target:
     """An address of the suite on this machine."""
-    return Target("127.0.0.1", AMQP_PORT + offset, address)
+    return Target("127.0.0.1", AMQP_PORT + offset, address, offset=offset)
 
 
 def parse(text: str, offset: int) -> Target:

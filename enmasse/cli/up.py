@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -10,9 +9,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import port_offset
-
-CANNOT_START = 2
+from enmasse.cli.common import COULD_NOT_START, port_offset, say
 
 
 @click.command(name="up", short_help="Run everything in the foreground.")
@@ -32,10 +29,7 @@ def command(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_ke
     status 2 means that it could not start, and why is on stderr.
     """
     _occupy_standard_streams()
-    try:
-        _run(config, data, offset, tls_cert, tls_key)
-    finally:
-        _give_up_unwritten()
+    _run(config, data, offset, tls_cert, tls_key)
 
 
 def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
@@ -52,18 +46,13 @@ def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: 
             tls_key=tls_key.absolute() if tls_key else None,
         )
     except OSError as error:
-        _say(f"the directory this was called in is gone ({error.strerror}): call it in another one")
-        sys.exit(CANNOT_START)
+        say(f"the directory this was called in is gone ({error.strerror}): call it in another one")
+        sys.exit(COULD_NOT_START)
     try:
-        start.run(options, sys.stdout or io.StringIO(), _say)
+        start.run(options, sys.stdout or io.StringIO(), say)
     except StartError as error:
-        _say("\n".join(error.lines))
-        sys.exit(CANNOT_START)
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody reads: not a reason to stop
-        click.echo(line, err=True)
+        say("\n".join(error.lines))
+        sys.exit(COULD_NOT_START)
 
 
 def _occupy_standard_streams() -> None:
@@ -73,15 +62,3 @@ def _occupy_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-
-
-def _give_up_unwritten() -> None:
-    """What could not be written cannot be written at the end either: else the interpreter's last attempt would become
-    the exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                with contextlib.suppress(OSError, ValueError):
-                    os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())

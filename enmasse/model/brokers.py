@@ -10,7 +10,7 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Broker, Placement, Placements
-from enmasse.model.jsonfile import Document, Problem
+from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import simple_error
 from enmasse.model.values import Wrong
 
@@ -42,6 +42,29 @@ def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem
         except Wrong as wrong:
             problems.append(document.problem(str(wrong), name, *wrong.path))
     return good, problems
+
+
+def unknown_names(
+    document: Document,
+    brokers: Mapping[str, HandMade],
+    addresses: Mapping[str, str | None],
+    flavors: Collection[str],
+) -> list[Problem]:
+    """What the brokers name and nothing comes of. `addresses`: name → type, None where that is not known."""
+    problems = []
+    for broker, entry in brokers.items():
+        for name in entry.addresses:
+            if name not in addresses:
+                reason = f"no address {shown(name)!r} in addresses.json: put it there, or remove it here"
+                problems.append(document.problem(reason, broker, "addresses"))
+            elif addresses[name] in ("anycast", "multicast"):
+                reason = f"{name!r} is of type {addresses[name]}, which no broker carries: remove it here"
+                problems.append(document.problem(reason, broker, "addresses"))
+        for name in entry.flavors:
+            if name not in flavors:
+                reason = f"no flavor {shown(name)!r} in flavors.json: put it there, or remove it here"
+                problems.append(document.problem(reason, broker, "flavors"))
+    return problems
 
 
 def place(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indistinct, parse_addresses, shadowed
-from enmasse.model.brokers import HandMade, parse_brokers
+from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
 
@@ -77,6 +77,9 @@ def apply(contents: Mapping[str, Content], last: State) -> Applied:
     document = documents[BROKERS]
     failed_brokers = [name for name in document.entries if name not in (brokers or {})] if document is not None else []
     addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
+    if document is not None and ADDRESSES in config:
+        known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
+        problems += unknown_names(document, brokers or {}, known, flavors)
     state = State(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
     return Applied(state=state, failed=failed, failed_brokers=failed_brokers, problems=problems)
 

@@ -81,6 +81,11 @@ def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]
             good[name] = _flavor(entry)
         except Wrong as wrong:
             problems.append(document.problem(str(wrong), name, *wrong.path))
+            continue
+        parameters = good[name].template_parameters
+        if parameters.dedicated and parameters.brokers > 1:
+            reason = "has no effect: with DEDICATED each address has one broker of its own; remove one of the two"
+            problems.append(document.problem(reason, name, "templateParameters", "BROKERS"))
     return good, problems
 
 

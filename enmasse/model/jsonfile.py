@@ -119,6 +119,7 @@ def parse(file: str, data: bytes) -> Document:
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except JSONDecodeError as error:
+        error = at_the_comma(error)
         unparsable(f"is not JSON: {error.msg} (column {error.colno})", error.lineno)
     except RecursionError:
         unparsable("is nested too deeply")
@@ -147,6 +148,19 @@ def parse(file: str, data: bytes) -> Document:
             if path in twice and not any(path[:n] in twice for n in range(1, len(path)))
         ]
     return document
+
+
+def at_the_comma(error: JSONDecodeError) -> JSONDecodeError:
+    """The error where people have to look: at a comma too many, or behind what a comma is missing after. The parser
+    stops at what comes next, which may be lines further down.
+    """
+    before = error.doc[: error.pos].rstrip(" \t\r\n")
+    found = error.doc[error.pos : error.pos + 1]
+    if before.endswith(",") and found and found in "}]":
+        return JSONDecodeError(f"a comma before the closing {found}: remove it", error.doc, len(before) - 1)
+    if found == '"' and before and before[-1] not in ",:{[" and "'," in error.msg:
+        return JSONDecodeError("a comma is missing behind this", error.doc, len(before) - 1)
+    return error
 
 
 def _line_of(pattern: re.Pattern[str], text: str) -> int | None:

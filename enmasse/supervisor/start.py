@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from enmasse.process import PORT_OFFSET
 from enmasse.supervisor import datadir, limits
 from enmasse.supervisor.child import Command
 from enmasse.supervisor.errors import StartError
@@ -45,6 +46,7 @@ def run(
 ) -> None:
     """Run the suite until it is told to stop. Raises StartError when it cannot start."""
     limits.raise_open_files(say)
+    os.environ[PORT_OFFSET] = str(options.offset)
     os.umask(0o077)  # for the children too: what lies in the data directory is nobody else's business
     check_names(options)
     check_tls(options)

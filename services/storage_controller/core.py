@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from enmasse import process
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from services.storage_controller import fleet, policies
@@ -530,7 +531,7 @@ def _discard(name: str, left: list[tuple[Broker, Held]], *, again: bool) -> str:
 
 
 def _force(name: str) -> str:
-    return f"`enmasse address remove {shlex.quote(name)} --force`"
+    return process.command(f"address remove {shlex.quote(name)} --force")
 
 
 def _count(number: int, what: str) -> str:

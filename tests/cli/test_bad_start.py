@@ -92,6 +92,15 @@ def test_told_to_end_before_anything_runs(code: str, number: signal.Signals, con
     datadir.open_data_dir(tmp_path / "data").close()  # the lock was given back
 
 
+def test_tests_of_hang_ups_hold_under_nohup() -> None:
+    """Processes that are started while it is ignored ignore it too: so this process must not hand that on."""
+    ask = "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    code = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {ask!r}], check=True)"
+    command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", sys.executable, "-c"]
+    for program, ignored in ((ask, "True\n"), (code, "False\n")):
+        assert subprocess.run([*command, program], stdout=subprocess.PIPE, text=True, timeout=180).stdout == ignored
+
+
 def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
     data = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     done = enmasse("up", "--config", config, "--data", data, "--port-offset", free_offset())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import ssl
 import subprocess
 import threading
@@ -17,10 +18,12 @@ from typing import Any
 import proton
 import pytest
 
+from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
 from enmasse.amqp.types import Array, Described, Symbol, UInt
-from enmasse.cli.amqp import UNREACHABLE, run
+from enmasse.cli.amqp import run
 from enmasse.cli.bench import percentiles
+from enmasse.cli.common import UNREACHABLE
 from enmasse.cli.show import as_json, as_text, properties_from
 from enmasse.cli.target import Target, at_suite, parse
 from enmasse.control import Connection, Delivery, Link, Receiver, Sender, listen
@@ -149,7 +152,7 @@ def test_credit_that_ends() -> None:
     [
         (ssl.SSLCertVerificationError("self-signed"), "Let SSL_CERT_FILE name"),
         (ssl.SSLError("wrong version number"), "AMQP without TLS is amqp://"),
-        (ConnectionRefusedError(), "Is `enmasse up` running"),
+        (ConnectionRefusedError(), "Does a server run there"),
     ],
 )
 def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,6 +161,19 @@ def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, caps
 
     assert run(work(), Target("host", 5671, "a", True)) == UNREACHABLE
     assert said in capsys.readouterr().err
+
+
+def test_a_suite_that_does_not_run_is_named_with_its_offset(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> int:
+        raise error
+
+    for offset, command in ((0, "`enmasse up`"), (1500, "`enmasse up --port-offset 1500`")):
+        error: Exception = ConnectionRefusedError()
+        assert run(work(), at_suite("a", offset)) == UNREACHABLE
+        assert command in capsys.readouterr().err
+        error = AmqpError(NOT_FOUND, "no")
+        assert run(work(), at_suite("a", offset)) == UNREACHABLE
+        assert command.replace("up", "address list") in capsys.readouterr().err
 
 
 def test_a_link_that_is_closed_and_a_connection_that_is_lost() -> None:
@@ -214,7 +230,7 @@ def test_receive_gives_back_what_nobody_reads() -> None:
             timeout=180,
         )
         os.close(writing)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.returncode == 141 and "Traceback" not in done.stderr
     assert "Outcome(accepted)" not in outcomes
 
 
@@ -226,6 +242,113 @@ def test_a_message_that_is_none_is_rejected() -> None:
     assert (done.returncode, done.stdout) == (0, "good\n")
     assert "rejected" in done.stderr
     assert sorted(outcomes)[0] == "Outcome(accepted)" and sorted(outcomes)[1].startswith("Outcome(rejected")
+
+
+def test_what_was_answered_is_counted_when_it_is_interrupted() -> None:
+    """Also what is answered only then."""
+    late: list[Delivery] = []
+    came = threading.Event()
+
+    def act(delivery: Delivery, number: int) -> None:
+        if number <= 3:
+            delivery.accept()
+        elif number <= 6:
+            asyncio.get_running_loop().call_later(0.5, delivery.accept)
+        else:
+            late.append(delivery)
+        if number == 10:
+            came.set()
+
+    with peer(taking(act, credit=10)) as port:
+        command = [ENMASSE, "send", "-a", f"127.0.0.1:{port}/q", "--json", "--timeout", "60", "-m", "20"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert came.wait(60)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+    told = json.loads(out)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert (told["sent"], told["accepted"], told["unknown"], told["error"]) == (10, 6, 4, "interrupted")
+
+
+def test_receive_connects_again() -> None:
+    """After a lost connection, a detached link, and a server that was away."""
+    attaches = 0
+
+    def attached(link: Link) -> None:
+        nonlocal attaches
+        assert isinstance(link, Sender)
+        attaches += 1
+        number = attaches
+        sent = False
+
+        def on_credit() -> None:
+            nonlocal sent
+            if sent:
+                return
+            sent = True
+            link.send(proton.Message(body=f"message {number}"), settled)
+
+        def settled(outcome: Any) -> None:
+            if number == 1:
+                link.connection.close()
+            elif number == 2:
+                link.close("qd:routed-link-lost", "the broker has gone")
+
+        link.on_credit = on_credit
+        link.accept()
+
+    with peer(attached) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--count", "3", "--timeout", "60")
+    assert (done.returncode, done.stdout) == (0, "message 1\nmessage 2\nmessage 3\n"), done.stderr
+    assert done.stderr.count("connecting again") == 2 and "the broker has gone" in done.stderr
+
+
+def test_receive_ends_where_nothing_is_to_be_had_any_more() -> None:
+    attaches = 0
+
+    def attached(link: Link) -> None:
+        nonlocal attaches
+        attaches += 1
+        if attaches > 1:
+            link.refuse("amqp:not-found", "no such address")
+        else:
+            assert isinstance(link, Sender)
+            link.on_credit = lambda: link.close("amqp:resource-deleted", "the address has been configured anew")
+            link.accept()
+
+    with peer(attached) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q")
+    assert (done.returncode, done.stdout, attaches) == (4, "", 2)
+    assert "configured anew; connecting again" in done.stderr and "no such address" in done.stderr
+
+
+def test_receive_has_patience_without_a_connection_only_as_long_as_without_a_message() -> None:
+    attaches = 0
+
+    def attached(link: Link) -> None:
+        nonlocal attaches
+        assert isinstance(link, Sender)
+        attaches += 1
+        if attaches > 1:
+            link.refuse("qd:no-route-to-dest", "the broker is away")
+        else:
+            link.on_credit = link.connection.close
+            link.accept()
+
+    with peer(attached) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--timeout", f"{PASSES}")
+    assert done.returncode == 4 and "connecting again" in done.stderr and "the broker is away" in done.stderr
+    assert attaches > 2
+
+
+def test_durable_where_nothing_is() -> None:
+    def attached(link: Link) -> None:
+        link.proton_link.remote_source.durability = 0  # what the server does not do it does not say either
+        link.accept()
+
+    with peer(attached) as port:
+        done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--durable", "sub", "--timeout", "60")
+    assert done.returncode == 4 and "only a topic has durable subscriptions" in done.stderr
 
 
 def test_durable_subscriptions_as_proton_sees_them() -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import select
+import struct
 import subprocess
+import termios
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,17 +36,17 @@ def config(tmp_path: Path) -> Path:
 def test_not_running() -> None:
     offset = free_offset()
     done = enmasse("status", "--json", "--port-offset", offset)
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert json.loads(done.stdout) == {
         "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8080 + offset}" in done.stderr
     done = enmasse("status", "--port-offset", offset)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (4, "")
     done = enmasse("status", "--json", "--wait", "0.3", "--port-offset", offset)
-    assert done.returncode == 2 and list(json.loads(done.stdout)) == FIELDS
+    assert done.returncode == 4 and list(json.loads(done.stdout)) == FIELDS
     done = enmasse("scale", "router=1", "--port-offset", offset)
-    assert done.returncode == 2 and "not running" in done.stderr
+    assert done.returncode == 4 and "not running" in done.stderr
 
 
 def test_something_else_on_the_port() -> None:
@@ -59,9 +66,9 @@ def test_something_else_on_the_port() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         done = enmasse("status", "--json", "--port-offset", offset)
-        assert done.returncode == 2 and list(json.loads(done.stdout)) == FIELDS
+        assert done.returncode == 4 and list(json.loads(done.stdout)) == FIELDS
         assert "not running" in done.stderr
-        assert enmasse("scale", "router=1", "--port-offset", offset).returncode == 2
+        assert enmasse("scale", "router=1", "--port-offset", offset).returncode == 4
     finally:
         server.shutdown()
         server.server_close()
@@ -123,6 +130,9 @@ def test_wait_is_for_the_files_as_they_are(config: Path, tmp_path: Path) -> None
         late = enmasse("status", "--json", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1 and json.loads(late.stdout)["ready"] is True
         assert "not applied yet: addresses.json" in late.stderr
+        late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
+        assert late.returncode == 1
+        assert late.stdout.endswith("\nnot ready with the files as they are: not applied yet: addresses.json\n")
         waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
         up.feed(address("b", ready=False, phase="Pending"), config=file_hashes(config))
         wait_for(lambda: not up.status()["ready"])
@@ -179,6 +189,48 @@ def test_wait_names_what_is_not_ready(config: Path, tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "ragent: told to say so" in done.stderr
         assert "address slow: Configuring: no broker" in done.stderr
+
+
+def on_a_terminal(*arguments: object, env: dict[str, str]) -> str:
+    """What a command writes on a terminal of 80 columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [ENMASSE, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **env}) as process:
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
+            while data := os.read(master, 65536):
+                shown += data
+    os.close(master)
+    assert process.returncode in (0, 1)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_colors_and_columns_on_a_terminal(config: Path, tmp_path: Path) -> None:
+    """A message does not take the room of what stands beside it, however long it is."""
+    error = {"file": "flavors.json", "entry": "f", "field": None, "line": 2, "reason": "odd", "since": ""}
+    small: dict[str, Any] = {
+        "flavor": "small-persisted-queue",
+        "message": "in memory: messages are lost with their broker",
+    }
+    with Up(config, tmp_path / "data", fake=True) as up:
+        waits = address("slow", ready=False, phase="Configuring", message="a reason " * 30)
+        up.feed(waits, *(address(f"queue-{n}", **small) for n in range(8)), errors=(error,))
+        wait_for(lambda: isinstance(status := up.try_status(), dict) and len(status["addresses"]) == 9)
+        colored = on_a_terminal("status", "--port-offset", up.offset, env={"TERM": "xterm", "NO_COLOR": ""})
+        assert "\x1b[31mno" in colored and "\x1b[32myes" in colored and "\x1b[31mnot ready" in colored
+        for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            shown = on_a_terminal("status", "--port-offset", up.offset, env={"TERM": "xterm", **plain})
+            assert "\x1b" not in shown
+        lines = shown.splitlines()
+        assert "slow     queue  f                      no     Configuring  0         0" in lines
+        assert "queue-0  queue  small-persisted-queue  yes    Active       0         0" in lines
+        assert f"slow: {'a reason ' * 30}" in lines
+        assert f"queue-0, queue-1, queue-2, queue-3, queue-4 and 3 more: {small['message']}" in lines
+        assert "flavors.json:2: entry 'f': odd" in lines
+        for arguments in (("address", "list", "--config", config), ("--help",), ("bench", "--help")):
+            assert "\x1b" not in on_a_terminal(*arguments, env={"TERM": "xterm", "NO_COLOR": "1"})
 
 
 @pytest.mark.parametrize(

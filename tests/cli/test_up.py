@@ -65,6 +65,20 @@ def consumers(up: Up, name: str) -> int:
     return next(a["consumers"] or 0 for a in up.status()["addresses"] if a["name"] == name)
 
 
+def test_why_there_is_no_credit_is_told_by_the_suite(suite: Up) -> None:
+    added = ("--type", "queue", "--flavor", "small-persisted-queue")
+    assert cli(suite, "address", "add", "leaving", *added).returncode == 0
+    ready(suite)
+    assert cli(suite, "send", "leaving", "x", "--count", "2").returncode == 0
+    assert cli(suite, "address", "remove", "leaving").returncode == 0
+    wait_for(lambda: [a for a in suite.status()["addresses"] if a["name"] == "leaving" and a["phase"] == "Terminating"])
+    left = cli(suite, "send", "leaving", "too late", "--timeout", "1")
+    assert left.returncode == 3 and "The address is Terminating: was removed: still holds 2 messages" in left.stderr
+    assert f"`enmasse address remove leaving --force --port-offset {suite.offset}`" in left.stderr
+    assert cli(suite, "address", "remove", "leaving", "--force").returncode == 0
+    wait_for(lambda: "leaving" not in [a["name"] for a in suite.status()["addresses"]])
+
+
 def messages(up: Up, name: str) -> int:
     return next((a["messages"] or 0 for a in up.status()["addresses"] if a["name"] == name), -1)
 

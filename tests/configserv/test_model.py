@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.cli import jsonfile
 from enmasse.model import feeds
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.brokers import place
@@ -298,7 +299,7 @@ def test_duplicates_and_lines() -> None:
     ("text", "expected"),
     [
         (b'{"a": {}', "addresses.json:1: is not JSON"),
-        (b'{\n"a": {"type": "anycast"},\n}', "addresses.json:3: is not JSON"),
+        (b'{\n"a": {"type": "anycast"},\n}', "addresses.json:2: is not JSON"),
         (b"", "addresses.json: is empty; an empty configuration is {}"),
         (b"[]", "addresses.json:1: must be an object"),
         (b'{"a":\n"\xff"}', "addresses.json:2: is not UTF-8"),
@@ -378,7 +379,7 @@ def test_brokers_made_by_hand() -> None:
     addresses = {"a": {"type": "queue", "flavor": "q"}, "b": {"type": "queue", "flavor": "q"}, "x": {"type": "anycast"}}
     brokers = {
         "one": {"host": "h", "port": 5672, "flavors": ["q"]},
-        "two": {"host": "h", "port": 5673, "addresses": ["b", "x"]},
+        "two": {"host": "h", "port": 5673, "addresses": ["b"]},
         "bad": {"host": "h"},
     }
     found = applied(addresses, brokers=brokers)
@@ -394,6 +395,54 @@ def test_brokers_made_by_hand() -> None:
     assert applied(addresses, brokers=b"{", last=found.state).state.brokers == found.state.brokers
     assert told(addresses, brokers=b"{")[0].endswith("; placements go on without it")
     assert applied(addresses, last=found.state).state.brokers is None
+
+
+def test_what_a_broker_names_and_is_not_there() -> None:
+    addresses = {"a": {"type": "queue", "flavor": "q"}, "x": {"type": "anycast"}, "odd": {"type": "queue"}}
+    brokers = {"one": {"host": "h", "port": 5672, "addresses": ["a", "x", "odd", "none"], "flavors": ["q", "gone"]}}
+    found = applied(addresses, brokers=json.dumps(brokers, indent=1).encode())
+    assert [str(problem) for problem in found.problems if problem.file == "brokers.json"] == [
+        "brokers.json:5: one.addresses: 'x' is of type anycast, which no broker carries: remove it here",
+        "brokers.json:5: one.addresses: no address 'none' in addresses.json: put it there, or remove it here",
+        "brokers.json:11: one.flavors: no flavor 'gone' in flavors.json: put it there, or remove it here",
+    ]
+    assert found.state.brokers is not None and found.state.brokers["one"].addresses == ("a", "x", "odd", "none")
+    assert applied(b"{", brokers=brokers).problems  # of addresses that nobody knows yet nothing is said
+    assert all(problem.file != "brokers.json" for problem in applied(b"{", brokers=brokers).problems)
+
+
+def test_a_number_of_brokers_that_has_no_effect() -> None:
+    flavors = {
+        name: {"type": "queue", "templateName": "queue-persisted", "templateParameters": parameters}
+        for name, parameters in (("a", {"BROKERS": 2, "DEDICATED": True}), ("b", {"BROKERS": 1, "DEDICATED": True}))
+    }
+    found = applied({}, flavors=flavors)
+    assert [str(problem) for problem in found.problems] == [
+        "flavors.json:1: a.templateParameters.BROKERS: has no effect: with DEDICATED each address has one broker of "
+        "its own; remove one of the two"
+    ]
+    assert found.state.flavors.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ('{\n "a": {"type": "anycast"},\n\n}', 2, "a comma before the closing }: remove it (column 26)"),
+        ('{\n "a": {"type": "anycast",\n }\n}', 2, "a comma before the closing }: remove it (column 25)"),
+        ('{\n "a": {"x": [1,\n ]}\n}', 2, "a comma before the closing ]: remove it (column 15)"),
+        (
+            '{\n "a": {"type": "anycast"}\n\n "b": {"type": "anycast"}\n}',
+            2,
+            "a comma is missing behind this (column 25)",
+        ),
+        ('{\n "a": {"type": "anycast"},\n', 3, "Expecting property name"),
+    ],
+)
+def test_a_comma_is_blamed_where_it_is(text: str, line: int, said: str) -> None:
+    (problem,) = applied(text.encode()).problems
+    assert (problem.file, problem.line) == (ADDRESSES, line) and said in problem.reason
+    with pytest.raises(ValueError, match=f"line {line} "):
+        jsonfile.parse(text)
 
 
 values = st.recursive(

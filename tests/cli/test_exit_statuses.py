@@ -1,0 +1,464 @@
+"""The table of exit statuses in docs/cli.md: each of its cells has a case here, and is what the command does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from enmasse.control import Delivery, Link, Receiver, Sender
+from tests.cli.running import ENMASSE, Up, enmasse, free_offset
+from tests.cli.test_client import PASSES, giving, peer, taking
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "init": ("{folder}/new",),
+    "status": ("--json", "--port-offset", "{offset}"),
+    "scale": ("router=1", "--port-offset", "{offset}"),
+    "address": ("list", "--config", "{config}", "--json"),
+    "send": ("-a", "127.0.0.1:{port}/q", "-m", "5", "--json"),
+    "receive": ("-a", "127.0.0.1:{port}/q"),
+    "bench": ("-a", "127.0.0.1:{port}/q", "--seconds", "0.1"),
+}
+"""What makes each command print something."""
+Case = Callable[[Path], int]
+CASES: dict[tuple[str, int], list[Case]] = {}
+
+
+def case(command: str, status: int) -> Callable[[Case], Case]:
+    """A way to get this status of that command. It returns the one it got."""
+
+    def add(function: Case) -> Case:
+        CASES.setdefault((command, status), []).append(function)
+        return function
+
+    return add
+
+
+def of_the_table() -> list[tuple[str, int]]:
+    """Command and status of each cell that says something."""
+    lines = DOCS.read_text().split("## Exit statuses")[1].split("\n## ")[0].splitlines()
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return [
+        (name.strip("`"), int(status))
+        for name, *cells in rows
+        for status, cell in zip(heads[1:], cells, strict=True)
+        if cell
+    ]
+
+
+# What the cases need
+
+
+def configuration(folder: Path) -> Path:
+    config = folder / "config"
+    config.mkdir()
+    (config / "addresses.json").write_text('{"a": {"type": "anycast"}}')
+    (config / "flavors.json").write_text("{}")
+    return config
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Up]:
+    """A suite of stand-ins that is ready."""
+    with Up(configuration(folder), folder / "data", fake=True) as up:
+        up.feed()
+        yield up.until_ready()
+
+
+def passing_on() -> Callable[[Link], None]:
+    """A peer that gives what it gets to the one who receives."""
+    receivers: list[Sender] = []
+
+    def attached(link: Link) -> None:
+        if isinstance(link, Sender):
+            receivers.append(link)
+            link.accept()
+            return
+        assert isinstance(link, Receiver)
+        link.on_message = passes_on
+        link.accept()
+        link.window = 10
+        link.grant(10)
+
+    def passes_on(delivery: Delivery) -> None:
+        receivers[0].send(delivery.message)
+        delivery.accept()
+
+    return attached
+
+
+def refusing(link: Link) -> None:
+    link.refuse("amqp:not-found", "no such address")
+
+
+def of(*arguments: object) -> int:
+    """The status of a command to which nothing odd happens."""
+    done = enmasse(*map(str, arguments))
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode
+
+
+# The cells
+
+
+@case("init", 0)
+def new(folder: Path) -> int:
+    return of("init", folder / "new")
+
+
+@case("init", 1)
+def there(folder: Path) -> int:
+    configuration(folder)
+    return of("init", folder / "config")
+
+
+@case("up", 0)
+def told_to_stop(folder: Path) -> int:
+    return up_told(folder, signal.SIGTERM)
+
+
+@case("up", 0)
+def ctrl_c(folder: Path) -> int:
+    return up_told(folder, signal.SIGINT)
+
+
+def up_told(folder: Path, number: signal.Signals) -> int:
+    with Up(configuration(folder), folder / "data", fake=False) as up:
+        up.until_ready()
+        return up.end(number)
+
+
+@case("up", 1)
+def broken_inside(folder: Path) -> int:
+    code = (
+        "from enmasse.supervisor.suite import Suite; Suite._look_at_wishes = None; from enmasse.cli import main; main()"
+    )
+    options = ("--config", configuration(folder), "--data", folder / "data", "--port-offset", free_offset())
+    return subprocess.run([sys.executable, "-c", code, "up", *map(str, options)], timeout=180).returncode
+
+
+@case("up", 2)
+def could_not_start(folder: Path) -> int:
+    return of("up", "--config", folder / "none", "--data", folder / "data", "--port-offset", free_offset())
+
+
+@case("status", 0)
+def ready(folder: Path) -> int:
+    with running(folder) as up:
+        return of("status", "--port-offset", up.offset)
+
+
+@case("status", 1)
+def not_ready(folder: Path) -> int:
+    with Up(configuration(folder), folder / "data", fake=True) as up:  # its status feed says nothing
+        return of("status", "--wait", "5", "--port-offset", up.offset)
+
+
+@case("status", 4)
+def status_of_nothing(folder: Path) -> int:
+    return of("status", "--port-offset", free_offset())
+
+
+@case("status", 4)
+def nothing_that_is_waited_for(folder: Path) -> int:
+    return of("status", "--wait", "0.2", "--port-offset", free_offset())
+
+
+@case("scale", 0)
+def scaled(folder: Path) -> int:
+    with running(folder) as up:
+        return of("scale", "router=1", "--port-offset", up.offset)
+
+
+@case("scale", 1)
+def not_scaled(folder: Path) -> int:
+    with running(folder) as up:
+        return of("scale", "router=2", "--port-offset", up.offset)
+
+
+@case("scale", 4)
+def scale_of_nothing(folder: Path) -> int:
+    return of("scale", "router=1", "--port-offset", free_offset())
+
+
+@case("address", 0)
+def added(folder: Path) -> int:
+    return of("address", "add", "b", "--type", "anycast", "--config", configuration(folder))
+
+
+@case("address", 1)
+def added_twice(folder: Path) -> int:
+    return of("address", "add", "a", "--type", "anycast", "--config", configuration(folder))
+
+
+@case("address", 1)
+def listed_from_nowhere(folder: Path) -> int:
+    return of("address", "list", "--config", folder / "none")
+
+
+@case("address", 4)
+def forced_while_nothing_runs(folder: Path) -> int:
+    config = configuration(folder)
+    return of("address", "remove", "a", "--force", "--config", config, "--port-offset", free_offset())
+
+
+@case("send", 0)
+def accepted(folder: Path) -> int:
+    with peer(taking(lambda delivery, _: delivery.accept())) as port:
+        return of("send", "-a", f"127.0.0.1:{port}/q", "-m", 5)
+
+
+@case("send", 1)
+def released(folder: Path) -> int:
+    with peer(taking(lambda delivery, _: delivery.release())) as port:
+        return of("send", "-a", f"127.0.0.1:{port}/q", "-m", 5)
+
+
+@case("send", 1)
+def rejected(folder: Path) -> int:
+    with peer(taking(lambda delivery, _: delivery.reject("amqp:not-allowed", "no"))) as port:
+        return of("send", "-a", f"127.0.0.1:{port}/q", "-m", 5)
+
+
+@case("send", 3)
+def no_credit(folder: Path) -> int:
+    with peer(taking(lambda delivery, _: None, credit=0)) as port:
+        return of("send", "-a", f"127.0.0.1:{port}/q", "-m", 5, "--timeout", PASSES)
+
+
+@case("send", 3)
+def no_outcome(folder: Path) -> int:
+    with peer(taking(lambda delivery, _: None)) as port:
+        return of("send", "-a", f"127.0.0.1:{port}/q", "-m", 5, "--timeout", PASSES)
+
+
+@case("receive", 0)
+def received(folder: Path) -> int:
+    with peer(giving("a", "b")) as port:
+        return of("receive", "-a", f"127.0.0.1:{port}/q", "--count", 2, "--timeout", 60)
+
+
+@case("receive", 0)
+def received_as_long_as_something_came(folder: Path) -> int:
+    with peer(giving("a", "b")) as port:
+        return of("receive", "-a", f"127.0.0.1:{port}/q", "--timeout", 1)
+
+
+@case("receive", 3)
+def too_few(folder: Path) -> int:
+    with peer(giving("a", "b")) as port:
+        return of("receive", "-a", f"127.0.0.1:{port}/q", "--count", 3, "--timeout", 1)
+
+
+@case("bench", 0)
+def measured(folder: Path) -> int:
+    with peer(passing_on()) as port:
+        return of("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", 0.1)
+
+
+@case("bench", 1)
+def messages_of_others(folder: Path) -> int:
+    def attached(link: Link) -> None:
+        if isinstance(link, Sender):
+            giving("somebody else's")(link)
+        else:
+            taking(lambda delivery, _: delivery.accept())(link)
+
+    with peer(attached) as port:
+        return of("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", 0.1)
+
+
+@case("bench", 3)
+def nothing_came_through(folder: Path) -> int:
+    def attached(link: Link) -> None:
+        if isinstance(link, Sender):
+            link.accept()
+        else:
+            taking(lambda delivery, _: delivery.accept())(link)
+
+    with peer(attached) as port:
+        return of("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", 0.1)
+
+
+# What is so of several commands
+
+
+def wrong_usage(command: str) -> Case:
+    def run(folder: Path) -> int:
+        done = enmasse(command, "--nonsense")
+        assert "Usage:" in done.stderr
+        return done.returncode
+
+    return run
+
+
+def no_connection(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            return of(command, "-a", f"127.0.0.1:{nobody.getsockname()[1]}/q", *(["x"] if command == "send" else []))
+
+    return run
+
+
+def address_refused(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with peer(refusing) as port:
+            return of(command, "-a", f"127.0.0.1:{port}/q", *(["x"] if command == "send" else []))
+
+    return run
+
+
+def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command that has something to say with this as its standard output."""
+
+    def run(**given: object) -> subprocess.CompletedProcess[str]:
+        arguments = [option.format(folder=folder, **given) for option in OPTIONS[command]]
+        return subprocess.run(
+            [ENMASSE, command, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=180
+        )
+
+    if command == "scale":
+        with running(folder) as up:
+            return run(offset=up.offset)
+    if command in ("send", "receive", "bench"):
+        peers = {
+            "send": taking(lambda delivery, _: delivery.accept()),
+            "receive": giving(*["x" * 1000] * 100),
+            "bench": passing_on(),
+        }
+        with peer(peers[command]) as port:
+            return run(port=port)
+    return run(offset=free_offset(), config=configuration(folder))
+
+
+def nobody_reads(command: str) -> Case:
+    def run(folder: Path) -> int:
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = into(writing, command, folder)
+        os.close(writing)
+        assert "Traceback" not in done.stderr and "Broken pipe" not in done.stderr, done.stderr
+        return done.returncode
+
+    return run
+
+
+def disk_of_stdout_full(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with open("/dev/full", "w") as full:
+            done = into(full.fileno(), command, folder)
+        assert done.stderr.endswith("cannot write to standard output: No space left on device\n"), done.stderr
+        return done.returncode
+
+    return run
+
+
+def interrupted(command: str) -> Case:
+    """Ctrl-C while the command waits for somebody who accepts its connection and says nothing."""
+
+    def run(folder: Path) -> int:
+        arguments: tuple[str, ...] = OPTIONS[command]
+        if command == "init":  # waits for nobody
+            return interrupted_at_an_import(["init", str(folder / "new")])
+        if command == "address":
+            arguments = ("list", "--port-offset", "{offset}")
+        with socket.socket() as silent:
+            offset = free_offset()
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            silent.bind(("127.0.0.1", 8080 + offset))
+            silent.listen()
+            given = [argument.format(offset=offset, port=8080 + offset) for argument in arguments]
+            with subprocess.Popen([ENMASSE, command, *given], stderr=subprocess.PIPE, text=True) as process:
+                silent.settimeout(60)
+                connection, _ = silent.accept()
+                with connection:
+                    process.send_signal(signal.SIGINT)
+                    _, err = process.communicate(timeout=60)
+        assert "Traceback" not in err, err
+        return process.returncode
+
+    return run
+
+
+def interrupted_at_an_import(arguments: list[str]) -> int:
+    code = """
+import importlib.abc, os, signal, sys
+class Told(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Told())
+from enmasse.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=180)
+    assert "Traceback" not in done.stderr
+    return done.returncode
+
+
+def waiting_for_a_suite(folder: Path) -> int:
+    """Ctrl-C in `status --wait`: between two looks, too."""
+    looked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        offset = other.getsockname()[1] - 8080
+
+        def look() -> None:
+            connection, _ = other.accept()
+            connection.close()
+            looked.set()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        command = [ENMASSE, "status", "--json", "--wait", "60", "--port-offset", str(offset)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert looked.wait(60)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        thread.join()
+    assert "Traceback" not in err
+    return process.returncode
+
+
+for name in ("init", "up", "status", "scale", "address", "send", "receive", "bench"):
+    case(name, 2)(wrong_usage(name))
+    if name != "up":
+        case(name, 141)(nobody_reads(name))
+        case(name, 1)(disk_of_stdout_full(name))
+        case(name, 130)(interrupted(name))
+for name in ("send", "receive", "bench"):
+    case(name, 4)(no_connection(name))
+    case(name, 4)(address_refused(name))
+case("status", 130)(waiting_for_a_suite)
+
+
+def test_the_table_has_no_other_cells() -> None:
+    assert sorted(of_the_table()) == sorted(CASES)
+
+
+@pytest.mark.parametrize(
+    ("run", "status"),
+    [
+        pytest.param(run, status, id=f"{command}-{status}-{run.__qualname__.partition('.')[0]}")
+        for (command, status), runs in CASES.items()
+        for run in runs
+    ],
+)
+def test_each_cell(run: Case, status: int, tmp_path: Path) -> None:
+    assert run(tmp_path) == status
+
+
+def test_what_cannot_be_said_changes_no_status(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        for arguments in (["status", "--port-offset", str(free_offset())], ["send", "-a", "127.0.0.1:1/q", "x"]):
+            assert subprocess.run([ENMASSE, *arguments], stderr=full, timeout=180).returncode == 4
+        assert subprocess.run([ENMASSE, "send"], stderr=full, timeout=180).returncode == 2
