@@ -1,8 +1,9 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
 `python -m spark.receiver` with the options as one line of JSON on standard input (not as an argument: everybody on the
-machine would see the URL's password in the list of processes). It ends when its standard input ends, so it never
-outlives the reader that started it, however that reader died. One line on standard output per change of state:
+machine would see the URL's password in the list of processes). Each further line is a number: Spark has committed the
+records before it. It ends when its standard input ends, so it never outlives the reader that started it, however that
+reader died. One line on standard output per change of state:
 `attached`; `lost` and why, while it tries again; `full` and `room` of the spool; `failed` and why it ends.
 """
 
@@ -14,19 +15,26 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from enmasse.amqp import errors
 from enmasse.amqp.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Sections
+from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
 from spark.outage import Outage, Patience, Phase, words
-from spark.spool import SeenIds, SpoolError, SpoolInUse, SpoolWriter, read_segment, segments
+from spark.spool import SpoolError, SpoolInUse, SpoolWriter
+from spark.unsettled import Unsettled, key_of
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+REST_SECONDS = 2.0
+SETTLE_SECONDS = 30.0
+ON_THE_WAY = 1000
+"""Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,19 +55,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Patience = Patience()
 
 
-def identity(payload: bytes) -> str | None:
-    """The message-id as text that keeps its type apart (`1` the number is not `"1"`), or None.
-
-    A message that does not decode has none: it is not ours to judge, Spark sees it as it is.
-    """
-    try:
-        properties = Sections(payload).properties
-    except AmqpError:
-        return None
-    message_id = properties.message_id if properties is not None else None
-    return None if message_id is None else f"{type(message_id).__name__}:{message_id!r}"
-
-
 class ReceiverFailed(Exception):
     """There is no sense in trying again: the text says which option is wrong and what to do."""
 
@@ -67,29 +62,62 @@ class ReceiverFailed(Exception):
 class Intake:
     """From deliveries to accepted, in groups: append, one sync, accept (never the other way round)."""
 
-    def __init__(self, spool: SpoolWriter, seen: SeenIds) -> None:
-        self.spool, self.seen = spool, seen
+    def __init__(self, spool: SpoolWriter, unsettled: Unsettled) -> None:
+        self.spool, self.unsettled = spool, unsettled
+        self.mode = SECOND
+        self._settled = asyncio.Event()
+
+    def attached(self, receiver: ClientReceiver) -> None:
+        """Deliveries come over this link from now on."""
+        self.unsettled.connected(told=self.mode == SECOND)
+        receiver.on_settled = self.settled
 
     def take(self, deliveries: list[Delivery]) -> None:
         """Raises OSError where the spool cannot be written: then nothing of the group was accepted."""
-        fresh: list[str] = []
+        fresh: list[tuple[int, int, bytes]] = []
+        record = self.spool.count
         now = time.time_ns() // 1_000_000
         for delivery in deliveries:
-            message_id = identity(delivery.payload)
-            if message_id is not None:
-                if message_id in self.seen:
-                    continue
-                self.seen.add(message_id)
-                fresh.append(message_id)
+            # What came settled does not come again.
+            key = None if delivery.settled else key_of(delivery.payload)
+            if key is not None and self.unsettled.is_copy(delivery.id, key):
+                continue
             self.spool.append(delivery.payload, now)
+            if key is not None:
+                fresh.append((delivery.id, record, key))
+            record += 1
         try:
             self.spool.sync()
         except OSError as error:
-            self.seen.discard(fresh)
             what = f"the spool cannot be written, {error.strerror}"
             raise OSError(error.errno, what, str(self.spool.folder)) from None
+        for one in fresh:
+            self.unsettled.add(*one)
+        self.unsettled.taken()
         for delivery in deliveries:
             delivery.settle(ACCEPTED)
+
+    def settled(self, delivery_ids: Iterable[int]) -> None:
+        self.unsettled.settled(delivery_ids)
+        self._settled.set()
+
+    async def next(self, receiver: ClientReceiver) -> Delivery:
+        """Raises AmqpError where the link is lost, or where the peer settles nothing: from then on we do it at once."""
+        while True:
+            self._settled.clear()
+            try:
+                return await receiver.receive(timeout=SETTLE_SECONDS)
+            except TimeoutError:
+                if self.unsettled.awaited() and not self._settled.is_set():
+                    self.mode = FIRST
+                    what = f"the peer has settled nothing of what was accepted in {SETTLE_SECONDS:g} s"
+                    raise AmqpError(errors.ILLEGAL_STATE, what) from None
+
+    async def at_rest(self) -> None:
+        """Returns when the peer has settled all that we accepted, if it tells."""
+        while self.unsettled.awaited():
+            self._settled.clear()
+            await self._settled.wait()
 
 
 def say(event: str, **more: Any) -> None:
@@ -102,9 +130,10 @@ async def receive_once(options: Options, intake: Intake, outage: Outage) -> None
     try:
         async with connect(options.url, container_id=options.container, idle_timeout=30) as client:
             phase = Phase.ATTACH
-            receiver = await attached(options, client)
+            receiver = await attached(options, client, intake.mode)
             phase = Phase.ATTACHED
             outage.attached()
+            intake.attached(receiver)
             say("attached", address=options.address)
             await take_all(options, intake, receiver)
     except (OSError, AmqpError, TimeoutError, UnicodeError) as error:
@@ -114,22 +143,33 @@ async def receive_once(options: Options, intake: Intake, outage: Outage) -> None
         say("lost", reason=words(error))
 
 
-async def attached(options: Options, client: Client) -> ClientReceiver:
+async def attached(options: Options, client: Client, mode: int) -> ClientReceiver:
+    """The link: so many deliveries as `credit` says may be on their way or not settled."""
     durable = options.subscription or None
-    return await client.receiver(
-        options.address, credit=options.credit, durable_name=durable, capabilities=("topic",) if durable else ()
+    receiver = await client.receiver(
+        options.address,
+        credit=0,
+        durable_name=durable,
+        capabilities=("topic",) if durable else (),
+        rcv_settle_mode=mode,
     )
+    receiver.link.credit_window = options.credit
+    return receiver
 
 
 async def take_all(options: Options, intake: Intake, receiver: ClientReceiver) -> None:
     """From the address into the spool. Raises OSError or AmqpError: why it ended."""
     try:
         while True:
-            group = [await receiver.receive()]
+            group = [await intake.next(receiver)]
             while (more := receiver.receive_nowait()) is not None:
                 group.append(more)
             intake.take(group)
             await room(options, intake.spool)
+    except asyncio.CancelledError:
+        with contextlib.suppress(AmqpError, TimeoutError):  # what is settled before the end is not in doubt after it
+            await asyncio.wait_for(intake.at_rest(), REST_SECONDS)
+        raise
     finally:
         if options.subscription:  # it stays
             with contextlib.suppress(AmqpError, TimeoutError):
@@ -165,46 +205,71 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
     raise AssertionError
 
 
-async def receive(options: Options) -> None:
-    """Receive for ever, reconnecting with a back-off, until standard input ends."""
+async def receive(options: Options, commits: asyncio.Queue[int]) -> None:
+    """Receive for ever, reconnecting with a back-off, until cancelled."""
     spool = await opened(Path(options.spool), options.spool_limit)
-    seen = SeenIds(spool.remembered())
-    for first, path in segments(spool.folder):
-        for record in read_segment(path, first, first, 1 << 63):
-            message_id = identity(record.message)
-            if message_id is not None:
-                seen.add(message_id)
-    intake = Intake(spool, seen)
+    unsettled = Unsettled(spool, 2 * options.credit + ON_THE_WAY)
+    forgetting = asyncio.create_task(forget(commits, unsettled))
+    intake = Intake(spool, unsettled)
     loop = asyncio.get_running_loop()
     outage = Outage(options.url, options.address, options.patience, loop.time())
     attempt = 0
+    try:
+        while True:
+            began = loop.time()
+            await receive_once(options, intake, outage)
+            await keep_doubt(unsettled)
+            attempt = 0 if loop.time() - began > 10 else attempt + 1
+            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS)) - 1])
+    finally:
+        forgetting.cancel()
+
+
+async def forget(commits: asyncio.Queue[int], unsettled: Unsettled) -> None:
+    """Delete what Spark has committed; where that fails, the next commit tries again."""
     while True:
-        began = loop.time()
-        await receive_once(options, intake, outage)
-        attempt = 0 if loop.time() - began > 10 else attempt + 1
-        await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS)) - 1])
+        end = await commits.get()
+        with contextlib.suppress(OSError):
+            unsettled.forget_segments(end)
 
 
-async def until_abandoned() -> None:
-    """Returns when standard input ends: whoever started us is gone or wants us gone."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(4096):
-        pass
+async def keep_doubt(unsettled: Unsettled) -> None:
+    """After a connection: what is in doubt is on disk when this returns."""
+    for attempt in itertools.count():
+        try:
+            unsettled.lost()
+            return
+        except OSError as error:
+            if not attempt:
+                say("lost", reason=words(error))
+            await asyncio.sleep(1)
 
 
-async def run(options: Options) -> None:
-    work = asyncio.create_task(receive(options))
-    watch = asyncio.create_task(until_abandoned())
-    done, _ = await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-    work.cancel()
-    if work in done:
-        work.result()
+async def run() -> None:
+    """Until standard input ends (whoever started us is gone or wants us gone), or receiving does."""
+    lines = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    options = msgspec.json.decode(await lines.readline(), type=Options)
+    commits: asyncio.Queue[int] = asyncio.Queue()
+    work = asyncio.create_task(receive(options, commits))
+    watch = asyncio.create_task(read_commits(lines, commits))
+    await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
+    watch.cancel()
+    if not work.done():
+        work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+async def read_commits(lines: asyncio.StreamReader, commits: asyncio.Queue[int]) -> None:
+    """Returns when the input ends."""
+    while line := await lines.readline():
+        commits.put_nowait(int(line))
 
 
 def main() -> None:
     try:
-        asyncio.run(run(msgspec.json.decode(sys.stdin.buffer.readline(), type=Options)))
+        asyncio.run(run())
     except (ReceiverFailed, SpoolError, OSError, msgspec.DecodeError) as error:
         say("failed", reason=str(error))
         sys.exit(1)

@@ -1,9 +1,9 @@
 """`writeStream.format("amqp")`: rows sent to an address; a batch is done once every message of it was accepted.
 
 Columns used where present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
-`correlation_id`, `application_properties`. A row without a `message_id` gets `<sink id>-<batch>-<partition>-<row>`:
-Spark repeats a batch after a failure with the same numbers, so a broker that knows duplicates by message-id stores each
-row once.
+`correlation_id`, `content_type`, `application_properties`. A row without a `message_id` gets one that it also has if
+Spark repeats the batch after a failure, in whatever order: see `Ids`. So a broker that knows duplicates by message-id
+stores each row once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -42,20 +45,53 @@ def as_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-def message_of(row: dict[str, Any], message_id: str) -> Message:
+def message_of(row: dict[str, Any]) -> Message:
+    """The message of a row, without a message-id where the row has none."""
     body = row.get("body")
     if body is None:
         body = json.dumps(row, default=as_json)
         row = {**row, "content_type": "application/json"}
     return Message(
         durable=True,
-        message_id=row.get("message_id") or message_id,
+        message_id=None if row.get("message_id") == "" else row.get("message_id"),
         subject=row.get("subject"),
         correlation_id=row.get("correlation_id"),
         content_type=row.get("content_type"),
-        application_properties=dict(row.get("application_properties") or ()),
+        application_properties=dict(sorted(dict(row.get("application_properties") or ()).items())),
         body=body.encode() if isinstance(body, str) else body,
     )
+
+
+class Ids:
+    """Message-ids of the rows of one partition of one batch: `<query>-<batch>-<partition>-<hash>-<n>`.
+
+    `hash` is of the message's content. Equal rows of a partition are told apart by n, their number among themselves: so
+    the ids are the same set in whatever order the rows come. Two queries never make the same one.
+    """
+
+    def __init__(self, query: str, batch: str, partition: int) -> None:
+        self._prefix = f"{query}-{batch}-{partition}"
+        self._equal: Counter[bytes] = Counter()
+
+    def named(self, message: Message) -> Message:
+        """The message, with an id if it had none."""
+        if message.message_id is None:
+            content = blake2b(message.encode(), digest_size=16).digest()
+            message.message_id = f"{self._prefix}-{content.hex()}-{self._equal[content]}"
+            self._equal[content] += 1
+        return message
+
+
+def ids_of_task(name: str) -> Ids:
+    """For the task that runs: query and batch as Spark repeats them, also after a restart from the checkpoint.
+
+    name: what the user calls the sink, to be read in the ids.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return Ids(f"{name}-{uuid.uuid4()}", "0", 0)
+    query = context.getLocalProperty("sql.streaming.queryId")
+    return Ids(f"{name}-{query}", context.getLocalProperty("streaming.sql.batchId") or "0", context.partitionId())
 
 
 class AmqpStreamWriter(DataSourceStreamArrowWriter):
@@ -65,12 +101,9 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         self.name = options.get("sinkid", self.address)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        context = TaskContext.get()
-        batch = context.getLocalProperty("streaming.sql.batchId") if context else "0"
-        prefix = f"{self.name}-{batch}-{context.partitionId() if context else 0}"
-        return Sent(asyncio.run(self._send(iterator, prefix)))
+        return Sent(asyncio.run(self._send(iterator, ids_of_task(self.name))))
 
-    async def _send(self, iterator: Iterator[pa.RecordBatch], prefix: str) -> int:
+    async def _send(self, iterator: Iterator[pa.RecordBatch], ids: Ids) -> int:
         sent = 0
         client: Client | None = None
         sender: ClientSender | None = None
@@ -81,7 +114,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
                     if sender is None:
                         client = connect(self.url)
                         sender = await self._sender(client)
-                    pending.add(asyncio.create_task(sender.send(message_of(row, f"{prefix}-{sent}"))))
+                    pending.add(asyncio.create_task(sender.send(ids.named(message_of(row)))))
                     sent += 1
                     if len(pending) >= WINDOW:
                         pending = await self._settled(pending, asyncio.FIRST_COMPLETED)

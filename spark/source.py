@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import subprocess
@@ -25,9 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark.options import MOST_CREDIT, number, required, shown, url_of
-from spark.receiver import identity
 from spark.schema import batches
-from spark.spool import Head, SpoolError, forget, read_segment, read_spool, segments
+from spark.spool import MappedCount, SpoolError, head_of, read_spool, segments
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +97,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if receiver.full:
             # Spark commits a batch when it plans the next one. There is none while a full spool gets nothing more.
-            self.commit(start)
+            receiver.commit(done)
         if self.target is not None:
             head = max(self.target, done)
         if isinstance(limit, ReadMaxRows):
@@ -117,14 +115,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches(read_spool(self.spool(), partition.start, partition.end))
 
     def commit(self, end: dict[str, int]) -> None:
-        """Spark will never ask for anything before `end` again: whole segments of it are deleted."""
-        folder, known = self.spool(), segments(self.spool())
-        ids: list[str] = []
-        for (first, path), (following, _) in itertools.pairwise(known):
-            if following <= end["record"]:
-                found = (identity(record.message) for record in read_segment(path, first, first, following))
-                ids.extend(one for one in found if one is not None)
-        forget(folder, end["record"], ids)
+        """Spark will never ask for anything before `end` again: the receiver deletes whole segments of it."""
+        self.started().commit(end["record"])
 
     def stop(self) -> None:
         if self.receiver is not None:
@@ -145,10 +137,11 @@ class Receiver:
         self.had = threading.Event()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spark.receiver"],
-            stdin=subprocess.PIPE,  # the options; its end is the receiver's sign to end
+            stdin=subprocess.PIPE,  # the options, then commits; its end is the receiver's sign to end
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.committed = -1
         self._tell(options)
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
@@ -165,19 +158,26 @@ class Receiver:
         while not self.had.wait(0.1):
             self.check()
 
+    def commit(self, end: int) -> None:
+        """Have whole segments before record `end` deleted. Nothing is lost if that is never done."""
+        if end != self.committed:
+            self.committed = end
+            self._tell(end)
+
     def stop(self) -> None:
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         try:
             self.process.wait(timeout=STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()  # what it has not accepted yet comes again
             self.process.wait()
 
-    def _tell(self, options: dict[str, Any]) -> None:
+    def _tell(self, line: dict[str, Any] | int) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: check() says so
-            self.process.stdin.write(json.dumps(options) + "\n")
+            self.process.stdin.write(json.dumps(line) + "\n")
             self.process.stdin.flush()
 
     def _listen(self) -> None:
@@ -206,11 +206,11 @@ class Receiver:
             self.full = False
             log.warning("amqp source: the spool has room again, receiving from %s", self.source)
 
-    def _await_spool(self, folder: Path) -> Head:
+    def _await_spool(self, folder: Path) -> MappedCount:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             self.check()
             if (folder / "head").exists() and segments(folder):
-                return Head(folder, create=False)
+                return head_of(folder)
             time.sleep(0.02)
         raise SpoolError(f"{folder}: the receiver did not open the spool in {START_SECONDS:.0f} s")

@@ -5,7 +5,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
 
     spool/
       00000000000000000000.seg     records from that number on
-      seen                         message-ids of records whose segments were deleted (JSON list, newest last)
+      settled, unsettled           what the address may deliver again (spark.unsettled)
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
       lock                         held by the one process that writes
 
@@ -18,20 +18,17 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import mmap
 import os
 import struct
 import zlib
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 RECORD = struct.Struct(">IIQ")
 COUNT = struct.Struct(">Q")
 SEGMENT_BYTES = 8 << 20
-SEEN_IDS = 100_000
 MAX_RECORD = 1 << 30
 
 
@@ -47,6 +44,13 @@ class Record(NamedTuple):
     offset: int
     arrived_ms: int
     message: bytes
+
+
+class Segment(NamedTuple):
+    """A segment that is complete: one past its last record, and its file."""
+
+    end: int
+    path: Path
 
 
 def segment_name(first: int) -> str:
@@ -101,15 +105,19 @@ def read_spool(folder: Path, start: int, end: int) -> Iterator[Record]:
         )
 
 
-class Head:
-    """The number of durable records, shared with readers through a mapped file."""
+class MappedCount:
+    """A number in a file, shared with other processes through a mapping: 8 bytes, big-endian.
 
-    def __init__(self, folder: Path, *, create: bool) -> None:
-        path = folder / "head"
-        if create and (not path.exists() or path.stat().st_size < COUNT.size):  # short: the disk was full
-            path.write_bytes(COUNT.pack(0))
-        with path.open("r+b" if create else "rb") as file:
-            self._map = mmap.mmap(file.fileno(), COUNT.size, access=mmap.ACCESS_WRITE if create else mmap.ACCESS_READ)
+    What was put outlives the process that put it; after a loss of power it may be an earlier number.
+    """
+
+    def __init__(self, path: Path, *, create: int | None = None) -> None:
+        """create: what it begins with if there is no such file yet; None: it is there, and only read."""
+        if create is not None and (not path.exists() or path.stat().st_size < COUNT.size):  # short: the disk was full
+            path.write_bytes(COUNT.pack(create))
+        with path.open("rb" if create is None else "r+b") as file:
+            access = mmap.ACCESS_READ if create is None else mmap.ACCESS_WRITE
+            self._map = mmap.mmap(file.fileno(), COUNT.size, access=access)
 
     def get(self) -> int:
         (count,) = COUNT.unpack(self._map[: COUNT.size])
@@ -119,31 +127,9 @@ class Head:
         self._map[: COUNT.size] = COUNT.pack(count)
 
 
-class SeenIds:
-    """The message-ids of the last `SEEN_IDS` records, so that a copy delivered again after a crash is recognised."""
-
-    def __init__(self, ids: Iterable[str]) -> None:
-        self._order: deque[str] = deque()
-        self._known: set[str] = set()
-        for message_id in ids:
-            self.add(message_id)
-
-    def __contains__(self, message_id: str) -> bool:
-        return message_id in self._known
-
-    def add(self, message_id: str) -> None:
-        if message_id in self._known:
-            return
-        self._known.add(message_id)
-        self._order.append(message_id)
-        if len(self._order) > SEEN_IDS:
-            self._known.discard(self._order.popleft())
-
-    def discard(self, message_ids: Iterable[str]) -> None:
-        """Forget ids whose records did not become durable after all: their next copy is the first."""
-        gone = set(message_ids)
-        self._known -= gone
-        self._order = deque(one for one in self._order if one not in gone)
+def head_of(folder: Path) -> MappedCount:
+    """The number of durable records of a spool that a receiver has opened, for readers."""
+    return MappedCount(folder / "head")
 
 
 class SpoolWriter:
@@ -166,28 +152,12 @@ class SpoolWriter:
             raise SpoolInUse(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
-        self._head = Head(folder, create=True)
+        self._head = MappedCount(folder / "head", create=0)
         self._file, self._size, self.count = self._recover()
         self._head.put(self.count)
         self._end_segment()
         self._buffer: list[bytes] = []
         self._buffered = 0
-
-    def remembered(self) -> list[str]:
-        """Ids of records that commits have deleted."""
-        path = self.folder / "seen"
-        if not path.exists():
-            return []
-        try:
-            ids = json.loads(path.read_bytes())
-            if not isinstance(ids, list):
-                raise ValueError("it is no list")
-        except ValueError as error:
-            raise SpoolError(
-                f"{path}: not readable ({error}). Without it copies of earlier messages cannot be recognised; "
-                "delete it where that may be"
-            ) from None
-        return [str(one) for one in ids]
 
     def append(self, message: bytes, arrived_ms: int) -> None:
         self._buffer.append(RECORD.pack(len(message), zlib.crc32(message), arrived_ms))
@@ -217,6 +187,17 @@ class SpoolWriter:
 
     def bytes_held(self) -> int:
         return sum(size_of(path) for _, path in segments(self.folder))
+
+    def forgettable(self, end: int) -> list[Segment]:
+        """The segments that end at or before `end`, without the last one, which always stays."""
+        known = segments(self.folder)
+        return [Segment(following, path) for (_, path), (following, _) in itertools.pairwise(known) if following <= end]
+
+    def forget(self, gone: list[Segment]) -> int:
+        """Deletes segments; returns how many."""
+        for segment in gone:
+            segment.path.unlink(missing_ok=True)
+        return len(gone)
 
     def close(self) -> None:
         os.close(self._file)
@@ -272,26 +253,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def forget(folder: Path, end: int, ids_of: Iterable[str] | None = None) -> int:
-    """Delete the segments that end at or before `end`; returns how many. The last segment always stays.
-
-    `ids_of`: message-ids of the records deleted, which are added to `seen` (durably, by rename) before anything goes.
-    """
-    known = segments(folder)
-    gone = [path for (_, path), (following, _) in itertools.pairwise(known) if following <= end]
-    if not gone:
-        return 0
-    if ids_of is not None:
-        path = folder / "seen"
-        before = json.loads(path.read_bytes()) if path.exists() else []
-        kept = [*before, *ids_of][-SEEN_IDS:]
-        fresh = folder / "seen.new"
-        with fresh.open("w") as file:
-            json.dump(kept, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
-        sync_folder(folder)
-    for path in gone:
-        path.unlink()
-    return len(gone)
+def replace_file(path: Path, content: bytes) -> None:
+    """The file has this content, on disk; or, if this raises OSError, what it had before."""
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    sync_folder(path.parent)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl as ssl_module
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -78,6 +78,11 @@ class _ClientHandler(Handler):
             link.settle(tokens)
         if sender._waiters:
             sender._wake()
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        told = cast(ClientReceiver, link.context).on_settled
+        if told is not None:
+            told(delivery_ids)
 
 
 class Client:

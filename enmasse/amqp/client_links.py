@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
@@ -208,7 +208,11 @@ class ClientSender(ClientLink):
 
 
 class ClientReceiver(ClientLink):
-    """Receives from one address. `async for` ends when the receiver is closed by us, raises when it is lost."""
+    """Receives from one address. `async for` ends when the receiver is closed by us, raises when it is lost.
+
+    `on_settled`, if set, is told the ids of deliveries that the sender has settled after our outcome: only on a link
+    with rcv-settle-mode second (2.8.3).
+    """
 
     link: Receiver
 
@@ -220,6 +224,7 @@ class ClientReceiver(ClientLink):
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._drained: asyncio.Future[None] | None = None
         self._leaving = False
+        self.on_settled: Callable[[Sequence[int]], None] | None = None
         link.on_delivery = self._on_delivery
 
     def __aiter__(self) -> AsyncIterator[Delivery]:

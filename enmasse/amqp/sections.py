@@ -400,6 +400,12 @@ class Sections:
         """The bare message (3.2), footer included: what is passed on as it came."""
         return bytes(self.payload[self._bare_start() :])
 
+    @property
+    def content(self) -> bytes:
+        """The bare message (3.2) without the footer: properties, application properties and body as they came."""
+        start, footer = self._bare_start(), self._span_of(FOOTER)
+        return bytes(self.payload[start : len(self.payload) if footer < 0 else footer])
+
     def _bare_start(self) -> int:
         if self._last < PROPERTIES:
             self._walk(PROPERTIES)

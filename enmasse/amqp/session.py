@@ -346,7 +346,8 @@ class Session:
         attach = link.remote_attach
         assert attach is not None
         link.snd_settle_mode = int(attach.snd_settle_mode)
-        link.rcv_settle_mode = int(attach.rcv_settle_mode)
+        if link.is_sender:  # 2.7.3: the receiver's is the mode in use, the sender's only a wish
+            link.rcv_settle_mode = int(attach.rcv_settle_mode)
         terminus = attach.target if link.is_sender else attach.source
         if terminus is not None:
             link._went_live()

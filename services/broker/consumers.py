@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
@@ -65,7 +67,15 @@ class LinkConsumer(Consumer):
         else:
             return
         if not settled:
+            queue.broker.when_stored(partial(self._stored, messages))
+
+    def _stored(self, messages: list[Any], error: OSError | None) -> None:
+        """A receiver of rcv-settle-mode second takes our settlement for a promise that the message does not come again;
+        if it cannot be kept, the link ends with these unsettled."""
+        if error is None:
             self.link.settle(messages)
+        else:
+            self.link.detach(AmqpError(errors.INTERNAL_ERROR, f"the outcomes could not be stored: {error}"))
 
     def closed(self, condition: str, description: str) -> None:
         self.queue = None

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from enmasse.amqp import errors
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Rejected, Released
 from services.router.annotations import stripped
 
@@ -219,6 +221,9 @@ class InLink:
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
         """The receiver told a state and has not settled: the sender's settlement will be passed on to it."""
+        if self.settle is _gone:
+            self._end_second(sender, token)
+            return
         if self.second is None:
             self.second = {}
         self.second[delivery_id] = (sender, token)
@@ -247,9 +252,22 @@ class InLink:
         """The link is no more: what it sent and is still on its way stays on its way, outcomes are dropped."""
         self.settle = _gone
         self.update = _gone
-        self.second = None
+        second, self.second = self.second, None
+        for sender, token in (second or {}).values():
+            self._end_second(sender, token)
         if self.address is not None:
             self.address.remove_in(self)
+
+    def _end_second(self, sender: Sender, token: Token) -> None:
+        """The sender will settle no more. A broker may deliver the message again: the receiver has to know that, and
+        what tells it is the end of its link with the delivery unsettled."""
+        if self.auto is None:
+            sender.settle([token])
+            return
+        out: OutLink | None = sender.context
+        if out is not None:
+            what = "the broker of this address went away before it had settled what this receiver accepted"
+            self.connection.router.detach(out, AmqpError(errors.DETACH_FORCED, what))
 
     # Rows of router.link
 

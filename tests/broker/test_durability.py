@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from proton import Message, symbol
+from proton import Delivery, Message, symbol
 
 from tests.broker.harness import DEADLINE, BrokerProcess, Terminus, attach, bodies, flush, modify, take, until
 from tests.broker.load import Receiver, Sender
@@ -59,6 +59,27 @@ def test_killed_while_producing_and_consuming(tmp_path: Path) -> None:
     until(lambda: second.count >= held, "the rest", moves=lambda: second.count)
     second.stop()
     assert sender.accepted <= set(first.got) | set(second.got)
+    broker.stop()
+
+
+def test_what_is_settled_second_does_not_come_again(tmp_path: Path) -> None:
+    """To a receiver of rcv-settle-mode second the broker's settlement says that the outcome is stored."""
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    for i in range(3):
+        with broker.connect() as c:
+            c.create_sender("q").send(Message(body=i, durable=True))
+            receiver = c.create_receiver("q", credit=1)
+            c.wait(lambda: bool(receiver.fetcher.incoming))  # noqa: B023
+            message, delivery = receiver.fetcher.incoming[0]
+            assert message.body == i
+            delivery.update(Delivery.ACCEPTED)
+            c.wait(lambda: delivery.settled)  # noqa: B023
+            broker.kill()
+        broker.start()
+    with broker.manage() as m:
+        assert m.count("q") == 0
     broker.stop()
 
 

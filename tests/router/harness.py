@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from proton import Condition, Delivery, Message
-from proton.handlers import MessagingHandler
+from proton.handlers import MessagingHandler, OutgoingMessageHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, SyncRequestResponse
 
@@ -321,6 +321,12 @@ class Broker(MessagingHandler):
         self._injector.trigger(event)
         assert done.wait(DEADLINE)
         return result[0] if result else None
+
+    def settle_outcomes(self, settle: bool) -> None:
+        """Whether it settles what a receiver has told a state of, as it does at first."""
+        for handler in self.handlers:
+            if isinstance(handler, OutgoingMessageHandler):
+                handler.auto_settle = settle
 
     def put(self, address: str, *messages: Message) -> None:
         """Messages for whoever takes them from `address`."""

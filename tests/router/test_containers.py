@@ -156,6 +156,37 @@ def test_a_broker_is_lost_with_messages_under_way(
     connection.close()
 
 
+def test_a_broker_is_lost_before_it_settled_what_a_receiver_accepted(
+    router: RouterProcess, management: Management, dialled: Broker
+) -> None:
+    """A receiver that settles second is told by the end of its link that the messages may come again; else it would
+    wait for ever. One that has settled everything goes on."""
+    queue(management, "q5")
+    active(management, "q5")
+    connection, other = router.connect(), router.connect()
+    receiver, settling = (c.create_receiver("q5", credit=1, name="r") for c in (connection, other))
+    wait_for(lambda: dialled.credit("q5") > 1)
+    dialled.settle_outcomes(False)
+    dialled.put("q5", Message(body=1), Message(body=2))
+    connection.wait(lambda: bool(receiver.fetcher.incoming))
+    receiver.fetcher.incoming[0][1].update(Delivery.ACCEPTED)
+    settling.receive()
+    settling.accept()
+    pump(connection, other)
+    wait_for(lambda: len(dialled.outcomes) == 2)
+    dialled.drop_connections()
+    with pytest.raises(LinkDetached, match="before it had settled"):
+        connection.wait(lambda: False)
+    dialled.settle_outcomes(True)
+    active(management, "q5")
+    settling.link.flow(1)
+    pump(other)
+    dialled.put("q5", Message(body=3))
+    assert settling.receive().body == 3
+    connection.close()
+    other.close()
+
+
 def test_without_its_container_an_autolink_is_inactive(management: Management, dialled: Broker) -> None:
     queue(management, "q5", container="nobody")
     assert status(management, "t-q5-in") == "inactive"

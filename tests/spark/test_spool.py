@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark import spool as spooling
-from spark.spool import COUNT, Head, SeenIds, SpoolError, SpoolWriter, forget, read_spool, segments
+from spark.spool import COUNT, SpoolError, SpoolWriter, head_of, read_spool, segments
 
 
 def bodies(folder: Path, start: int, end: int) -> list[bytes]:
@@ -100,16 +100,7 @@ def test_a_head_that_was_not_written_whole_is_made_anew(tmp_path: Path) -> None:
     writer.append(b"first", 1)
     writer.sync()
     writer.close()
-    assert Head(tmp_path, create=False).get() == 1
-
-
-@pytest.mark.parametrize("content", ["{", "5", '{"a": 1}'])
-def test_ids_that_cannot_be_read_name_their_file(tmp_path: Path, content: str) -> None:
-    (tmp_path / "seen").write_text(content)
-    writer = SpoolWriter(tmp_path)
-    with pytest.raises(SpoolError, match=r"seen: not readable \(.*delete it"):
-        writer.remembered()
-    writer.close()
+    assert head_of(tmp_path).get() == 1
 
 
 def test_files_of_others_are_no_segments(tmp_path: Path) -> None:
@@ -126,7 +117,7 @@ def test_a_spool_of_any_limit_gets_under_it_again(tmp_path: Path) -> None:
         while writer.bytes_held() <= 200:
             writer.append(b"x" * 50, 1)
             writer.sync()
-        forget(tmp_path, writer.count)
+        writer.forget(writer.forgettable(writer.count))
         assert writer.bytes_held() < 100
         writer.close()
 
@@ -148,7 +139,7 @@ def test_a_missing_range_is_loud(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_commit_deletes_whole_segments_and_remembers_their_ids(tmp_path: Path) -> None:
+def test_whole_segments_are_forgotten(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     for i in range(40):
         writer.append(b"m" * 50, i)
@@ -156,32 +147,23 @@ def test_commit_deletes_whole_segments_and_remembers_their_ids(tmp_path: Path) -
     names = segments(tmp_path)
     assert len(names) > 3
     middle = names[2][0]
-    assert forget(tmp_path, middle, ["a", "b"]) == 2
+    assert writer.forget(writer.forgettable(middle)) == 2
     assert segments(tmp_path)[0][0] == middle
     assert len(bodies(tmp_path, middle, 40)) == 40 - middle
     with pytest.raises(SpoolError):
         bodies(tmp_path, 0, 40)
     writer.close()
     again = SpoolWriter(tmp_path)
-    assert again.remembered() == ["a", "b"]
     assert again.count == 40
     again.close()
 
 
 def test_the_head_is_seen_by_readers(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
-    head = Head(tmp_path, create=False)
+    head = head_of(tmp_path)
     assert head.get() == 0
     writer.append(b"one", 1)
     assert head.get() == 0
     writer.sync()
     assert head.get() == 1
     writer.close()
-
-
-def test_seen_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spooling, "SEEN_IDS", 3)
-    seen = SeenIds(["a", "b", "c", "d"])
-    assert "a" not in seen and "d" in seen
-    seen.discard(["d"])
-    assert "d" not in seen and "c" in seen

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +33,8 @@ from spark.outage import Outage, Patience, Phase
 from spark.receiver import Intake
 from spark.sink import AmqpStreamWriter
 from spark.source import AmqpStreamReader, ReceiverError
-from spark.spool import SeenIds, SpoolError
+from spark.spool import SpoolError, SpoolWriter
+from spark.unsettled import Unsettled
 from tests.amqp.server_kit import Store
 from tests.certificates import Authority
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
@@ -245,22 +246,18 @@ def test_a_spool_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(tmp_path: Path) -> None:
-    class Full:
-        folder = tmp_path
-
-        def append(self, message: bytes, arrived_ms: int) -> None:
-            pass
-
+    class Full(SpoolWriter):
         def sync(self) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     class Arrived:
-        payload = b""
+        id, payload, settled = 0, b"", False
 
         def settle(self, state: object) -> None:
             raise AssertionError("accepted")
 
-    intake: Any = Intake(cast(Any, Full()), SeenIds(()))
+    spool = Full(tmp_path)
+    intake: Any = Intake(spool, Unsettled(spool, 1))
     with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
         intake.take([Arrived()])
 

@@ -86,6 +86,7 @@ class Broker(Topology):
         self.size = 0  # bytes of all messages held
         self.resident = 0  # of these, in memory
         self.uncommitted: list[_Uncommitted] = []
+        self.unacknowledged: list[Callable[[OSError | None], None]] = []
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
@@ -413,10 +414,10 @@ class Broker(Topology):
         if store is None or not self.commit_asked:
             return
         self.commit_asked = 0
-        batch = self.uncommitted
-        if batch:
-            self.uncommitted = []
-            store.commit_now(lambda error: self._committed(batch, error))
+        batch, told = self.uncommitted, self.unacknowledged
+        if batch or told:
+            self.uncommitted, self.unacknowledged = [], []
+            store.commit_now(lambda error: self._committed(batch, told, error))
         else:
             store.commit_now(None)
 
@@ -427,7 +428,18 @@ class Broker(Topology):
             self.disk_full = full
             _log.warning("disk.full" if full else "disk.space", broker=self.name)
 
-    def _committed(self, batch: list[_Uncommitted], error: OSError | None) -> None:
+    def when_stored(self, tell: Callable[[OSError | None], None]) -> None:
+        """`tell` is called once what was done so far is on disk, or could not be written; at once if nothing waits."""
+        if self.store is None or not self.commit_asked:
+            tell(None)
+        else:
+            self.unacknowledged.append(tell)
+
+    def _committed(
+        self, batch: list[_Uncommitted], told: list[Callable[[OSError | None], None]], error: OSError | None
+    ) -> None:
+        for tell in told:
+            tell(error)
         if error is None:
             for producer, first, messages in batch:
                 if producer is not None:

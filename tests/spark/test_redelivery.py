@@ -1,0 +1,224 @@
+"""The receiver process and what it makes of copies: killed receivers, brokers and routers; devices that count alike."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from enmasse.testing import running, wait_for
+from spark.schema import row
+from spark.source import AmqpStreamReader
+from spark.spool import MappedCount, head_of, read_spool
+from tests.spark.conftest import DEADLINE, LIMIT, Broker
+
+pytestmark = pytest.mark.timeout(LIMIT)
+DEVICES = 6
+
+
+def readings(count: int, start: int = 0) -> list[Message]:
+    """Of devices that all count alike: every id comes six times, five times with the same body."""
+    bodies = ["same", "same", "same", "same", "same", "mine"]
+    return [Message(id=i, body=bodies[d], durable=True) for i in range(start, start + count) for d in range(DEVICES)]
+
+
+def numbered(count: int, start: int = 0) -> list[Message]:
+    """As `readings`, but each with a body of its own: so that a missing or doubled one is seen."""
+    return [Message(id=i, body=f"{d} {i}", durable=True) for i in range(start, start + count) for d in range(DEVICES)]
+
+
+def said(messages: list[Message]) -> Counter[tuple[str, str]]:
+    return Counter((str(message.id), str(message.body)) for message in messages)
+
+
+@contextmanager
+def reading(url: str, address: str, folder: Path, **options: str) -> Iterator[AmqpStreamReader]:
+    reader = AmqpStreamReader({"url": url, "address": address, "spool": str(folder / "spool"), **options})
+    try:
+        reader.started().await_address()
+        yield reader
+    finally:
+        reader.stop()
+
+
+def rows(folder: Path) -> Counter[tuple[str, str]]:
+    """(message-id, text) of everything in the spool."""
+    spool = folder / "spool"
+    found = [row(record) for record in read_spool(spool, 0, head_of(spool).get())]
+    return Counter((str(one[2]), str(one[14])) for one in found)
+
+
+def wait_rows(folder: Path, count: int) -> None:
+    wait_for(f"{count} rows", lambda: head_of(folder / "spool").get() >= count, DEADLINE)
+
+
+def wait_settled(folder: Path) -> None:
+    """Nothing is in doubt that is not so already."""
+    spool = folder / "spool"
+    settled = MappedCount(spool / "settled")
+    wait_for("everything settled", lambda: settled.get() == head_of(spool).get(), DEADLINE)
+
+
+def doubtful(folder: Path) -> int:
+    path = folder / "spool" / "unsettled"
+    return len(json.loads(path.read_bytes())) if path.exists() else 0
+
+
+def test_equal_messages_over_one_connection_are_rows_each(broker: Broker, tmp_path: Path) -> None:
+    broker.queue("equal")
+    with reading(broker.url, "equal", tmp_path):
+        broker.send("equal", readings(50))
+        broker.send("equal", readings(50))
+        wait_rows(tmp_path, 100 * DEVICES)
+        wait_settled(tmp_path)
+    assert rows(tmp_path) == said(readings(50) * 2)
+
+
+def test_equal_messages_after_a_restart_are_rows_each(broker: Broker, tmp_path: Path) -> None:
+    """Everything had been settled before: nothing was in doubt, however the receiver ended."""
+    broker.queue("later")
+    for run in range(3):
+        with reading(broker.url, "later", tmp_path) as reader:
+            broker.send("later", readings(20))
+            wait_rows(tmp_path, (run + 1) * 20 * DEVICES)
+            wait_settled(tmp_path)
+            if run == 1:
+                reader.started().process.kill()
+    assert rows(tmp_path) == said(readings(20) * 3)
+    assert doubtful(tmp_path) == 0
+
+
+def test_receivers_killed_in_the_middle_lose_and_double_nothing(broker: Broker, tmp_path: Path) -> None:
+    broker.queue("middle")
+    for start in range(0, 200, 50):
+        broker.send("middle", numbered(50, start))
+    for least in (1, 300, 700):
+        with reading(broker.url, "middle", tmp_path, credit="20") as reader:
+            wait_rows(tmp_path, least)
+            reader.started().process.kill()
+    with reading(broker.url, "middle", tmp_path):
+        wait_rows(tmp_path, 200 * DEVICES)
+        wait_settled(tmp_path)
+    assert rows(tmp_path) == said(numbered(200))
+
+
+KILLED = """
+import os, signal
+from enmasse.amqp.client_links import Delivery
+from spark import receiver
+settle = Delivery.settle
+left = {after}
+def killed(self, state):
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    settle(self, state)
+Delivery.settle = killed
+receiver.main()
+"""
+
+
+@pytest.mark.parametrize("after", [0, 25])
+def test_killed_between_sync_and_settle(broker: Broker, tmp_path: Path, after: int) -> None:
+    queue = broker.queue(f"between-{after}")
+    messages = [*readings(5), *numbered(5)]  # equal ones too: six come again, not one of them
+    broker.send(queue, messages)
+    (tmp_path / "spool").mkdir()
+    options = {"url": broker.url, "address": queue, "spool": str(tmp_path / "spool"), "container": "c"}
+    for _ in range(2):  # the second time in the middle of the copies
+        killed = subprocess.Popen([sys.executable, "-c", KILLED.format(after=after)], stdin=subprocess.PIPE, text=True)
+        assert killed.stdin is not None
+        print(json.dumps(options), file=killed.stdin, flush=True)
+        assert killed.wait(DEADLINE) == -signal.SIGKILL
+        killed.stdin.close()
+    assert 0 < head_of(tmp_path / "spool").get() <= len(messages)
+    with reading(broker.url, queue, tmp_path):
+        wait_rows(tmp_path, len(messages))
+        wait_settled(tmp_path)
+        broker.send(queue, readings(5))  # and what comes now is new
+        wait_rows(tmp_path, len(messages) + 5 * DEVICES)
+    assert rows(tmp_path) == said(messages + readings(5))
+
+
+def test_a_broker_killed_again_and_again(tmp_path: Path) -> None:
+    """It may have delivered, and taken note of an outcome, without having stored that."""
+    (tmp_path / "broker").mkdir()
+    broker = Broker(tmp_path / "broker")
+    broker.queue("dies")
+    try:
+        for start in range(0, 300, 50):
+            broker.send("dies", numbered(50, start))
+        with reading(broker.url, "dies", tmp_path, credit="50") as reader:
+            for least in (100, 500, 1000):
+                wait_rows(tmp_path, least)
+                broker.process.kill()
+                broker.process.wait()
+                broker.process = broker.start()
+            wait_rows(tmp_path, 300 * DEVICES)
+            wait_settled(tmp_path)
+            assert reader.started().process.poll() is None
+        assert rows(tmp_path) == said(numbered(300))
+    finally:
+        broker.process.terminate()
+        broker.process.wait(DEADLINE)
+
+
+def send(url: str, address: str, messages: list[Message]) -> None:
+    connection = BlockingConnection(url, timeout=DEADLINE)
+    sender = connection.create_sender(address, name="devices")
+    for message in messages:
+        sender.send(message)
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_broker_and_a_router_killed_behind_the_entry_port(kind: str, tmp_path: Path) -> None:
+    """When only the broker dies, the receiver's connection to the router stays up: the router ends its link."""
+    address = {"type": kind, "flavor": f"small-persisted-{kind}"}
+    subscription: dict[str, Any] = {"subscription": "mine"} if kind == "topic" else {}
+    (tmp_path / "suite").mkdir()
+    with running(tmp_path / "suite", {"readings": address}) as suite:
+        suite.up(DEADLINE)
+        with reading(suite.url, "readings", tmp_path, **subscription):
+            pass  # the subscription is there
+        send(suite.url, "readings", numbered(300))
+        with reading(suite.url, "readings", tmp_path, credit="20", **subscription):
+            wait_rows(tmp_path, 1)
+            broker = suite.component("broker", "readings")
+            stop_with_unsettled(broker["pid"], tmp_path)
+            suite.kill(broker)
+            suite.wait_ready()
+            wait_rows(tmp_path, 900)
+            suite.kill(suite.component("router"))
+            suite.wait_ready()
+            send(suite.url, "readings", numbered(50, 300))
+            wait_rows(tmp_path, 350 * DEVICES)
+            wait_settled(tmp_path)
+        assert rows(tmp_path) == said(numbered(350))
+
+
+def stop_with_unsettled(pid: int, folder: Path) -> None:
+    """Stops a broker when there is something that the receiver has accepted and it has not settled."""
+    settled, head = MappedCount(folder / "spool" / "settled"), head_of(folder / "spool")
+
+    def stopped() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(TimeoutError):
+            return bool(wait_for("a row that is not settled", lambda: settled.get() < head.get(), 1))
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    wait_for("a broker stopped in time", stopped, DEADLINE)
