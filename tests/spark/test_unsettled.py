@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import FIRST
 from enmasse.amqp.message import AmqpSequence, Message
 from enmasse.amqp.performatives import ACCEPTED
 from enmasse.amqp.types import ULong
@@ -354,3 +357,17 @@ def test_a_copy_has_the_same_id_and_the_same_bare_message() -> None:
     ]  # fmt: skip
     assert one not in others and len(set(others)) == len(others)
     assert key() is None and key_of(b"") is None and key_of(b"\x00\x53\x73") is None
+
+
+def test_a_peer_that_settles_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    """From the next connection on the receiver settles at once."""
+
+    class Silent:
+        async def receive(self, timeout: float) -> None:
+            raise TimeoutError
+
+    intake = opened(tmp_path)
+    delivered(intake, ONE)
+    with pytest.raises(AmqpError, match="settled nothing"):
+        asyncio.run(intake.next(Silent()))  # type: ignore[arg-type]
+    assert intake.mode == FIRST
