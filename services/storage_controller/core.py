@@ -334,13 +334,14 @@ class Core:
             problem = self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
         note = stuck or _leaving(want, leaving) or (self.brokers[home].notice if home in self.brokers else "")
+        full = next((_full(broker.name, held.full, want) for broker, held in holdings if held.full), "")
         return Decision(
             want.type,
             keep,
             retire,
             tuple(entries),
             not problem,
-            problem or note,
+            problem or "; ".join(filter(None, (note, full))),
             sum(held.messages for _, held in holdings) if holdings else None,
             _consumers(holdings),
         )
@@ -528,6 +529,19 @@ def _discard(name: str, left: list[tuple[Broker, Held]], *, again: bool) -> str:
     if not any(held.messages for _, held in left):
         return ""
     return f"; consume them, or discard them: {_force(name)}{', then add it again' if again else ''}"
+
+
+def _full(broker: str, policy: str, want: Address) -> str:
+    """That the address takes no more, what becomes of the next message, and what to do."""
+    if policy == "DISK":
+        return f"full: the disk of broker {broker} has no room, durable messages are rejected; make room there"
+    then = {
+        "FAIL": "further messages are rejected",
+        "BLOCK": "senders wait for credit",
+        "DROP": "further messages are thrown away",
+    }.get(policy, policy)
+    limit = "its maxSize" if want.max_size is not None else f"STORAGE_CAPACITY or MEMORY of flavor {want.flavor}"
+    return f"full: {then}; receive some, or raise {limit}"
 
 
 def _force(name: str) -> str:

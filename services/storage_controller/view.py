@@ -37,6 +37,8 @@ class AddressRow(msgspec.Struct):
     autoCreated: str = "false"
     temporary: str = "false"
     internal: str = "false"
+    full: str = ""
+    """What happens to the next message (docs/contracts.md); empty: it is taken. Stock brokers do not say it."""
 
 
 class _Queues(msgspec.Struct):
@@ -51,7 +53,7 @@ class Held(NamedTuple):
     """What lies on a broker under the name of an address.
 
     `messages` of a topic are those that wait in durable subscriptions; `subscriptions` counts these. `ours`: it bears
-    our mark (None: that cannot be seen from the listing).
+    our mark (None: that cannot be seen from the listing). `full`: what happens to the next message, if it is not taken.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class Held(NamedTuple):
     messages: int = 0
     consumers: int = 0
     subscriptions: int = 0
+    full: str = ""
 
 
 class View(NamedTuple):
@@ -93,6 +96,7 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
         and row.internal != "true"
         and not _internal(row.name)
     }
+    full = {row.name: row.full for row in addresses if row.full}
     sums: dict[str, list[int]] = {}
     stored = subscriptions = 0
     for row in queues:
@@ -111,10 +115,11 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
                 total[0] += messages
                 total[2] += 1
         elif row.name == row.address and row.temporary != "true":
-            held[row.name] = share(Held("queue", row.user == USER, messages, consumers))
+            held[row.name] = share(Held("queue", row.user == USER, messages, consumers, 0, full.get(row.name, "")))
     for name in topics:
         if name not in held:  # an address that is both is a queue that somebody gave a second routing type
-            held[name] = share(Held("topic", None, *sums.get(name, (0, 0, 0))))
+            messages, consumers, durable = sums.get(name, (0, 0, 0))
+            held[name] = share(Held("topic", None, messages, consumers, durable, full.get(name, "")))
     return View(held, stored, subscriptions)
 
 

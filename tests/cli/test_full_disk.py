@@ -62,12 +62,14 @@ def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, conf
         disk.fill()
         told = wait_for(lambda: "0 MiB free" in (told := enmasse("status", *at)).stdout and told, 120)
         assert told and told.returncode == 1 and "disk full" in told.stdout, told
+        wait_for(lambda: "q: full: the disk of broker f-0 has no room" in enmasse("status", *at).stdout)
         done = enmasse("receive", "q", "--count", MESSAGES, "--timeout", 60, *at)
         assert (done.returncode, done.stdout.count("\n")) == (0, MESSAGES), done.stderr
         refused = enmasse("send", "q", "more", *at)
         assert refused.returncode == 1 and "disk space" in refused.stderr, refused
         disk.free()
         up.until_ready()  # by itself
+        wait_for(lambda: "full" not in enmasse("status", *at).stdout)
         assert enmasse("send", "q", "more", *at).returncode == 0
         assert up.end() == 0
 

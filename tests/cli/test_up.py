@@ -65,6 +65,33 @@ def consumers(up: Up, name: str) -> int:
     return next(a["consumers"] or 0 for a in up.status()["addresses"] if a["name"] == name)
 
 
+@pytest.mark.parametrize(
+    ("policy", "said", "status"),
+    [("FAIL", "further messages are rejected", 1), ("DROP", "further messages are thrown away", 0),
+     ("BLOCK", "senders wait for credit", None)],
+)  # fmt: skip
+def test_an_address_that_is_full_says_so(policy: str, said: str, status: int | None, suite: Up) -> None:
+    limits = ("--set", "maxSize=1000", "--set", f"fullPolicy={policy}")
+    added = ("address", "add", "small", "--type", "queue", "--flavor", "small-persisted-queue", *limits)
+    assert cli(suite, *added).returncode == 0
+    ready(suite)
+
+    def entry() -> Any:
+        return next(a for a in suite.status()["addresses"] if a["name"] == "small")
+
+    assert entry()["message"] == ""
+    assert cli(suite, "send", "small", "x" * 600, "--count", "2").returncode == 0
+    wait_for(lambda: "full" in entry()["message"], what="that it is full")
+    assert (entry()["phase"], entry()["message"]) == ("Active", f"full: {said}; receive some, or raise its maxSize")
+    if status is not None:
+        assert cli(suite, "send", "small", "y").returncode == status
+    assert cli(suite, "receive", "small", "--count", "2", "--timeout", "60").returncode == 0
+    wait_for(lambda: entry()["message"] == "", what="that there is room again")
+    assert cli(suite, "send", "small", "z").returncode == 0
+    assert cli(suite, "address", "remove", "small", "--force").returncode == 0
+    wait_for(lambda: "small" not in [a["name"] for a in suite.status()["addresses"]])
+
+
 def test_why_there_is_no_credit_is_told_by_the_suite(suite: Up) -> None:
     added = ("--type", "queue", "--flavor", "small-persisted-queue")
     assert cli(suite, "address", "add", "leaving", *added).returncode == 0

@@ -237,6 +237,27 @@ def _refusal(broker: Broker, owner: Address, front: Front, size: int) -> Verdict
     return None
 
 
+def full_policy(broker: Broker, owner: Address) -> str:
+    """What would become of the next durable message: FAIL, BLOCK or DROP as the address is full, DISK where the disk
+    is; empty: it is taken. The same rules as `_refusal`'s, without their effects.
+    """
+    if broker.disk_full and broker.store is not None:
+        return "DISK"
+    beyond = broker.size >= broker.capacity
+    if not beyond and not broker.is_full(owner):
+        return ""
+    settings = owner.settings
+    policy = settings.full_policy
+    if policy == "PAGE" and (broker.pager is not None or broker.store is not None):
+        if beyond:
+            policy = broker.capacity_policy
+        elif 0 <= settings.page_limit_bytes <= owner.size:
+            policy = settings.page_full_policy or "FAIL"
+        else:
+            policy = ""
+    return "BLOCK" if policy == "PAGE" else policy
+
+
 def _is_duplicate(broker: Broker, owner: Address, key: bytes) -> bool:
     if broker.duplicates.seen(owner, key):
         return True

@@ -7,7 +7,9 @@ import time
 from typing import Any
 
 from services.broker.core import errors
+from services.broker.core.address import Address
 from services.broker.core.errors import BrokerError
+from services.broker.core.publisher import full_policy
 from services.broker.core.queue import Queue
 from services.broker.core.settings import FIELDS, SettingsError, check, from_parameters
 from services.broker.core.topology import ANYCAST, MULTICAST
@@ -278,7 +280,10 @@ def list_queues(c: Context, options: str | None, page: int, page_size: int) -> s
 
 @op("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
-    return rows.list_rows(c.broker.addresses.values(), rows.address_row, options, page, page_size)
+    def row(address: Address) -> dict[str, str]:
+        return rows.address_row(address, full_policy(c.broker, address))
+
+    return rows.list_rows(c.broker.addresses.values(), row, options, page, page_size)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

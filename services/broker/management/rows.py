@@ -76,7 +76,8 @@ def queue_row(queue: Queue) -> dict[str, str]:
     }
 
 
-def address_row(address: Address) -> dict[str, str]:
+def address_row(address: Address, full: str) -> dict[str, str]:
+    """A row of listAddresses. `full`: what becomes of the next message (`publisher.full_policy`)."""
     queues = address.queues.values()
     return {
         "id": str(address.id),
@@ -91,6 +92,7 @@ def address_row(address: Address) -> dict[str, str]:
         "addressSize": str(address.size),
         "limitPercent": str(100 * address.size // address.limit if 0 < address.limit < 2**60 else 0),
         "paging": _BOOLEAN[address.full and address.settings.full_policy == "PAGE"],
+        "full": full,
         "routedMessageCount": str(address.routed),
         "unRoutedMessageCount": str(address.unrouted),
     }
