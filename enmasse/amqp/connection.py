@@ -109,6 +109,9 @@ class Connection:
         self.on_dirty: Callable[[Connection], None] = _ignore
         self.on_spill: Callable[[Connection], None] | None = None
         self.on_reading: Callable[[Connection], None] = _ignore
+        self.enough: Callable[[], bool] | None = None
+        """Asked between slices of what was read. True: the rest is kept (`backlog`) until `proceed` is called."""
+        self.backlog = False  # what was read waits for `proceed`
         # reading
         self._pending: list[bytes] = []
         self._pending_size = 0
@@ -237,7 +240,9 @@ class Connection:
     def let_go(self) -> None:
         """The skin, last of all: it is not called any more."""
         self.on_dirty = self.on_reading = _ignore
-        self.on_spill = None
+        self.on_spill = self.enough = None
+        if isinstance(self.sasl, SaslServer):
+            self.sasl.let_go()
 
     def tick(self, now_ms: int) -> int | None:
         """Time has come to `now_ms` (monotonic, milliseconds). Returns when to call again at the latest; None: no need.
@@ -298,7 +303,20 @@ class Connection:
         finally:
             self._receiving = False
 
+    def hold(self, data: bytes) -> None:
+        """Keep what has been read for `proceed`."""
+        self._pending.append(data)
+        self._pending_size += len(data)
+        self._needed = 0
+        self.backlog = True
+
+    def proceed(self) -> None:
+        """Go on with what waits. As `receive`, of nothing new."""
+        if self.backlog:
+            self.receive(b"")
+
     def _receive(self, data: bytes) -> None:
+        self.backlog = False
         if self._pending:
             self._pending.append(data)
             self._pending_size += len(data)
@@ -315,9 +333,15 @@ class Connection:
                 stage = self._stage
                 pos = stage(self, data, pos)
                 if stage is self._stage:
-                    break
+                    if stage is not read_frames or end - pos < 8 or _SIZE(data, pos)[0] > end - pos:
+                        break  # no whole frame is left
+                    if self.enough is not None and self.enough():
+                        self._pending = []
+                        self._pending_size = 0
+                        self.hold(data[pos:])
+                        return
         except AmqpError as error:
-            self._fail(error)
+            self._fail(error.with_traceback(None))  # the frames hold the connection, which holds the error
             return
         left = end - pos
         if left and not self.finished:
@@ -337,6 +361,7 @@ class Connection:
     def _fail(self, error: AmqpError) -> None:
         """The peer broke a rule of the connection."""
         self._pending = []
+        self.backlog = False
         if self._stage is read_frames:
             if self._close_sent:
                 self._end_of_connection(self._close_error)  # it cannot even close
@@ -562,6 +587,8 @@ class Connection:
             return
         self._over = True
         self._pending = []
+        self.backlog = False
+        self._touched = []
         self.state = "closed"
         self.finished = True
         for session in self.sessions():

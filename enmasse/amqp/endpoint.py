@@ -172,6 +172,9 @@ class Link:
     def _lost(self, tokens: list[Any] | None) -> None:
         """The link is over: tell what was left (`tokens`, or what is found), before on_detach."""
 
+    def _let_go(self) -> None:
+        """Last of all: what a user has put here refers to the link, so it must not be referred to."""
+
 
 _MAX_CONDITION = 64
 _MAX_DESCRIPTION = 200

@@ -40,6 +40,10 @@ _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
+SLICE_BYTES = 32 * 1024
+"""A slice of what was read: after so many bytes, or so many frames that went by the tables, `read_frames` returns, so
+that whoever called it can turn to somebody else."""
+SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
 _MAX_TAILS = 32
@@ -47,8 +51,11 @@ _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
 def read_frames(connection: Connection, data: bytes, pos: int) -> int:
-    """Process the whole frames of `data` from `pos` on; returns where the first unfinished one begins."""
+    """Process whole frames of `data` from `pos` on, one slice of them at most; returns where the next one begins."""
     end = len(data)
+    if end - pos > SLICE_BYTES:
+        end = min(end, pos + max(SLICE_BYTES, _SIZE(data, pos)[0]))
+    by_tables = SLICE_FRAMES
     max_size = connection.max_frame_size
     transfer_tails, disposition_tails = connection._transfer_tails, connection._disposition_tails
     transfer_key = disposition_key = -1
@@ -218,8 +225,11 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             link_handle = -1
             link = None
             pos = frame_end
+            by_tables -= 1
             if connection.finished:
-                return end
+                return len(data)
+            if not by_tables:
+                break
     finally:  # also where a callback or a broken frame has raised
         try:
             if batch_link is not None:

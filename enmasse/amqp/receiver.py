@@ -234,6 +234,10 @@ class Receiver(Link):
             for delivery_id in [i for i, link in incoming.items() if link is self]:
                 del incoming[delivery_id]
 
+    def _let_go(self) -> None:
+        self.on_delivery = self.session.connection.handler.on_delivery
+        self.on_run = None
+
     def _drop(self, partial: Partial) -> None:
         """Forget what has come of an unfinished delivery; on a streaming link it is told as aborted."""
         self._pieces = []

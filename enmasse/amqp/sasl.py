@@ -150,8 +150,13 @@ class SaslServer:
         self._send(SaslOutcome(code=code))
         self.done = code == SASL_OK
         on_done = self._on_done
-        self._send = self._on_done = _nothing  # they hold the connection
+        self.let_go()
         on_done(user, code == SASL_OK)
+
+    def let_go(self) -> None:
+        """It is decided, or the connection is over: nothing refers to the connection any longer, nor in a circle."""
+        self._send = self._on_done = _nothing
+        self._current = self._exchange = None
 
 
 class SaslClient:

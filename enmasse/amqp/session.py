@@ -245,6 +245,8 @@ class Session:
                 self._link_over(link, error, False, lost.get(link))
             except Exception as failure:
                 failures.append(failure)
+        self._due = []
+        self._receivers.clear()
         self.connection._forget_session(self)
         handler.on_end(self, error)
         if failures:
@@ -385,7 +387,10 @@ class Session:
         try:
             link._lost(lost)
         finally:
-            connection.handler.on_detach(link, error, closed)
+            try:
+                connection.handler.on_detach(link, error, closed)
+            finally:
+                link._let_go()
 
     # --- flow ---------------------------------------------------------------------------------------------------------
 

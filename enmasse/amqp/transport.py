@@ -2,6 +2,10 @@
 
 A Hub belongs to one loop. It knows which connections have output, writes each once at the end of the read (or of the
 turn) in which it got some, and gives all of them the time by one coarse timer.
+
+A turn of the loop does a bounded amount of work for one connection. What is left of the bytes it sent waits for later
+turns, and its socket is not read meanwhile; those that wait take turns, the others are read before them. A connection
+that has not opened yet always waits, so that many that come at once share what one may take.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ import contextlib
 import heapq
 import socket
 import ssl as ssl_module
+from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, cast
 
 from enmasse import log as logs
 from enmasse.amqp import errors
+from enmasse.amqp.acceptor import Acceptor, listening
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 
@@ -24,6 +31,11 @@ log = logs.get(part="amqp")
 _FINE = 0.02  # seconds between two ticks of a hub at least
 _HIGH_WATER = 512 * 1024  # bytes in the socket's write buffer at which a connection is blocked
 _LOW_WATER = 64 * 1024
+_SHARE = 0.005  # seconds of work for one connection, before others have a go
+_TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
+_TLS_HANDSHAKE = 20.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
+_TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
+_FEW_DEADLINES = 64
 
 TlsContext = ssl_module.SSLContext | None
 
@@ -41,8 +53,13 @@ class Hub:
         """Write at the end of the turn, not of the read: fewer and larger writes where many peers feed each other."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._deadlines: list[tuple[int, int, Wire]] = []
+        self._deadlines: list[_Deadline] = []
+        self._deadlines_void = 0
         self._deadlines_made = 0
+        self.clock = monotonic
+        self._worked: list[Wire] = []  # have had a part of their share in this turn
+        self._waiting: deque[Wire] = deque()  # have input that waits for its turn
+        self._turn_due = False
 
     @property
     def connections(self) -> list[Connection]:
@@ -62,16 +79,69 @@ class Hub:
             self._scheduled = True
             self.loop.call_soon(self.flush)
 
-    def _plan(self, wire: Wire) -> None:
-        """Tick this wire when its deadline has come. One entry per deadline; stale ones are dropped when due."""
+    # --- whose turn it is ---------------------------------------------------------------------------------------------
+
+    def _share(self, wire: Wire) -> None:
+        """This wire's share of the turn runs from now on."""
+        wire.until = self.clock() + _SHARE
+        self._worked.append(wire)
+        self._turn_soon()
+
+    def _wait(self, wire: Wire) -> None:
+        """The rest of what this wire has read waits for its turn."""
+        self._waiting.append(wire)
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Another turn of the loop: the shares are new, and those that wait go on, one after the other."""
+        self._turn_due = False
+        worked, self._worked = self._worked, []
+        for wire in worked:
+            wire.until = 0.0
+        waiting = self._waiting
+        if not waiting:
+            return
+        stop = self.clock() + _TURN
+        while True:
+            waiting.popleft().proceed()
+            if not waiting or self.clock() >= stop:
+                break
+        if self._dirty and not self.per_turn:
+            self.flush()
+        if waiting:
+            self._turn_soon()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _plan(self, wire: Wire, at_ms: int) -> None:
+        """Tick this wire when its deadline has come. One entry that counts per wire."""
+        self._forget(wire)
         self._deadlines_made += 1
-        heapq.heappush(self._deadlines, (wire.deadline_ms, self._deadlines_made, wire))
+        wire.deadline = _Deadline(at_ms, self._deadlines_made, wire)
+        heapq.heappush(self._deadlines, wire.deadline)
         self._arm()
+
+    def _forget(self, wire: Wire) -> None:
+        """Its deadline counts no more. Nothing refers to the wire any longer."""
+        deadline, wire.deadline = wire.deadline, None
+        if deadline is None or deadline.wire is None:
+            return
+        deadline.wire = None
+        self._deadlines_void += 1
+        if self._deadlines_void > _FEW_DEADLINES and 2 * self._deadlines_void > len(self._deadlines):
+            self._deadlines = [each for each in self._deadlines if each.wire is not None]
+            heapq.heapify(self._deadlines)
+            self._deadlines_void = 0
 
     def _arm(self) -> None:
         if not self._deadlines:
             return
-        at = max(self._deadlines[0][0] / 1000, self.loop.time() + _FINE)
+        at = max(self._deadlines[0].at_ms / 1000, self.loop.time() + _FINE)
         if self._timer is not None:
             if self._timer_at <= at:
                 return
@@ -82,15 +152,31 @@ class Hub:
     def _tick(self) -> None:
         self._timer = None
         now_ms = int(self.loop.time() * 1000)
-        deadlines = self._deadlines
         due: list[Wire] = []
-        while deadlines and deadlines[0][0] <= now_ms:
-            deadline, _, wire = heapq.heappop(deadlines)
-            if wire.deadline_ms == deadline and wire in self.wires:
+        while self._deadlines and self._deadlines[0].at_ms <= now_ms:
+            wire = heapq.heappop(self._deadlines).wire
+            if wire is None:
+                self._deadlines_void -= 1
+            else:
+                wire.deadline = None
                 due.append(wire)
         for wire in due:
             wire.tick(now_ms)
         self._arm()
+
+
+class _Deadline:
+    """When a wire is to be ticked. Without a wire: it is not, any more."""
+
+    __slots__ = ("at_ms", "number", "wire")
+
+    def __init__(self, at_ms: int, number: int, wire: Wire) -> None:
+        self.at_ms = at_ms
+        self.number = number
+        self.wire: Wire | None = wire
+
+    def __lt__(self, other: _Deadline) -> bool:
+        return (self.at_ms, self.number) < (other.at_ms, other.number)
 
 
 class Wire(asyncio.Protocol):
@@ -100,13 +186,17 @@ class Wire(asyncio.Protocol):
         self.hub = hub
         self.connection = connection
         self.transport: asyncio.Transport | None = None
-        self.deadline_ms = 0
+        self.deadline: _Deadline | None = None
+        self.until = 0.0  # when its share of this turn is used up; 0: nothing was used yet
         self.peer = ""
-        self._closing = False
+        self._closing: asyncio.TimerHandle | None = None
         self._state = ""
+        self._waiting = False  # in the hub's queue; the socket is not read meanwhile
+        self._at_once = True  # what comes is processed in the turn in which it comes
         connection.on_dirty = self._on_dirty
         connection.on_spill = self._on_spill
         connection.on_reading = self._on_reading
+        connection.enough = self._enough
         self._receive = connection.receive
 
     # --- asyncio ------------------------------------------------------------------------------------------------------
@@ -129,6 +219,10 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         hub = self.hub
+        if self._waiting or not self._at_once:
+            self.connection.hold(data)
+            self._wait()
+            return
         hub._reading = True
         try:
             self._receive(data)
@@ -144,7 +238,10 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.hub.wires.discard(self)
+        self.hub._forget(self)
         self.transport = None
+        if self._closing is not None:
+            self._closing.cancel()
         error = None
         if exc is not None:
             error = AmqpError(errors.CONNECTION_FORCED, f"the connection to {self.peer} was lost: {exc}")
@@ -182,12 +279,44 @@ class Wire(asyncio.Protocol):
         transport = self.transport
         if transport is not None and not transport.is_closing():
             with contextlib.suppress(RuntimeError):
-                if connection.reading_paused:
+                if connection.reading_paused or self._waiting:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()
 
+    def _enough(self) -> bool:
+        """Asked between slices of what was read: has it had its share of this turn?"""
+        if not self.until:
+            self.hub._share(self)
+            return False
+        if self.hub.clock() < self.until:
+            return False
+        self._wait()
+        return True
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self.hub._wait(self)
+            self._on_reading(self.connection)
+
     # --- the hub's calls ----------------------------------------------------------------------------------------------
+
+    def proceed(self) -> None:
+        """It is this wire's turn again."""
+        self._waiting = False
+        if self.transport is None:
+            return
+        self.until = 0.0
+        self.hub._reading = True
+        try:
+            self.connection.proceed()
+        except Exception as error:
+            self._broken(error)
+        finally:
+            self.hub._reading = False
+        if not self._waiting:
+            self._on_reading(self.connection)
 
     def write(self) -> None:
         connection = self.connection
@@ -207,11 +336,10 @@ class Wire(asyncio.Protocol):
                 size = transport.get_write_buffer_size()
                 log.warning("amqp.peer-does-not-read", peer=self.peer, buffered=size)
                 self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"the peer leaves {size} bytes unread"))
-        if connection.finished and not self._closing:
-            self._closing = True
-            transport.close()
+        if connection.finished and self._closing is None:
             # a peer that does not read what is left must not keep the socket
-            self.hub.loop.call_later(connection.limits.close_timeout_ms / 1000, self._abort)
+            self._closing = self.hub.loop.call_later(connection.limits.close_timeout_ms / 1000, self._abort)
+            transport.close()
 
     def tick(self, now_ms: int) -> None:
         try:
@@ -219,8 +347,10 @@ class Wire(asyncio.Protocol):
         except Exception as error:
             self._broken(error)
             due = None
-        self.deadline_ms = now_ms + 3_600_000 if due is None else max(due, now_ms + 1)
-        self.hub._plan(self)
+        if due is None or self.transport is None:
+            self.hub._forget(self)
+        else:
+            self.hub._plan(self, max(due, now_ms + 1))
 
     def _plan_tick(self) -> None:
         self._state = self.connection.state
@@ -237,7 +367,7 @@ class Wire(asyncio.Protocol):
     def _broken(self, error: Exception) -> None:
         """A handler raised: the connection cannot be trusted any more."""
         if isinstance(error, AmqpError):
-            told = error
+            told = error.with_traceback(None)
         else:
             log.error("amqp.handler-failed", peer=self.peer, exc_info=error)
             told = AmqpError(errors.INTERNAL_ERROR, "this connection met an internal error")
@@ -252,17 +382,26 @@ class Server:
     """A listening socket. `port` is the one that was bound. `close` ends listening, and with `connections` the
     connections that came by it, each with amqp:connection:forced."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, factory: Callable[[Any], Connection], ssl: TlsContext) -> None:
         self.hub = hub
+        self.factory = factory
         self.port = 0
         self.wires: set[Wire] = set()
-        self._server: asyncio.Server | None = None
+        self._ssl = ssl
+        self._acceptor: Acceptor | None = None
+        self._taking: set[asyncio.Task[None]] = set()
+
+    def listen(self, sockets: list[socket.socket]) -> None:
+        self.port = sockets[0].getsockname()[1]
+        self._acceptor = Acceptor(self.hub.loop, sockets, self._take)
 
     def close(self, connections: bool = True) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         if connections:
+            for task in self._taking:
+                task.cancel()
             for wire in [w for w in self.wires if w in self.hub.wires]:
                 wire.connection.close(AmqpError(errors.CONNECTION_FORCED, "the server is shutting down"))
         self.wires.clear()
@@ -272,6 +411,36 @@ class Server:
         deadline = self.hub.loop.time() + timeout
         while self.hub.wires and self.hub.loop.time() < deadline:
             await asyncio.sleep(0.01)
+
+    def opened(self, sock: socket.socket) -> None:
+        """The peer on this socket has opened, or the socket has gone."""
+        if self._acceptor is not None:
+            self._acceptor.done(sock)
+
+    def _take(self, sock: socket.socket) -> Callable[[], None]:
+        """A socket was accepted; what is returned drops it."""
+        accepting = _Accepting(self, sock)
+        task = self.hub.loop.create_task(self._connect(accepting, sock))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        accepting.task = task
+        return accepting.drop
+
+    async def _connect(self, accepting: _Accepting, sock: socket.socket) -> None:
+        tls = self._ssl is not None
+        try:
+            await self.hub.loop.connect_accepted_socket(
+                lambda: accepting,
+                sock,
+                ssl=self._ssl,
+                ssl_handshake_timeout=_TLS_HANDSHAKE if tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
+            )
+        except OSError as error:  # of TLS too
+            log.debug("amqp.handshake-failed", error=str(error) or type(error).__name__)
+        finally:
+            if accepting.wire is None:
+                self.opened(sock)
 
 
 async def serve(
@@ -286,13 +455,8 @@ async def serve(
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
     `.address` ("host:port"), `.certificate` (subject's common name of a verified client certificate, or None), `.tls`
     and `.ssl` (the TLS connection, for more of the certificate). Raises OSError where the port is in use."""
-    server = Server(hub)
-
-    def protocol() -> asyncio.Protocol:
-        return _Accepting(hub, server, factory)
-
-    server._server = await hub.loop.create_server(protocol, host, port, ssl=ssl, backlog=backlog)
-    server.port = server._server.sockets[0].getsockname()[1]
+    server = Server(hub, factory, ssl)
+    server.listen(await listening(hub.loop, host, port, backlog))
     return server
 
 
@@ -315,33 +479,53 @@ class Peer:
 class _Accepting(asyncio.Protocol):
     """Until the factory can be asked: it wants to know the peer, who is known once the socket is there."""
 
-    def __init__(self, hub: Hub, server: Server, factory: Callable[[Any], Connection]) -> None:
-        self._hub = hub
+    def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server = server
-        self._factory = factory
+        self._socket = sock
+        self.task: asyncio.Task[None] | None = None
+        self.wire: _ServedWire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         try:
-            connection = self._factory(Peer(transport))
+            connection = self._server.factory(Peer(transport))
         except Exception as error:
             log.error("amqp.accept-failed", exc_info=error)
             transport.abort()
             return
-        wire = _ServedWire(self._hub, connection, self._server)
+        self.wire = wire = _ServedWire(self._server, connection, self._socket)
         transport.set_protocol(wire)
         wire.connection_made(transport)
 
+    def drop(self) -> None:
+        if self.wire is not None:
+            self.wire.drop()
+        elif self.task is not None:
+            self.task.cancel()
+
 
 class _ServedWire(Wire):
-    def __init__(self, hub: Hub, connection: Connection, server: Server) -> None:
-        super().__init__(hub, connection)
+    def __init__(self, server: Server, connection: Connection, sock: socket.socket) -> None:
+        super().__init__(server.hub, connection)
         self._server = server
+        self._socket = sock
+        self._at_once = False
         server.wires.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._server.opened(self._socket)
         self._server.wires.discard(self)
         super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """It takes too long to open, and others wait."""
+        self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too many connections that have not opened yet"))
+
+    def _plan_tick(self) -> None:
+        super()._plan_tick()
+        if not self._at_once and self._state != "start":
+            self._at_once = True
+            self._server.opened(self._socket)
 
 
 async def dial(
@@ -358,10 +542,16 @@ async def dial(
     OSError or TimeoutError. Reconnecting is the caller's business, with a new Connection."""
     if not connection.is_client:
         raise ValueError("dial needs a Connection with is_client=True")
-    name = (server_hostname or host) if ssl is not None else None
+    tls = ssl is not None
     async with asyncio.timeout(timeout):
         _, wire = await hub.loop.create_connection(
-            lambda: Wire(hub, connection), host, port, ssl=ssl, server_hostname=name
+            lambda: Wire(hub, connection),
+            host,
+            port,
+            ssl=ssl,
+            server_hostname=(server_hostname or host) if tls else None,
+            ssl_handshake_timeout=_TLS_HANDSHAKE if tls else None,
+            ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
         )
     return wire
 

@@ -82,6 +82,7 @@ class LinkConsumer(Consumer):
         self.link.detach(AmqpError(condition, description))
 
     def detached(self, closed: bool) -> None:
+        self.info.delivering = lambda: 0  # it referred to this consumer
         queue = self.queue
         if queue is None:
             return

@@ -94,6 +94,7 @@ class RouterHandler(Handler):
                 self.router.policy.socket_closed()
             if connection.on_closed is not None:
                 connection.on_closed()
+        c.context = None  # they refer to each other
 
     def on_end(self, s: Session, error: AmqpError | None) -> None:
         """Its links have been told."""

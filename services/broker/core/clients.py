@@ -47,6 +47,13 @@ class Client:
     consumers: dict[str, ConsumerInfo] = field(default_factory=dict)
 
 
+def _nothing() -> None: ...
+
+
+def _no_session(_: str) -> bool:
+    return False
+
+
 class Clients:
     """Those connected now, by connection id."""
 
@@ -65,3 +72,5 @@ class Clients:
 
     def remove(self, client: Client) -> None:
         self.all.pop(client.id, None)
+        client.close = _nothing  # whoever closes it refers to it
+        client.close_session = _no_session

@@ -1,0 +1,138 @@
+"""Accepting sockets a few at a time: what a storm of connects may cost those who are connected already.
+
+The loops' own servers accept as long as somebody waits, and make each of them a connection at once. Here a turn of the
+loop accepts a few, and the number of those who have connected and not opened yet is bounded; the others wait in the
+kernel's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from enmasse import log as logs
+
+log = logs.get(part="amqp")
+
+A_TURN = 16
+"""Sockets that one turn of the loop accepts."""
+HANDSHAKES = 2048
+"""Sockets that are accepted and whose peer has not opened yet. At it nothing is accepted until one of them has opened
+or gone; those that have taken longer than `PATIENCE` give way."""
+PATIENCE = 2.0  # seconds
+_RETRY = 0.2  # seconds until it is tried again after accept has failed
+_OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+async def listening(loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). Raises OSError where that fails."""
+    found = await loop.getaddrinfo(
+        None if host in ("", "*") else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # the name has an address of a family that this machine does not have
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            sock.listen(backlog)
+            sock.setblocking(False)
+        if not sockets:
+            raise OSError(errno.EADDRNOTAVAIL, "the name has no address of this machine")
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+class Acceptor:
+    """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. Whoever
+    takes it calls `done(socket)` once the peer has opened, or the socket has gone."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sockets: list[socket.socket],
+        take: Callable[[socket.socket], Callable[[], None]],
+    ) -> None:
+        self.handshakes = 0
+        self._loop = loop
+        self._sockets = sockets
+        self._take = take
+        self._accepting = False
+        self._failing = False
+        self._under_way: dict[socket.socket, tuple[float, Callable[[], None]]] = {}  # the oldest first
+        self._timer: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def done(self, sock: socket.socket) -> None:
+        if self._under_way.pop(sock, None) is not None and len(self._under_way) < HANDSHAKES:
+            self._resume()
+
+    def close(self) -> None:
+        """Listen no more. What was accepted stays."""
+        self._pause()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+
+    def _resume(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._accepting and self._sockets:
+            self._accepting = True
+            for sock in self._sockets:
+                self._loop.add_reader(sock, self._readable, sock)
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Accept nothing, for some time or until somebody is done."""
+        if self._accepting:
+            self._accepting = False
+            for sock in self._sockets:
+                self._loop.remove_reader(sock)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._resume)
+
+    def _readable(self, listening: socket.socket) -> None:
+        for _ in range(A_TURN):
+            if not self._room():
+                return
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF:
+                    raise
+                if not self._failing:  # once, not for each try
+                    self._failing = True
+                    log.error("amqp.accept-failed", error=error.strerror)
+                self._pause(_RETRY)
+                return
+            self._failing = False
+            sock.setblocking(False)
+            self._under_way[sock] = (self._loop.time(), self._take(sock))
+
+    def _room(self) -> bool:
+        """One more may be accepted. Otherwise it goes on when somebody is done, or the oldest has had its time."""
+        if len(self._under_way) < HANDSHAKES:
+            return True
+        sock, (since, drop) = next(iter(self._under_way.items()))
+        left = since + PATIENCE - self._loop.time()
+        if left > 0:
+            self._pause(left)
+            return False
+        del self._under_way[sock]
+        drop()
+        return True

@@ -1,0 +1,408 @@
+"""No connection keeps the loop for itself: slices of what was read, turns, accepting a few at a time, TLS in time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import socket
+import ssl
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.amqp import acceptor, transport
+from enmasse.amqp.acceptor import Acceptor, listening
+from enmasse.amqp.handler import Limits
+from enmasse.amqp.link import Link, Receiver
+from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
+from enmasse.amqp.transport import Hub, serve
+from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
+from tests.amqp.server_kit import LOOPS, Store, run, start, until
+from tests.certificates import Authority
+
+BOTH = pytest.mark.parametrize("loop", LOOPS)
+OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))
+BEGIN = frame(0, Begin(next_outgoing_id=0, incoming_window=100_000, outgoing_window=100_000))
+
+
+def flow(**fields: Any) -> bytes:
+    return frame(0, Flow(next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=1000, **fields))
+
+
+def transfer(n: int, payload: bytes = b"\x00Sw\xa0\x01x") -> bytes:
+    fields = Transfer(handle=0, delivery_id=n, delivery_tag=n.to_bytes(4, "big"), message_format=0, settled=False)
+    return frame(0, fields, payload)
+
+
+FLOODS = {
+    "flows with echo": flow(echo=True) * 100,
+    "link flows": flow(handle=1, delivery_count=0, link_credit=10) * 100,
+    "drains": flow(handle=1, delivery_count=0, link_credit=10, drain=True) * 100,
+    "empty frames": frame(0, None) * 100,
+    "attaches": b"".join(frame(0, attach(f"l{n}", n, sending=n % 2 == 0)) for n in range(2, 102)),
+    "attaches of one name": b"".join(frame(0, attach("same", n, sending=True)) for n in range(2, 102)),
+    "attach and detach": b"".join(
+        frame(0, attach(f"l{n}", 5, sending=True)) + frame(0, Detach(handle=5, closed=True)) for n in range(50)
+    ),
+    "begin and end": (frame(1, Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9)) + frame(1, End())) * 50,
+    "dispositions": frame(0, Disposition(role=False, first=0, last=0, settled=True)) * 100,
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_slice_is_a_few_frames_and_the_rest_waits_in_order(kind: str) -> None:
+    data = FLOODS[kind]
+    whole, sliced = Raw(), Raw()
+    expected = whole.feed(data)
+    sliced.connection.enough = lambda: True
+    sliced.connection.receive(data)
+    turns = 1
+    while sliced.connection.backlog:
+        assert turns < 100, "it does not come to an end"
+        sliced.connection.proceed()
+        turns += 1
+    assert turns == -(-100 // SLICE_FRAMES)
+    assert [performative for _, performative, _ in frames(sliced.connection.take_output())] == expected
+    assert sliced.handler.events == whole.handler.events
+
+
+def test_a_slice_of_transfers_is_bounded_in_bytes() -> None:
+    raw = Raw(handler=Recorder(window=10_000))
+    raw.connection.enough = lambda: True
+    raw.feed(transfer(1000) + transfer(1001))  # ids that take four bytes
+    while raw.connection.backlog:
+        raw.connection.proceed()
+    raw.handler.received.clear()
+    payload = b"\x00Sw\xa0\xc8" + 200 * b"x"
+    size = len(transfer(1002, payload))
+    many = 4 * SLICE_BYTES // size
+    raw.connection.receive(b"".join(transfer(n, payload) for n in range(1002, 1000 + many)))
+    seen = [len(raw.handler.received)]
+    while raw.connection.backlog:
+        raw.connection.proceed()
+        seen.append(len(raw.handler.received) - sum(seen))
+    assert sum(seen) == many - 2
+    assert max(seen) <= SLICE_BYTES // size
+    assert len(seen) <= 6
+
+
+def test_a_frame_larger_than_a_slice_is_one() -> None:
+    raw = Raw()
+    raw.connection.enough = lambda: True
+    large = transfer(0, b"\x00Sw\xb0" + (50_000).to_bytes(4, "big") + b"x" * 50_000)
+    assert len(large) > SLICE_BYTES
+    raw.connection.receive(large + transfer(1) + large[:100])
+    while raw.connection.backlog:
+        raw.connection.proceed()
+    assert [len(payload) for payload in raw.handler.received] == [50_008, 6]
+
+
+def test_what_comes_while_the_rest_waits_comes_behind_it() -> None:
+    rng = random.Random(7)
+    data = b"".join(FLOODS.values()) + b"".join(transfer(n) for n in range(5)) + flow(echo=True)
+    whole, sliced = Raw(), Raw()
+    expected = whole.feed(data)
+    sliced.connection.enough = lambda: rng.random() < 0.5
+    pos = 0
+    while pos < len(data) or sliced.connection.backlog:
+        if rng.random() < 0.5:
+            sliced.connection.proceed()
+        elif sliced.connection.backlog:
+            sliced.connection.hold(data[pos : pos + 70])
+            pos += 70
+        else:
+            sliced.connection.receive(data[pos : pos + 700])
+            pos += 700
+    assert [performative for _, performative, _ in frames(sliced.connection.take_output())] == expected
+    assert sliced.handler.events == whole.handler.events
+
+
+def test_what_waits_is_forgotten_with_the_connection() -> None:
+    raw = Raw()
+    raw.connection.enough = lambda: True
+    raw.connection.receive(FLOODS["flows with echo"])
+    raw.connection.transport_closed()
+    assert not raw.connection.backlog
+    raw.connection.proceed()
+    assert raw.handler.names()[-1] == "close"
+
+
+def whose(link: Link) -> str:
+    remote = link.session.connection.remote_open
+    assert remote is not None
+    return remote.container_id
+
+
+class Shared(Store):
+    """Writes down whose flows and deliveries come, in which order; `at_first` is called at the first of a flood."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+        self.at_first: Any = None
+
+    def on_flow(self, link: Any) -> None:
+        self.order.append(whose(link))
+        if self.at_first is not None and self.order[-1] == "flood":
+            at_first, self.at_first = self.at_first, None
+            at_first()
+
+    def on_delivery(self, link: Receiver, *args: Any) -> None:
+        self.order.append(whose(link))
+        super().on_delivery(link, *args)
+
+
+def opened(name: str) -> bytes:
+    return AMQP + frame(0, Open(container_id=name, max_frame_size=65536)) + BEGIN
+
+
+@BOTH
+@pytest.mark.parametrize("floods", [1, 3])
+def test_others_are_heard_between_slices_of_a_flood(loop: str, floods: int) -> None:
+    async def main() -> None:
+        store = Shared()
+        server = await start(store)
+        server.hub.clock = count(1.0).__next__  # each look at the clock: a second later, so every share is used up
+        quiet_reader, quiet = await asyncio.open_connection("127.0.0.1", server.port)
+        quiet.write(opened("quiet") + frame(0, attach("s", 0, sending=True)))
+        await until(lambda: "s" in store.links, "the quiet one to be attached")
+        many = 3000
+        writers = []
+        for n in range(floods):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writers.append(writer)
+            writer.write(opened("flood") + frame(0, attach(f"r{n}", 0, sending=False)))
+        await until(lambda: len(store.links) == 1 + floods, "the floods to be attached")
+        store.order.clear()
+        store.at_first = lambda: quiet.write(transfer(0))  # to the socket, at once
+        for writer in writers:
+            writer.write(flow(handle=0, delivery_count=0, link_credit=1) * many)
+        await until(lambda: store.order.count("flood") == many * floods, "the floods to be over")
+        await until(lambda: "quiet" in store.order, "the quiet one to be heard")
+        waited = store.order.index("quiet")
+        assert waited <= 10 * floods * SLICE_FRAMES, f"{waited} frames of the flood went before it"
+        for writer in [*writers, quiet]:
+            writer.close()
+        await until(lambda: not server.hub.wires, "the connections to go")
+        server.close()
+        assert quiet_reader
+
+    run(loop, main)
+
+
+@BOTH
+def test_one_that_waits_is_not_read(loop: str) -> None:
+    """What a flood may make us hold is what was read at once, not what it has sent meanwhile."""
+
+    async def main() -> None:
+        store = Shared()
+        server = await start(store)
+        server.hub.clock = count(1.0).__next__
+        most = 0
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(opened("flood") + frame(0, attach("r", 0, sending=False)))
+        await until(lambda: "r" in store.links, "the attach")
+        one = flow(handle=0, delivery_count=0, link_credit=1)
+        many = 1_500_000 // len(one)
+        writer.write(one * many)
+        while store.order.count("flood") < many:
+            await asyncio.sleep(0)
+            most = max(most, store.connections[0]._pending_size)
+        assert most <= 300_000
+        writer.close()
+        await until(lambda: not server.hub.wires, "the connection to go")
+        server.close()
+
+    run(loop, main)
+
+
+# --- accepting ---
+
+
+@BOTH
+def test_a_turn_accepts_a_few(loop: str) -> None:
+    async def main() -> None:
+        store = Store()
+        turn = 0
+        made: list[int] = []
+
+        def make(peer: Any) -> Any:
+            made.append(turn)
+            return store.make(peer)
+
+        server = await serve(Hub(), "127.0.0.1", 0, make)
+        clients = [socket.socket() for _ in range(200)]
+        for client in clients:  # they wait in the kernel's queue: the loop does not run meanwhile
+            client.connect(("127.0.0.1", server.port))
+        while len(made) < len(clients):
+            await asyncio.sleep(0)
+            turn += 1
+            assert turn < 100_000
+        assert max(Counter(made).values()) <= 2 * acceptor.A_TURN  # a look at our counter may come between two turns
+        for client in clients:
+            client.close()
+        await until(lambda: not server.hub.wires, "the connections to go")
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_handshakes_under_way_are_bounded(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "HANDSHAKES", 4)
+    monkeypatch.setattr(acceptor, "PATIENCE", 1000.0)
+
+    async def main() -> None:
+        store = Store()
+        server = await start(store)
+        clients = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(6)]
+        await until(lambda: len(store.connections) == 4, "four to be accepted")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(store.connections) == 4
+        clients[0][1].write(OPEN)  # has opened
+        await until(lambda: len(store.connections) == 5, "the fifth to be accepted")
+        clients[1][1].close()  # has gone
+        await until(lambda: len(store.connections) == 6, "the sixth to be accepted")
+        assert (await clients[0][0].read(8)) == AMQP
+        for _, writer in clients:
+            writer.close()
+        await until(lambda: not server.hub.wires, "the connections to go")
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+@pytest.mark.parametrize("tls", [False, True])
+def test_those_who_never_open_give_way(loop: str, tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "HANDSHAKES", 4)
+    monkeypatch.setattr(acceptor, "PATIENCE", 0.05)
+    authority = Authority(tmp_path)
+
+    async def main() -> None:
+        store = Store()
+        server = await start(store, tls=authority.server_context() if tls else None)
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(9)]
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=authority.client_context() if tls else None
+        )
+        writer.write(OPEN)
+        assert await reader.readexactly(8) == AMQP
+        for early, _ in silent[:5]:
+            assert await early.read() == b""  # closed
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        await until(lambda: not server.hub.wires and not server._taking, "the connections to go")
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_a_machine_without_descriptors_is_asked_again_and_not_all_the_time(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    class Scarce(socket.socket):
+        def accept(self) -> Any:
+            nonlocal tries
+            tries += 1
+            if tries <= 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        (plain,) = await listening(running, "127.0.0.1", 0, 10)
+        scarce = Scarce(fileno=plain.detach())
+        taken: list[socket.socket] = []
+
+        def take(sock: socket.socket) -> Any:
+            taken.append(sock)
+            return sock.close
+
+        accepting = Acceptor(running, [scarce], take)
+        client = socket.create_connection(scarce.getsockname())
+        await until(lambda: taken, "it to be accepted in the end")
+        assert tries <= 6  # the last of them found nobody
+        client.close()
+        accepting.close()
+        taken[0].close()
+
+    run(loop, main)
+
+
+# --- TLS ---
+
+
+def client_hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def test_a_tls_handshake_has_the_time_of_any_other() -> None:
+    assert Limits().handshake_timeout_ms >= 1000 * transport._TLS_HANDSHAKE
+
+
+@BOTH
+@pytest.mark.parametrize("said", ["nothing", "half a ClientHello", "a ClientHello and no more", "no TLS"])
+def test_a_tls_handshake_that_does_not_go_on_is_given_up(
+    loop: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_TLS_HANDSHAKE", 0.2)
+    authority = Authority(tmp_path)
+    hello = client_hello()
+    data = {
+        "nothing": b"",
+        "half a ClientHello": hello[: len(hello) // 2],
+        "a ClientHello and no more": hello,
+        "no TLS": OPEN,
+    }[said]
+
+    async def main() -> None:
+        store = Store()
+        server = await start(store, tls=authority.server_context())
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(data)
+        await asyncio.wait_for(reader.read(), 30)  # until the server closes
+        assert not store.connections
+        await until(lambda: not server._taking, "the handshake to be over")
+        server.close()
+        writer.close()
+
+    run(loop, main)
+
+
+@BOTH
+def test_a_tls_peer_that_does_not_answer_the_end_is_dropped(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_TLS_SHUTDOWN", 0.2)
+    authority = Authority(tmp_path)
+
+    def client(port: int) -> ssl.SSLSocket:
+        raw = socket.create_connection(("127.0.0.1", port))
+        sock = authority.client_context().wrap_socket(raw, server_hostname="localhost")
+        sock.sendall(OPEN + frame(0, Close()))
+        return sock  # and not a word more, neither close_notify nor FIN
+
+    async def main() -> None:
+        store = Store()
+        server = await start(store, tls=authority.server_context(), limits=Limits(close_timeout_ms=100_000))
+        sock = await asyncio.to_thread(client, server.port)
+        await until(lambda: store.closed == [None], "the close")
+        await until(lambda: not server.hub.wires, "the socket to be dropped")
+        sock.close()
+        server.close()
+
+    run(loop, main)
