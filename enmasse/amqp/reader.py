@@ -40,9 +40,9 @@ _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
-SLICE_BYTES = 32 * 1024
-"""A slice of what was read: after so many bytes, or so many frames that went by the tables, `read_frames` returns, so
-that whoever called it can turn to somebody else."""
+SLICE_BYTES = 64 * 1024
+"""A slice of what was read: after so many bytes (up to half as many again at the end), or so many frames that went by
+the tables, `read_frames` returns, so that whoever called it can turn to somebody else."""
 SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
@@ -53,7 +53,7 @@ _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 def read_frames(connection: Connection, data: bytes, pos: int) -> int:
     """Process whole frames of `data` from `pos` on, one slice of them at most; returns where the next one begins."""
     end = len(data)
-    if end - pos > SLICE_BYTES:
+    if end - pos > SLICE_BYTES + SLICE_BYTES // 2:  # a small rest goes with the last slice
         end = min(end, pos + max(SLICE_BYTES, _SIZE(data, pos)[0]))
     by_tables = SLICE_FRAMES
     max_size = connection.max_frame_size
