@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
+WORKERS ?= 6
 
-.PHONY: install prepare-demo prepare-test lint test soak demo bench lock clean
+.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients all-tests
+.PHONY: soak demo bench lock clean
 
 install: $(STAMP) $(COMPILED)
 
@@ -22,15 +24,29 @@ $(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
 prepare-demo prepare-test: prepare-%:
 	@tools/prepare.sh $* "$(PYTHON)"
 
+# Side by side; each says what it has to say in one piece.
 lint: install
+	@$(MAKE) --no-print-directory --jobs --output-sync check-style check-format check-types check-imports
+
+check-style:
 	$(BIN)/ruff check .
+check-format:
 	$(BIN)/ruff format --check .
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports
 
-test: prepare-test install lint
+test: prepare-test install
+	@$(MAKE) --no-print-directory --jobs=2 clients all-tests
+
+# Beside lint and the first tests. The tests that need a client wait for it.
+clients: install
 	@$(BIN)/python -m tests.interop.clients
-	$(BIN)/pytest
+
+# More processes than cores: tests wait most of the time.
+all-tests: lint
+	$(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
 soak: install
 	$(BIN)/python -m tests.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -29,6 +30,7 @@ FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", 
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/",)
 """Its clients are being built meanwhile."""
+NICE = 5
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((at for at, prefix in enumerate(FIRST) if item.nodeid.startswith(prefix)), len(FIRST))
 
     items.sort(key=rank)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """With `-n`: beside Spark, which gives its Python workers ten seconds to start, everything else yields."""
+    if hasattr(item.config, "workerinput") and not item.nodeid.startswith("tests/spark/") and os.nice(0) < NICE:
+        os.nice(NICE)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -193,17 +193,19 @@ def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str
     broker = BrokerProcess(tmp_path, **settings).start()
     assert broker.process is not None
     before = psutil.Process(broker.process.pid).memory_info().rss
-    with broker.manage() as m:
+    with broker.manage() as m:  # each time anew: while nobody asks it, Proton's blocking client is silent
         m.queue("q")
-        sender = Sender(broker.url, "q", limit=count, size=size, durable=kind != "volatile")
-        until(lambda: len(sender.accepted) == count, "everything to be accepted", moves=lambda: len(sender.accepted))
-        sender.stop()
+    sender = Sender(broker.url, "q", limit=count, size=size, durable=kind != "volatile")
+    until(lambda: len(sender.accepted) == count, "everything to be accepted", moves=lambda: len(sender.accepted))
+    sender.stop()
+    with broker.manage() as m:
         assert m.count("q") == count
         grown = psutil.Process(broker.process.pid).memory_info().rss - before
         assert grown < count * size // 3, "payloads do not stay in memory"
         assert m("getAddressMemoryUsage") <= 16 << 20
-        receiver = Receiver(broker.url, "q", credit=500)
-        until(lambda: receiver.count == count, "everything to be received", moves=lambda: receiver.count)
+    receiver = Receiver(broker.url, "q", credit=500)
+    until(lambda: receiver.count == count, "everything to be received", moves=lambda: receiver.count)
+    with broker.manage() as m:
         until(lambda: m.count("q") == 0, "the last answers of the receiver")
         receiver.stop()
         assert set(receiver.got.values()) == {1}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from enmasse.testing import free_offset
 
-__all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "heed_hangups", "wait_for"]
+__all__ = ["ENMASSE", "FAKE_UP", "Up", "address", "alive", "enmasse", "free_offset", "wait_for"]
 
 FAKE_UP = Path(__file__).with_name("fakes") / "up.py"
 ENMASSE = str(Path(sys.executable).with_name("enmasse"))
@@ -56,11 +56,6 @@ def enmasse(
     )
 
 
-def heed_hangups() -> None:
-    """In a child before exec: SIGHUP has its usual effect, also if the tests run under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 class Up:
     """A running `enmasse up`. Use it as a context manager: nothing is left behind."""
 
@@ -82,9 +77,7 @@ class Up:
             command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
             command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
         reading, writing = os.pipe()
-        self.process = subprocess.Popen(
-            command, stdout=writing, stderr=subprocess.PIPE, text=True, preexec_fn=heed_hangups
-        )
+        self.process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True)
         os.close(writing)
         stdout = os.fdopen(reading)
         if unread:  # as `enmasse up | true`

@@ -120,6 +120,7 @@ class Client:
     def __init__(self, service: Configserv, others: Sequence[Client] = ()) -> None:
         self.connection = BlockingConnection(service.settings["listen"], timeout=DEADLINE)
         self._others = others
+        self._lost = False
         self._receivers: dict[str, Any] = {}
         self._senders: dict[tuple[str, str], Any] = {}
 
@@ -147,12 +148,15 @@ class Client:
     def turn(self) -> None:
         """Reads and writes what can be read and written now."""
         container = self.connection.container
-        if container is None:  # closed
+        if container is None or self._lost:  # of a lost one Proton would break at the next time limit
             return
         before, container.timeout = container.timeout, 0
         try:
-            with contextlib.suppress(proton.ProtonException):  # a link or all was closed: who uses it is told again
-                container.process()
+            container.process()
+        except proton.ConnectionException:
+            self._lost = True  # who uses it is told again
+        except proton.ProtonException:
+            pass  # a link was closed: likewise
         finally:
             container.timeout = before
 

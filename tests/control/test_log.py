@@ -31,15 +31,26 @@ def test_events_are_json_lines_with_ids_and_tracebacks() -> None:
     assert third.items() >= {"event": "from elsewhere", "level": "warning", "logger": "other"}.items()
 
 
-def test_nothing_is_imported_for_events_that_are_not_let_through() -> None:
+def test_a_command_imports_nothing_for_events_that_are_not_let_through() -> None:
     (line,) = run(
         "import sys\n"
         "from enmasse import log\n"
-        "log.setup()\n"
         "log.get().info('quiet')\n"
         "assert 'structlog' not in sys.modules\n"
         "log.get().warning('loud')\n"
         "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
         "import rich\n"
+    )
+    assert line["event"] == "loud"
+
+
+def test_a_service_imports_nothing_when_it_is_in_trouble() -> None:
+    (line,) = run(
+        "import sys\n"
+        "from enmasse import log\n"
+        "log.setup()\n"
+        "before = set(sys.modules)\n"
+        "log.get().warning('loud')\n"
+        "assert set(sys.modules) == before\n"
     )
     assert line["event"] == "loud"

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,10 +48,11 @@ def main() -> int:
     wanted = parser.parse_args().faults
     if unknown := set(wanted) - FAULTS.keys():
         parser.error(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+    for told in (signal.SIGINT, signal.SIGTERM):  # also where a shell has us ignore SIGINT: nothing is left behind
+        signal.signal(told, signal.default_int_handler)
     seconds = number("SOAK_SECONDS", 600)
     seed = number("SOAK_SEED", random.SystemRandom().randrange(1 << 32))
     folder = Path(tempfile.mkdtemp(prefix="enmasse-soak-"))
-    passed = False
     try:
         with small_disk(folder / "data") as made, (folder / "stderr").open("w") as errors:
             soak = Soak(folder, errors, seed, wanted or list(FAULTS), small_disk=made)
@@ -58,12 +60,14 @@ def main() -> int:
             if not passed:
                 with contextlib.suppress(shutil.Error):
                     shutil.copytree(folder / "data", folder / "kept", symlinks=True)
-    finally:
-        if passed:
-            shutil.rmtree(folder)
-        else:
-            print(f"logs and data are kept in {folder}")
-    return 0 if passed else 1
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
+        return 130
+    if not passed:
+        print(f"data (kept), logs and what the suite said (stderr) are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

@@ -135,12 +135,12 @@ def test_a_body_tells_its_message() -> None:
 def test_descriptors_that_stay_open_are_noticed(tmp_path: Path) -> None:
     watch = Watch()
     now = {"components": [{"name": "broker", "pid": os.getpid()}]}
-    assert watch.look(now)[2] == []
+    assert not any("descriptors" in problem for problem in watch.look(now)[2])
     files = [(tmp_path / "file").open("w") for _ in range(DESCRIPTORS + 1)]
-    assert len(watch.look(now)[2]) == 1
+    assert any("descriptors" in problem for problem in watch.look(now)[2])
     for file in files:
         file.close()
-    assert watch.look(now)[2] == []
+    assert not any("descriptors" in problem for problem in watch.look(now)[2])
 
 
 def soak(*faults: str, seconds: int) -> subprocess.CompletedProcess[str]:
