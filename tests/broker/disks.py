@@ -150,6 +150,8 @@ class LossyFiles(RealFiles):
         self._changed(old.parent)
 
     def unlink(self, path: Path) -> None:
+        if path.name not in self._view(path.parent):
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         self.spend()
         self._forget(path.parent, self._view(path.parent).pop(path.name))
         self._changed(path.parent)

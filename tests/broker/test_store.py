@@ -134,9 +134,9 @@ def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
-    (tmp_path / "FORMAT").write_text(json.dumps({"format": 2}))
+    (tmp_path / "FORMAT").write_text(json.dumps({"format": 3}))
     before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
-    with pytest.raises(StoreError, match="has format 2, this version reads 1"):
+    with pytest.raises(StoreError, match="has format 3, this version reads 1 and 2"):
         Store.open(tmp_path)
     assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir()) == before
     (tmp_path / "FORMAT").write_text("garbage")

@@ -10,9 +10,10 @@ from services.broker.storage.segment import FIRST, HEAD, HEAD_SIZE, OFFSET_BITS
 
 
 class Segment:
-    """One file. `end`: what is committed ends here; `size`: what is allocated; `file`: while it is written to."""
+    """One file. `end`: what is committed ends here; `size`: what is allocated; `file`: while it is written to; `kept`:
+    its records that are not messages, for its summary (None: to be read again); `summarised`: that is on disk."""
 
-    __slots__ = ("end", "file", "number", "path", "previous", "previous_end", "size")
+    __slots__ = ("end", "file", "kept", "number", "path", "previous", "previous_end", "size", "summarised")
 
     def __init__(self, number: int, path: Path, size: int) -> None:
         self.number = number
@@ -21,6 +22,8 @@ class Segment:
         self.end = FIRST
         self.previous = self.previous_end = 0
         self.file: File | None = None
+        self.kept: list[tuple[int, bytes]] | None = None
+        self.summarised = False
 
 
 class Chunk:

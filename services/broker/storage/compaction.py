@@ -110,6 +110,7 @@ class Compactor:
         store = self._store
         journal = store.journal
         busy = {self._job.number, *self._job.pinned} if self._job else set()
+        busy.add(journal.summarising)
         dead = []
         for number in journal.segments:
             usage = store.usage(number)
@@ -120,10 +121,8 @@ class Compactor:
         if not dead:
             return
         self._deleting = set(dead)
-        if journal.quiet:
-            self._unlink(dead, None)
-        else:  # the removals that made them dead may not be on disk yet
-            journal.commit(lambda error: self._unlink(dead, error))
+        # With the commit, the removals that made them dead are on disk as well.
+        journal.retire(dead, lambda error: self._unlink(dead, error))
 
     def _unlink(self, dead: list[int], error: OSError | None) -> None:
         if error:
@@ -169,9 +168,6 @@ class Compactor:
             usage = store.usage(number)
             if usage.live <= 0 and not usage.tombs:
                 continue  # waits for older ones, then goes
-            if usage.damaged:
-                usage.damaged = False
-                return number
             needed = usage.live + (usage.tombs if usage.kills else 0)
             live += usage.live
             garbage += max(segment.end - needed, 0)
@@ -255,6 +251,7 @@ class Compactor:
                 usage = store.usage(new >> 32)
                 usage.overrules |= {job.number} | store.usage(job.number).overrules
                 usage.overrules.discard(new >> 32)
+                usage.copied.append(message)
             if stored.key:
                 cache, key = stored.key
                 if store.key(cache, key) == (message, location):

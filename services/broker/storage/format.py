@@ -7,29 +7,35 @@ from pathlib import Path
 
 from services.broker.storage.files import Files
 
-FORMAT = 1
+FORMAT = 2
+OLD = 1  # without footers, summaries and catalogue: read, and brought up to date
 
 
 class StoreError(Exception):
     """The data directory cannot be used (in use, of a newer version, unreadable): says which, and what to do."""
 
 
-def check_format(directory: Path, files: Files) -> None:
-    """Writes the file in a new directory. Raises StoreError, OSError."""
+def write_format(directory: Path, files: Files) -> None:
+    """Says that the directory has the newest format. Raises OSError."""
+    new = directory / "FORMAT.new"
+    if new.name in files.list(directory):
+        files.unlink(new)
+    file = files.open(new, create=True)
+    try:
+        file.write(0, json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
+        file.sync()
+    finally:
+        file.close()
+    files.rename(new, directory / "FORMAT")
+    files.sync_dir(directory)
+
+
+def check_format(directory: Path, files: Files) -> int:
+    """The format, FORMAT or OLD; writes the file in a new directory. Raises StoreError, OSError."""
     path = directory / "FORMAT"
     if path.name not in files.list(directory):
-        new = directory / "FORMAT.new"
-        if new.name in files.list(directory):
-            files.unlink(new)
-        file = files.open(new, create=True)
-        try:
-            file.write(0, json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
-            file.sync()
-        finally:
-            file.close()
-        files.rename(new, path)
-        files.sync_dir(directory)
-        return
+        write_format(directory, files)
+        return FORMAT
     file = files.open(path)
     try:
         found = json.loads(file.read(0, 4096))["format"]
@@ -37,8 +43,9 @@ def check_format(directory: Path, files: Files) -> None:
         raise StoreError(f"{path} is not readable as a format file: restore it, or move the directory away") from None
     finally:
         file.close()
-    if found != FORMAT:
+    if found not in (OLD, FORMAT):
         raise StoreError(
-            f"{directory} has format {found}, this version reads {FORMAT}: "
+            f"{directory} has format {found}, this version reads {OLD} and {FORMAT}: "
             "run the version that wrote it, or choose another data directory"
         )
+    return int(found)

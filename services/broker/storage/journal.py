@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,29 +22,32 @@ from functools import partial
 from pathlib import Path
 
 from enmasse import log as logs
+from services.broker.storage import summary
+from services.broker.storage.catalogue import Batch, Catalogue
 from services.broker.storage.chunk import Chunk, Segment
 from services.broker.storage.files import File, Files
+from services.broker.storage.replaying import Hurt, Replay, Replaying, path_of
 from services.broker.storage.segment import (
     BATCH,
     FIRST,
+    FOOTER,
     HEAD,
     HEAD_SIZE,
     MAGIC,
     OFFSET_BITS,
     OFFSET_MASK,
     Piece,
+    bare,
     check,
-    decode_head,
     encode_head,
     salt,
     walk,
 )
+from services.broker.storage.summary import Contents, Summary
 
 log = logs.get(part="storage")
 
 Done = Callable[[OSError | None], None]
-Replay = Callable[[int, memoryview, int], None]
-"""(kind, payload, location); the view is only good during the call."""
 
 SEGMENT_SIZE = 16 << 20
 INLINE_BYTES = 64 << 10  # a batch up to this is synced in the loop
@@ -54,11 +56,12 @@ READ_AHEAD = 128 << 10
 READERS = 16
 
 
+def _untold(*_: object) -> None:
+    pass
+
+
 class DamagedError(Exception):
     """A record is not there any more, or was read and is not what was written: it will never be read."""
-
-
-_NAME = re.compile(r"(\d{10})\.journal")
 
 
 class Journal:
@@ -71,8 +74,12 @@ class Journal:
         loop: asyncio.AbstractEventLoop | None,
         lost: Replay | None,
         segment_size: int,
+        catalogue: Catalogue | None,
+        repeat: frozenset[int],
     ) -> None:
         self.directory = directory
+        self.catalogue = catalogue or Catalogue(directory, files)
+        self.summarising = 0  # the segment whose summary is being written
         self.segments: dict[int, Segment] = {}
         self.damaged: list[str] = []
         self.damaged_segments: set[int] = set()
@@ -82,8 +89,11 @@ class Journal:
         self._loop = loop
         self._lost = lost
         self._segment_size = segment_size
+        self._repeat = repeat
+        self._kept: list[tuple[int, bytes]] = []  # of the segment appended to, records of these kinds
         self._next = 1
-        self._thread = ThreadPoolExecutor(1, "journal") if loop else None
+        self._thread = ThreadPoolExecutor(2, "journal") if loop else None  # a commit, and something that can wait
+        self._batch: Batch | None = None  # of the catalogue, being written
         self._chunks: list[Chunk] = []  # gathered; the last one is being appended to
         self._parts: list[bytes | bytearray | memoryview] = []  # those of the last chunk
         self._segment: Segment | None = None  # appended to
@@ -114,98 +124,44 @@ class Journal:
         loop: asyncio.AbstractEventLoop | None = None,
         lost: Replay | None = None,
         segment_size: int = SEGMENT_SIZE,
+        catalogue: Catalogue | None = None,
+        repeat: frozenset[int] = frozenset(),
+        hurt: Hurt = _untold,
+        legacy: bool = False,
     ) -> Journal:
         """Reads every segment, calling `replay` for each record in order. `lost` is called for each record that a
-        failed commit leaves out, before its `done(error)`; it may append. Raises OSError where the directory cannot be
-        used; damage in the files raises nothing and is told in `damaged`."""
-        self = cls(directory, files, loop, lost, segment_size)
+        failed commit leaves out, before its `done(error)`; it may append. `catalogue`: as read. `repeat`: kinds of
+        records that summaries hold a second time. `hurt`: told of damage as it is met. `legacy`: written by a version
+        without footers. Raises OSError where the directory cannot be used, or damage not be mended; damage itself
+        raises nothing and is told in `damaged`."""
+        self = cls(directory, files, loop, lost, segment_size, catalogue, repeat)
         files.make_dir(directory)
-        numbers = sorted(int(m[1]) for name in files.list(directory) if (m := _NAME.fullmatch(name)))
-        if numbers:
-            self._next = numbers[-1] + 1
-        ends: dict[int, int] = {}
-        for number in numbers:
-            segment = Segment(number, self._path(number), 0)
-            self.segments[number] = segment
-            file = self.reader(segment)
-            segment.size = file.size()
-            head = decode_head(file.read(0, FIRST), number)
-            if head:
-                ends[head[0]] = head[1]
-        empty = []
-        for number in numbers:
-            segment = self.segments[number]
-            self._replay(segment, ends.get(number), replay)
-            if segment.end <= FIRST and number not in self.damaged_segments:
-                empty.append(number)
+        if catalogue is None:
+            self.catalogue.read()
+        work = Replaying(directory, files, self.catalogue, replay, hurt, legacy=legacy)
+        work.run()
+        self.segments = work.segments
+        self.damaged = work.damaged
+        self.damaged_segments = work.hurt
+        self._next = work.next
+        empty = [n for n, segment in self.segments.items() if segment.end <= FIRST and n not in work.hurt]
         if empty:
             self.delete(empty)
+        self.catalogue.replace(
+            self.catalogue.definitions, {n: (segment.size, segment.end) for n, segment in self.segments.items()}
+        )
         return self
 
-    def _replay(self, segment: Segment, sealed: int | None, replay: Replay) -> None:
-        """`sealed`: where the data ends according to the segment that follows; up to there everything was synced."""
-        file = self.reader(segment)
-        data = file.read(0, segment.size)
-        number, base = segment.number, segment.number << OFFSET_BITS
-        limit = len(data) if sealed is None else min(sealed, len(data))
-        view = memoryview(data)
-        held: list[tuple[int, int, int]] = []  # from the first bad bytes on: damage or a torn end?
-        bad: list[tuple[int, int]] = []
-        end = FIRST
-        for kind, start, stop in walk(data, number, limit):
-            if kind > 0 and not bad:
-                end = stop
-                if kind != BATCH:
-                    replay(kind, view[start:stop], base | (start - HEAD_SIZE))
-            elif kind == BATCH:
-                self._damage(segment, bad)
-                for k, a, b in held:
-                    replay(k, view[a:b], base | (a - HEAD_SIZE))
-                held.clear()
-                bad.clear()
-                end = stop
-            elif kind > 0:
-                held.append((kind, start, stop))
-            else:
-                bad.append((start, stop))
-        if sealed is not None:
-            if limit < sealed:
-                bad.append((limit, sealed))
-            elif not bad and end < limit:
-                bad.append((end, limit))  # zeros where records were
-            if bad:
-                self._damage(segment, bad)
-                for k, a, b in held:
-                    replay(k, view[a:b], base | (a - HEAD_SIZE))
-            end = limit
-        elif bad:
-            log.info("journal.torn", file=str(segment.path), offset=end, bytes=limit - end)
-        if end > FIRST and decode_head(data, number) is None:
-            self._damage(segment, [(0, FIRST)])
-        segment.end = end
-        if segment.size > end:
-            with contextlib.suppress(OSError):  # also gives back the space allocated ahead
-                file.truncate(end)
-                file.sync()
-            segment.size = end
-
-    def _damage(self, segment: Segment, places: Sequence[tuple[int, int]]) -> None:
-        aside = self.directory / "damaged"
-        kept: str | None = str(aside / segment.path.name)
-        if segment.number not in self.damaged_segments:
-            self.damaged_segments.add(segment.number)
+    def save_catalogue(self) -> bool:
+        """Blocking, while nothing is appended. False: it could not be written, and will be with the next commit."""
+        batch = self.catalogue.cut(self._next << OFFSET_BITS)
+        if batch is not None:
             try:
-                self._files.make_dir(aside)
-                self._files.copy(segment.path, aside / segment.path.name)
-            except OSError as e:
-                kept = None
-                log.warning("journal.not-kept-aside", file=str(segment.path), reason=str(e))
-        for start, stop in places:
-            self.damaged.append(f"{segment.path}: offset {start}: {stop - start} bytes cannot be read")
-            log.warning("journal.damaged", file=str(segment.path), offset=start, bytes=stop - start, copy=kept)
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{number:010}.journal"
+                self.catalogue.write(batch)
+            except OSError as error:
+                log.warning("catalogue.not-written", directory=str(self.directory), reason=str(error))
+                return False
+        return True
 
     # -- appending -----------------------------------------------------------------------------------------------------
     def append(self, kind: int, *parts: bytes | bytearray | memoryview) -> int:
@@ -222,8 +178,11 @@ class Journal:
         crc = (self._salt ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
         for part in parts:
             crc = zlib.crc32(part, crc)
-        self._parts.append(HEAD.pack(MAGIC, kind, size, crc))
+        head = HEAD.pack(MAGIC, kind, size, crc)
+        self._parts.append(head)
         self._parts += parts
+        if kind in self._repeat:
+            self._kept.append((at, b"".join((head, *parts))))
         self._at = stop
         return self._base | at
 
@@ -268,10 +227,13 @@ class Journal:
             last = self.segments[max(self.segments)]
             end = last.end
         else:
+            if last is not None:
+                self._append_footer()
             end = self._at
         number = self._next
         self._next += 1
-        segment = Segment(number, self._path(number), max(self._segment_size, FIRST + 2 * HEAD_SIZE + size))
+        allocated = max(self._segment_size, FIRST + 3 * HEAD_SIZE + size)
+        segment = Segment(number, path_of(self.directory, number), allocated)
         if last:
             segment.previous, segment.previous_end = last.number, end
         self._close_chunk()
@@ -279,8 +241,14 @@ class Journal:
         self._base = number << OFFSET_BITS
         self._salt = salt(number)
         self._at = FIRST
-        self._limit = segment.size - HEAD_SIZE  # the BATCH record of the next batch always fits
+        self._limit = segment.size - 2 * HEAD_SIZE  # the BATCH record of the next batch, and the FOOTER, always fit
+        segment.kept = self._kept = []
         self._begin_chunk()
+
+    def _append_footer(self) -> None:
+        assert self._segment is not None
+        self._parts.append(bare(FOOTER, self._segment.number, self._at))
+        self._at += HEAD_SIZE
 
     def _begin_chunk(self) -> None:
         segment = self._segment
@@ -288,10 +256,8 @@ class Journal:
         chunk = Chunk(segment, self._at)
         self._chunks.append(chunk)
         self._parts = chunk.parts
-        at = self._at
-        crc = zlib.crc32(b"", (self._salt ^ at ^ (BATCH << 24)) & 0xFFFFFFFF)
-        self._parts.append(HEAD.pack(MAGIC, BATCH, 0, crc))
-        self._at = at + HEAD_SIZE
+        self._parts.append(bare(BATCH, segment.number, self._at))
+        self._at += HEAD_SIZE
 
     def _close_chunk(self) -> None:
         if self._chunks:
@@ -300,7 +266,7 @@ class Journal:
     @property
     def gathered(self) -> bool:
         """Whether something is appended that no commit has taken up."""
-        return len(self._parts) > 1 or len(self._chunks) > 1
+        return len(self._parts) > 1 or len(self._chunks) > 1 or self.catalogue.changed
 
     @property
     def quiet(self) -> bool:
@@ -345,13 +311,14 @@ class Journal:
             self._again = True  # when what is being written is done
             return
         size = self._cut()
-        if size == 0:
+        if size == 0 and self._batch is None:
             self._finish(None)
         elif (
             size <= INLINE_BYTES
             and self._sync_cost < INLINE_SECONDS
             and self._writing_done
-            and self._writing[-1].segment.file is not None
+            and (self._batch is None or not self._batch.whole)
+            and (not self._writing or self._writing[-1].segment.file is not None)
         ):
             began = time.perf_counter()
             error = self._write()
@@ -387,8 +354,8 @@ class Journal:
     def flush(self) -> None:
         """Writes and syncs what has gathered, blocking, and calls what waits. Not while a batch is in the thread."""
         assert not self._busy
-        if self._cut() or self._writing_done:
-            self._finish(self._write() if self._writing else None)
+        if self._cut() or self._batch is not None or self._writing_done:
+            self._finish(self._write() if self._writing or self._batch is not None else None)
 
     def prove(self) -> None:
         """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it is told from
@@ -416,14 +383,14 @@ class Journal:
         """Takes what has gathered as the batch to write; its size in bytes, 0 = nothing."""
         self._writing_done, self._waiting = self._waiting, []
         proving, self._proving = self._proving, False
-        gathered = self.gathered
-        if not gathered and not proving:
-            return 0
-        self._close_chunk()
-        self._writing = self._chunks
-        self._chunks = []
-        self._begin_chunk()
-        self._unproved = gathered
+        gathered = len(self._parts) > 1 or len(self._chunks) > 1
+        if gathered or proving:
+            self._close_chunk()
+            self._writing = self._chunks
+            self._chunks = []
+            self._begin_chunk()
+            self._unproved = gathered
+        self._batch = self.catalogue.cut(self._base | self._at if self._segment else self._next << OFFSET_BITS)
         return sum(c.stop - c.start for c in self._writing)
 
     def _write(self) -> OSError | None:
@@ -438,6 +405,13 @@ class Journal:
                 file.sync()
                 self.syncs += 1
         except OSError as e:
+            if self._batch is not None:
+                self.catalogue.failed()
+            return e
+        try:
+            if self._batch is not None:
+                self.catalogue.write(self._batch)
+        except OSError as e:
             return e
         return None
 
@@ -447,6 +421,7 @@ class Journal:
             file.allocate(segment.size)
             file.write(0, encode_head(segment.number, segment.previous, segment.previous_end))
             file.sync()
+            segment.size = file.size()  # not every file system allocates
             self._files.sync_dir(self.directory)
         except OSError:
             with contextlib.suppress(OSError):
@@ -458,15 +433,19 @@ class Journal:
 
     def _finish(self, error: OSError | None) -> None:
         chunks, self._writing = self._writing, []
+        batch, self._batch = self._batch, None
         done, self._writing_done = self._writing_done, []
         if error is None:
-            if chunks:
+            if chunks or batch is not None:
                 self.error = None
             for chunk in chunks:
                 segment = chunk.segment
                 segment.end = chunk.stop
                 if segment is not self._segment and all(c.segment is not segment for c in self._chunks):
                     self._close_file(segment)
+                    self.catalogue.made(segment.number, segment.size, segment.end)
+                else:
+                    self.catalogue.made(segment.number, segment.size)
         else:
             done += self._waiting
             self._waiting = []
@@ -496,11 +475,17 @@ class Journal:
             with contextlib.suppress(OSError):
                 if segment.end > FIRST and segment.file:
                     segment.file.truncate(segment.end)
-                    segment.file.sync()
                     segment.size = segment.end
+                    segment.file.write(segment.end, bare(FOOTER, segment.number, segment.end))
+                    segment.file.sync()
+                    segment.size = segment.end = segment.end + HEAD_SIZE
             self._close_file(segment)
-            if segment.end <= FIRST:  # holds nothing: no trace of it
+            if segment.end > FIRST:
+                segment.kept = [(at, record) for at, record in segment.kept or () if at < segment.end]
+                self.catalogue.made(segment.number, segment.size, segment.end)
+            else:  # holds nothing: no trace of it
                 del self.segments[segment.number]
+                self.catalogue.gone([segment.number])
                 if made:
                     with contextlib.suppress(OSError):
                         self._files.unlink(segment.path)
@@ -517,7 +502,7 @@ class Journal:
         number, offset = location >> OFFSET_BITS, location & OFFSET_MASK
         segment = self.segments.get(number)
         if segment is None:
-            raise DamagedError(f"{self._path(number)}: offset {offset}: the segment was deleted")
+            raise DamagedError(f"{path_of(self.directory, number)}: offset {offset}: the segment was deleted")
         data, at = self._bytes(segment, offset, size)
         piece = _whole(data, at, offset, size, number)
         if piece is None:  # once more, and not from what was read ahead
@@ -575,8 +560,8 @@ class Journal:
                 file.close()
 
     def records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
-        """(kind, payload, location, size with head) of every readable record of a segment below `tail`. Raises OSError
-        where the segment cannot be read as a whole now."""
+        """(kind, payload, location, size with head) of every record of a segment below `tail`. Raises OSError where the
+        segment cannot be read as a whole now, DamagedError at the first record that is damaged."""
         segment = self.segments[number]
         data = self.reader(segment).read(0, segment.end)
         if len(data) < segment.end:
@@ -585,18 +570,94 @@ class Journal:
         view = memoryview(data)
         base = number << OFFSET_BITS
         for kind, start, stop in walk(data, number, len(data)):
-            if kind > 0 and kind != BATCH:
+            if BATCH < kind < FOOTER:
                 yield kind, view[start:stop], base | (start - HEAD_SIZE), stop - start + HEAD_SIZE
+            elif kind < 0:
+                raise DamagedError(f"{segment.path}: offset {start}: the record is damaged")
+
+    # -- summaries -----------------------------------------------------------------------------------------------------
+    def unsummarised(self) -> list[int]:
+        """Closed segments beside which there is no summary."""
+        tail, current = self.tail, self.current
+        return [n for n, s in self.segments.items() if not s.summarised and n < tail and n != current]
+
+    def summarise(self, number: int, contents: Contents) -> None:
+        """Writes the summary of a closed segment, in the thread where there is one. A failure is logged."""
+        segment = self.segments[number]
+        if self._loop and self._thread and not self._closing:
+            self.summarising = number
+            future = self._loop.run_in_executor(self._thread, partial(self._summarise, segment, contents))
+            future.add_done_callback(partial(self._summarised, segment))
+        else:
+            self._note_summary(segment, self._summarise(segment, contents))
+
+    def _summarise(self, segment: Segment, contents: Contents) -> Exception | None:
+        try:
+            kept = segment.kept
+            if kept is None:
+                kept = self._read_kept(segment)
+            offsets, records = [at for at, _ in kept], [record for _, record in kept]
+            summary.write(self._files, segment.path, Summary(segment.number, segment.end, contents, offsets, records))
+        except (OSError, DamagedError) as error:
+            return error
+        return None
+
+    def _read_kept(self, segment: Segment) -> list[tuple[int, bytes]]:
+        """In a thread, so not by way of `reader`. Raises OSError, DamagedError."""
+        file = self._files.open(segment.path)
+        try:
+            data = file.read(0, segment.end)
+        finally:
+            file.close()
+        if len(data) < segment.end:
+            raise OSError(errno.EIO, "the file is shorter than what was written to it", str(segment.path))
+        kept = []
+        for kind, start, stop in walk(data, segment.number, segment.end):
+            if kind < 0:
+                raise DamagedError(f"{segment.path}: offset {start}: the record is damaged")
+            if kind in self._repeat:
+                kept.append((start - HEAD_SIZE, data[start - HEAD_SIZE : stop]))
+        return kept
+
+    def _summarised(self, segment: Segment, future: asyncio.Future[Exception | None]) -> None:
+        self.summarising = 0
+        if not future.cancelled():
+            self._note_summary(segment, future.result())
+
+    def _note_summary(self, segment: Segment, error: Exception | None) -> None:
+        segment.summarised = True  # or given up: the next start does it
+        segment.kept = None
+        if error is not None:
+            log.warning("journal.not-summarised", file=str(segment.path), reason=str(error))
 
     # -- deleting, closing ---------------------------------------------------------------------------------------------
+    def retire(self, numbers: Sequence[int], done: Done) -> None:
+        """The catalogue says that these segments are deleted: to be done before they are. With an error it does not."""
+        self.catalogue.gone(numbers)
+
+        def told(error: OSError | None) -> None:
+            if error is not None:
+                for number in numbers:
+                    segment = self.segments[number]
+                    self.catalogue.made(number, segment.size, segment.end)
+            done(error)
+
+        self.commit(told)
+
     def delete(self, numbers: Sequence[int]) -> None:
         """Deletes segments durably, blocking. They are below `tail`. Raises OSError; then some may still be there."""
         for number in numbers:
             segment = self.segments[number]
-            self._files.unlink(segment.path)
+            self._unlink_one(segment)
             self._close_file(segment)
             del self.segments[number]
         self._files.sync_dir(self.directory)
+
+    def _unlink_one(self, segment: Segment) -> None:
+        """The summary first: one without a segment says that the segment is missing."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(summary.path_of(segment.path))
+        self._files.unlink(segment.path)
 
     def delete_later(self, numbers: Sequence[int], done: Done) -> None:
         """The same in the thread; `done` in the loop. The segments are gone from `segments` at once."""
@@ -610,7 +671,7 @@ class Journal:
     def _unlink(self, segments: Sequence[Segment]) -> OSError | None:
         try:
             for segment in segments:
-                self._files.unlink(segment.path)
+                self._unlink_one(segment)
             self._files.sync_dir(self.directory)
         except OSError as e:
             return e
@@ -620,8 +681,9 @@ class Journal:
     def disk_bytes(self) -> int:
         return sum(s.size for s in self.segments.values())
 
-    def close(self) -> None:
-        """Commits what has gathered, closes the files. Blocks."""
+    def close(self, before: Callable[[], None] = _untold) -> None:
+        """Commits what has gathered, says where the journal ends, closes the files; `before` that, when nothing is
+        written to any more. Blocks."""
         if self._closed:
             return
         self._closing = True
@@ -631,13 +693,26 @@ class Journal:
             self._busy = False
             self._finish(self._write())
         self.flush()
-        self.prove()
+        self._end()
+        before()
         self._closed = True
         for segment in self.segments.values():
-            if segment.file and segment is self._segment:
-                with contextlib.suppress(OSError):
-                    segment.file.truncate(segment.end)
             self._close_file(segment)
+        self.catalogue.close()
+
+    def _end(self) -> None:
+        """Says on disk where the journal ends: nothing is missing that nobody knows of."""
+        segment = self._segment
+        if segment is not None and segment.end > FIRST:
+            self._append_footer()
+            self.catalogue.made(segment.number, self._at, self._at)
+        self.flush()
+        if segment is not None and segment is self._segment and segment.file:
+            with contextlib.suppress(OSError):
+                segment.file.truncate(segment.end)
+                segment.size = segment.end
+        self._segment = None
+        self._chunks, self._parts = [], []
 
 
 def _whole(data: bytes, at: int, offset: int, size: int, number: int) -> Piece | None:

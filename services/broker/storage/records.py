@@ -18,6 +18,8 @@ UNDEFINE = 8  # id
 DUPLICATE = 9  # a key that outlives its message, moved here from an older segment
 REMOVES = 10  # many references of one queue are gone
 
+REPEATED = frozenset((REF, REMOVE, MOVE, DEFINE, UNDEFINE, DUPLICATE, REMOVES))  # also kept beside a closed segment
+
 META = struct.Struct("<QBBHQQ")  # message, priority, flags, number of queues, expiry, not before
 META1 = struct.Struct("<QBBHQQQ")  # the same with one queue
 KEY = struct.Struct("<QH")  # cache, length of the key

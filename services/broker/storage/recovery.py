@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN, Block, Index
+from services.broker.storage.mending import Range, guess
 from services.broker.storage.records import (
     COPY,
     DEFINE,
@@ -36,8 +37,10 @@ from services.broker.storage.records import (
     parse_message,
 )
 from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.summary import Summary
 
 if TYPE_CHECKING:
+    from services.broker.storage.catalogue import Catalogue
     from services.broker.storage.store import Store, Usage
 
 
@@ -94,6 +97,8 @@ class Recovered:
         self._index = index or Index()
         self.definitions: dict[int, bytes] = {}
         self.damaged: list[str] = []  # one line per damaged place: file, offset, what was lost
+        self.lost: dict[int, int] = {}  # messages that damage has cost, by the id of their queue
+        self.unknown: dict[int, int] = {}  # references to ids that are not defined, and kept; how many of each
         self._facts: dict[int, _Facts] = {}
         self._order: dict[int, array[int]] = {}
         self._states: dict[tuple[int, int], State] = {}
@@ -157,6 +162,16 @@ class Recovered:
 _USUAL = _Facts()
 
 
+class _All:
+    """In place of a set of ids: every id but these."""
+
+    def __init__(self, but: Container[int]) -> None:
+        self._but = but
+
+    def __contains__(self, id: object) -> bool:
+        return id not in self._but
+
+
 class Recovery:
     """`replay` takes the journal's records in order, `finish` drops what belongs to nothing."""
 
@@ -170,6 +185,8 @@ class Recovery:
         self._values: dict[int, bytes] = {}
         self._facts: dict[int, _Facts] = {}
         self._moved: set[int] = set()  # queues whose order is not that of message ids
+        self._undefined: set[int] = set()
+        self._missing: dict[int, set[int]] = {}  # messages whose records were damaged or missing, with their queues
         self._segment: tuple[int, Usage] = (0, store.usage(0))  # the last one looked up
         self._block: tuple[int, Block] = (-1, Block())
 
@@ -177,6 +194,7 @@ class Recovery:
         number, usage = self._segment
         if number != location >> 32:
             usage = self._store.usage(location >> 32)
+            usage.first = self.last_id
             self._segment = (location >> 32, usage)
             self._progress(min(1.0, self._begun / self._segments))
             self._begun += 1
@@ -188,6 +206,9 @@ class Recovery:
             if priority != 4 or expiry or not_before:
                 self._note(message, _FRONT, priority, expiry, not_before)
         elif kind == COPY:
+            (message,) = DEFINE_S.unpack_from(payload)
+            usage.copied.append(message)
+            self._missing.pop(message, None)
             self._message(payload, location, usage)
         elif kind == REMOVE:
             message, queue = REMOVE_S.unpack_from(payload)
@@ -211,6 +232,7 @@ class Recovery:
         elif kind == UNDEFINE:
             (id,) = UNDEFINE_S.unpack_from(payload)
             self._tomb(payload, UNDEFINE_S.size, location, usage)
+            self._undefined.add(id)
             old = self._store.definitions.pop(id, None)
             if old:
                 self._store.usages[old[0] >> 32].live -= old[1]
@@ -290,6 +312,8 @@ class Recovery:
         index = self._store.index
         found = index.find(message)
         if found is None:
+            if message in self._missing:
+                self._missing[message].add(queue)
             return  # the message is gone, and with it what was said of it
         queues = index.queues(message)
         if queue not in queues:
@@ -310,6 +334,8 @@ class Recovery:
         index = self._store.index
         queues = index.queues(message)
         if queue not in queues:
+            if message in self._missing:
+                self._missing[message].discard(queue)
             return
         if self._store.states:
             found = index.find(message)
@@ -356,10 +382,62 @@ class Recovery:
         keys[key] = (message, location)
         self._store.usage(location >> 32).live += KEY_COST + len(key)
 
-    def finish(self) -> Recovered:
-        """Drops references and keys of what is not defined; puts each queue in order."""
+    # -- damage --------------------------------------------------------------------------------------------------------
+    def hurt(self, number: int, ranges: Sequence[Range], summary: Summary | None, data: bytes) -> None:
+        """What lay in these ranges of a segment cannot be read. What is said of it further on still counts."""
+        if summary is None:
+            for message, queues in guess(data, ranges):
+                self._miss(message, queues)
+            return
+        self.last_id = max(self.last_id, summary.contents.last_id)
+        for offset, message, queues in summary.messages():
+            if any(start <= offset < stop for start, stop in ranges):
+                self._miss(message, queues)
+
+    def _miss(self, message: int, queues: Sequence[int]) -> None:
+        if self._store.index.find(message) is None:
+            self._missing[message] = set(queues)
+
+    def _count_lost(self) -> dict[int, int]:
+        lost: dict[int, int] = {}
+        for message, queues in self._missing.items():
+            if self._store.index.find(message) is None:
+                for queue in queues & self._store.definitions.keys():
+                    lost[queue] = lost.get(queue, 0) + 1
+        return lost
+
+    def merge(self, catalogue: Catalogue) -> tuple[dict[int, bytes], dict[int, tuple[int, ...]]]:
+        """Definitions that only the catalogue has, or has a newer value of; and those that it knows to be deleted, with
+        the segments that mention them: they are dropped here."""
+        definitions = self._store.definitions
+        dropped: dict[int, tuple[int, ...]] = {}
+        for id, (location, size, roots) in list(definitions.items()):
+            unknown = catalogue.intact and id not in catalogue.definitions and location < catalogue.upto
+            if unknown or id in catalogue.undefined:
+                del definitions[id], self._values[id]
+                self._store.usages[location >> 32].live -= size
+                dropped[id] = roots
+        restored: dict[int, bytes] = {}
+        for id, (location, value) in catalogue.definitions.items():
+            if id in self._undefined:
+                continue
+            found = definitions.get(id)
+            if found is None or (found[0] < location and self._values[id] != value):
+                restored[id] = self._values[id] = value
+                self.last_id = max(self.last_id, id)
+        return restored, dropped
+
+    def defined(self) -> dict[int, tuple[int, bytes]]:
+        """Location and value of the definitions that are in the journal."""
+        return {id: (location, self._values[id]) for id, (location, _, _) in self._store.definitions.items()}
+
+    def finish(self, kept: Iterable[int] = (), *, keep_unknown: bool = False) -> Recovered:
+        """Drops references and keys of what is not defined; puts each queue in order. References to ids in `kept` stay,
+        and with `keep_unknown` those to all that were not deleted."""
         store = self._store
-        definitions = store.definitions
+        definitions: Container[int] = self._values.keys() | (set(kept) - self._undefined)
+        if keep_unknown:
+            definitions = _All(self._undefined)
         for cache in list(store.keys):
             keys = store.keys[cache]
             if cache in definitions:
@@ -403,6 +481,8 @@ class Recovery:
                 return state.order if state else message
 
             order[queue] = array("Q", sorted(order[queue], key=place))
+        recovered.lost = self._count_lost()
+        recovered.unknown = {queue: len(ids) for queue, ids in order.items() if queue not in self._values}
         live = store.index.blocks
         recovered._facts = {number: facts for number, facts in self._facts.items() if number in live}
         recovered._states = dict(states)

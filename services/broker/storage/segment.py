@@ -1,6 +1,7 @@
 """The bytes of a journal segment: its header, its records, and finding the good records of a damaged one.
 
-A segment is a file of at most 4 GiB: 64 bytes of header, then records to the end or to the first zeros. A record is
+A segment is a file of at most 4 GiB: 64 bytes of header, then records to the FOOTER, or to the first zeros in a segment
+that is or was being written to. A record is
 12 bytes (magic, kind, length, CRC-32) and its payload. The CRC starts from a seed made of segment number, offset,
 length and kind: a flipped bit of the header is found as one of the payload is, and bytes that look like a record, such
 as a journal sent as a message, are none where they lie.
@@ -23,6 +24,9 @@ OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 BATCH = 1  # payload-free; everything before it had been synced when it was written
+FOOTER = 250  # payload-free; the segment ends here, and is not written to any more
+PAD = 251  # in place of records that cannot be read any more
+ENTRIES = 252  # of the catalogue
 BAD = -1  # as a kind from `walk`: bytes that are no record, with records behind them
 TAIL = -2  # … with no record behind them
 
@@ -70,13 +74,25 @@ def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int)
     return kind, start, stop
 
 
-def walk(data: bytes, number: int, limit: int) -> Iterator[Piece]:
+def bare(kind: int, number: int, at: int) -> bytes:
+    """A record without a payload, to be written at `at` of the segment."""
+    return HEAD.pack(MAGIC, kind, 0, zlib.crc32(b"", (salt(number) ^ at ^ (kind << 24)) & 0xFFFFFFFF))
+
+
+def padding(number: int, at: int, size: int) -> bytes:
+    """A PAD record of `size` bytes, its head included, to be written at `at` of the segment."""
+    payload = bytes(size - HEAD_SIZE)
+    seed = salt(number) ^ at ^ (len(payload) << 8) ^ (PAD << 24)
+    return HEAD.pack(MAGIC, PAD, len(payload), zlib.crc32(payload, seed & 0xFFFFFFFF)) + payload
+
+
+def walk(data: bytes, number: int, limit: int, start_at: int = FIRST) -> Iterator[Piece]:
     """Every good record of a segment read as a whole, in order, and what lies between them. Zeros to the end are
     nothing."""
     seed = salt(number)
     view = memoryview(data)
     budget = _RESYNC_BUDGET
-    at = FIRST
+    at = start_at
     crc32 = zlib.crc32
     unpack = HEAD.unpack_from
     while at + HEAD_SIZE <= limit:

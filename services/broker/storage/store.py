@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enmasse import log as logs
 from services.broker.storage import files as layer
+from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.files import Files
-from services.broker.storage.format import StoreError, check_format
+from services.broker.storage.format import FORMAT, OLD, StoreError, check_format, write_format
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, DamagedError, Journal
 from services.broker.storage.reading import read_payloads
@@ -41,6 +43,7 @@ from services.broker.storage.records import (
     REMOVE1,
     REMOVE_S,
     REMOVES,
+    REPEATED,
     STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
@@ -54,6 +57,7 @@ from services.broker.storage.records import (
 )
 from services.broker.storage.recovery import Progress, Recovered, Recovery, Reference, untold
 from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.summary import Contents
 
 log = logs.get(part="storage")
 
@@ -73,14 +77,15 @@ def _nothing() -> None:
 class Usage:
     """What is worth keeping in a segment."""
 
-    __slots__ = ("damaged", "kills", "live", "overrules", "tombs")
+    __slots__ = ("copied", "first", "kills", "live", "overrules", "tombs")
 
     def __init__(self) -> None:
         self.live = 0  # bytes of records that are in force
         self.kills: set[int] = set()  # segments that its removals name
         self.overrules: set[int] = set()  # segments that hold earlier roots of messages whose root is here
         self.tombs = 0  # bytes of removals
-        self.damaged = False
+        self.first = 0  # no message that was stored here has a lower id
+        self.copied = array("Q")  # but these, which were moved here
 
 
 class Store:
@@ -133,11 +138,22 @@ class Store:
                 raise StoreError(
                     f"{directory} is in use by another process: end that one or choose another data directory"
                 )
-            check_format(directory, files)
+            version = check_format(directory, files)
+            catalogue = Catalogue(directory, files)
+            catalogue.read()
             segments = sum(name.endswith(".journal") for name in files.list(directory))
             recovery = Recovery(self, max(1, segments), progress)
             self.journal = Journal.open(
-                directory, files, recovery.replay, loop=loop, lost=self._lost, segment_size=segment_size
+                directory,
+                files,
+                recovery.replay,
+                loop=loop,
+                lost=self._lost,
+                segment_size=segment_size,
+                catalogue=catalogue,
+                repeat=REPEATED,
+                hurt=recovery.hurt,
+                legacy=version == OLD,
             )
         except OSError as e:
             self.close()
@@ -145,14 +161,39 @@ class Store:
         except BaseException:
             self.close()
             raise
-        self.recovered = recovery.finish()
-        self.recovered.damaged = self.journal.damaged
-        for number in self.journal.damaged_segments:
-            self.usage(number).damaged = True
-        self._last_id = recovery.last_id
         self.compactor = Compactor(self, loop)
+        self._last_id = recovery.last_id
+        self._take_in(recovery, catalogue, version)
         self._check_space()
         return self
+
+    def _take_in(self, recovery: Recovery, catalogue: Catalogue, version: int) -> None:
+        """Journal and catalogue agree from now on."""
+        damaged = self.journal.damaged
+        hurt = bool(damaged)
+        if not catalogue.intact and version == FORMAT and self.journal.segments:
+            for start, stop in catalogue.damage or [(0, 0)]:
+                what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
+                damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")
+        restored, dropped = recovery.merge(catalogue)
+        self.recovered = recovery.finish(catalogue.kept, keep_unknown=hurt and not catalogue.intact)
+        self.recovered.damaged = damaged
+        for usage in self.usages.values():
+            usage.copied = array("Q", usage.copied)
+        catalogue.replace(recovery.defined(), catalogue.segments)
+        for id in catalogue.kept | self.recovered.unknown.keys():
+            catalogue.keep(id, id in self.recovered.unknown)
+        for id, value in restored.items():
+            self.define(id, value)
+        for id, roots in dropped.items():
+            self.tomb(UNDEFINE, UNDEFINE_S.pack(id), [n for n in roots if self.compactor.exists(n)])
+        if restored or dropped:
+            self.journal.flush()
+        if self.journal.save_catalogue() and version != FORMAT:
+            try:
+                write_format(self.directory, self._files)
+            except OSError as error:
+                log.warning("store.not-upgraded", directory=str(self.directory), reason=str(error))
 
     def keep_house(self) -> None:
         """From now on, twice a second in the loop."""
@@ -167,7 +208,7 @@ class Store:
         if self._timer:
             self._timer.cancel()
         if hasattr(self, "journal"):
-            self.journal.close()
+            self.journal.close(self._summarise_all)
         if self._lock is not None:
             self._files.unlock(self._lock)
 
@@ -183,6 +224,7 @@ class Store:
         old = self.definitions.get(id)
         location = self.journal.append(DEFINE, DEFINE_S.pack(id), value)
         size = HEAD_SIZE + DEFINE_S.size + len(value)
+        self.journal.catalogue.define(id, location, bytes(value))
         self.usage(location >> 32).live += size
         roots: tuple[int, ...] = (location >> 32,)
         if old:
@@ -197,6 +239,7 @@ class Store:
         if old is None:
             return
         self.usages[old[0] >> 32].live -= old[1]
+        self.journal.catalogue.undefine(id)
         self.tomb(UNDEFINE, UNDEFINE_S.pack(id), [n for n in old[2] if self.compactor.exists(n)])
         for key, (_, location) in self.keys.pop(id, OrderedDict()).items():
             self.usages[location >> 32].live -= KEY_COST + len(key)
@@ -264,11 +307,17 @@ class Store:
         heads = [pack(message, priority, 0, 1, 0, 0, queue) for message in range(first, self._last_id + 1)]
         locations = self.journal.append_run(MESSAGE, heads, payloads)
         sizes = [HEAD_SIZE + META1.size + len(payload) for payload in payloads]
+        usage = self.usage(locations[0] >> 32)
+        if usage.first > first:
+            usage.first = first
         if locations[0] >> 32 == locations[-1] >> 32:
-            self.usage(locations[0] >> 32).live += sum(sizes)
+            usage.live += sum(sizes)
         else:
-            for location, size in zip(locations, sizes, strict=True):
-                self.usage(location >> 32).live += size
+            for i, (location, size) in enumerate(zip(locations, sizes, strict=True)):
+                usage = self.usage(location >> 32)
+                usage.live += size
+                if usage.first > first + i:
+                    usage.first = first + i
         self.index.put_run(first, locations, sizes, queue)
         return first
 
@@ -546,6 +595,7 @@ class Store:
         usage = self.usages.get(number)
         if usage is None:
             usage = self.usages[number] = Usage()
+            usage.first = self._last_id
         return usage
 
     def _roots(self, message: int, root: int) -> list[int]:
@@ -576,9 +626,47 @@ class Store:
             log.exception("store.housekeeping-failed", directory=str(self.directory))
         self.keep_house()
 
+    def _summarise(self) -> None:
+        """Writes the summary of a closed segment, one at a time."""
+        numbers = self.journal.unsummarised()
+        if numbers and not self.journal.summarising:
+            self.journal.summarise(numbers[0], self._contents(numbers[0]))
+
+    def _summarise_all(self) -> None:
+        """At the end: of the segments of this run. Those of earlier runs are for another time."""
+        for number in self.journal.unsummarised():
+            if self.journal.segments[number].kept is not None:
+                self.journal.summarise(number, self._contents(number))
+
+    def _contents(self, number: int) -> Contents:
+        """Which messages lie in a segment, those of its neighbours in the same blocks among them."""
+        usage = self.usage(number)
+        low = usage.first >> BLOCK_BITS
+        high = min((u.first for n, u in self.usages.items() if n > number), default=self._last_id) >> BLOCK_BITS
+        blocks = self.index.blocks
+        numbers = {message >> BLOCK_BITS for message in usage.copied}
+        numbers.update(range(low, high + 1) if high - low < len(blocks) else (n for n in blocks if low <= n <= high))
+        found = sorted(numbers & blocks.keys())
+        usage.copied = array("Q")
+        many: dict[int, tuple[int, ...]] = {}
+        for block in found:
+            queues = blocks[block].queues
+            if MANY in queues:
+                some = (block << BLOCK_BITS | i for i, queue in enumerate(queues) if queue == MANY)
+                many.update((message, self.index.many[message]) for message in some)
+        return Contents(
+            self._last_id,
+            found,
+            b"".join([blocks[n].queues.tobytes() for n in found]),
+            b"".join([blocks[n].locations.tobytes() for n in found]),
+            many,
+        )
+
     def tick(self) -> None:
-        """Deletes what is dead, compacts what is sparse, proves what is idle; after a failed write tries one."""
+        """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold;
+        after a failed write tries one."""
         self._check_space()
+        self._summarise()
         self.compactor.step()
         if self.journal.gathered:
             self.journal.commit()

@@ -1,0 +1,90 @@
+"""Putting a damaged segment together again: what is left of it, and what its summary still knows. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from services.broker.storage.records import COPY, MESSAGE, META, parse_message
+from services.broker.storage.segment import (
+    BAD,
+    FIRST,
+    FOOTER,
+    HEAD,
+    HEAD_SIZE,
+    MAGIC,
+    TAIL,
+    bare,
+    check,
+    padding,
+    salt,
+    walk,
+)
+
+Range = tuple[int, int]
+
+
+def unreadable(data: bytes, number: int, end: int) -> list[Range]:
+    """Where there are no good records between the header and `end`, which may lie behind the data."""
+    found: list[Range] = []
+    at = FIRST
+    for kind, start, stop in walk(data, number, min(end, len(data))):
+        if kind in (BAD, TAIL):
+            if found and found[-1][1] == start:
+                start = found.pop()[0]
+            found.append((start, stop))
+        at = stop
+    if at < end:
+        if found and found[-1][1] == at:
+            at = found.pop()[0]
+        found.append((at, end))
+    return found
+
+
+def mend(
+    data: bytes, number: int, ranges: Sequence[Range], end: int, head: bytes, kept: Iterable[tuple[int, bytes]]
+) -> bytes:
+    """The segment as it is to be from now on, every record where it was. In the ranges that cannot be read lie those of
+    the records `kept` beside it that were there, and padding."""
+    mended = bytearray(data[:end].ljust(end, b"\0"))
+    mended[:FIRST] = head
+    records = sorted(kept)
+    for start, stop in ranges:
+        at = start
+        for offset, record in records:
+            if start <= offset and offset + len(record) <= stop and _is_whole(record, number, offset):
+                mended[at:offset] = _filled(number, at, offset)
+                mended[offset : offset + len(record)] = record
+                at = offset + len(record)
+        mended[at:stop] = _filled(number, at, stop, is_end=stop == end)
+    return bytes(mended)
+
+
+def _is_whole(record: bytes, number: int, offset: int) -> bool:
+    piece = check(record, 0, offset, len(record), salt(number))
+    return piece is not None and piece[2] == len(record)
+
+
+def _filled(number: int, start: int, stop: int, *, is_end: bool = False) -> bytes:
+    """Whole records lay there, so there is room for the head of one."""
+    size = stop - start
+    if is_end and (size == HEAD_SIZE or size >= 2 * HEAD_SIZE):
+        footer = bare(FOOTER, number, stop - HEAD_SIZE)
+        return footer if size == HEAD_SIZE else padding(number, start, size - HEAD_SIZE) + footer
+    return padding(number, start, size) if size >= HEAD_SIZE else bytes(size)
+
+
+def guess(data: bytes, ranges: Sequence[Range]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(message, queues) of damaged records that by their heads were messages: what can be said without a summary.
+    Whether that is true is to be checked against what is known otherwise."""
+    for start, stop in ranges:
+        if start + HEAD_SIZE + META.size > len(data):
+            continue
+        magic, kind, length, _ = HEAD.unpack_from(data, start)
+        if magic != MAGIC or kind not in (MESSAGE, COPY) or start + HEAD_SIZE + length > stop:
+            continue
+        try:
+            found = parse_message(memoryview(data)[start + HEAD_SIZE : start + HEAD_SIZE + length])
+        except (struct.error, IndexError):  # whatever lies there
+            continue
+        yield found.message, tuple(found.queues)

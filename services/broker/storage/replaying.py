@@ -1,0 +1,268 @@
+"""Reading every segment at the start: what is whole is replayed, what is damaged or gone is mended and told.
+
+Where a segment ends is known from the catalogue, from the head of the next one, from its FOOTER, from its summary. Only
+in the last segment, and only if none of these says that it was closed, is there a torn end: what lies behind the last
+BATCH and cannot be read. Everything else that is not there is damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from enmasse import log as logs
+from services.broker.storage import summary as summaries
+from services.broker.storage.catalogue import Catalogue
+from services.broker.storage.chunk import Segment
+from services.broker.storage.files import File, Files
+from services.broker.storage.mending import Range, mend, unreadable
+from services.broker.storage.segment import (
+    BATCH,
+    FIRST,
+    FOOTER,
+    HEAD_SIZE,
+    OFFSET_BITS,
+    bare,
+    decode_head,
+    encode_head,
+    walk,
+)
+from services.broker.storage.summary import Summary
+
+log = logs.get(part="storage")
+
+Replay = Callable[[int, memoryview, int], None]
+"""(kind, payload, location); the view is only good during the call."""
+
+Hurt = Callable[[int, Sequence[Range], Summary | None, bytes], None]
+"""(segment, ranges that cannot be read, its summary, its bytes as found), before what is behind them is replayed."""
+
+NAME = re.compile(r"(\d{10})\.journal")
+
+
+def path_of(directory: Path, number: int) -> Path:
+    return directory / f"{number:010}.journal"
+
+
+class Replaying:
+    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `hurt` (numbers)."""
+
+    def __init__(
+        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, hurt: Hurt, *, legacy: bool
+    ) -> None:
+        """`legacy`: closed segments have no FOOTER."""
+        self.segments: dict[int, Segment] = {}
+        self.damaged: list[str] = []
+        self.hurt: set[int] = set()
+        self.next = 1
+        self._directory = directory
+        self._files = files
+        self._catalogue = catalogue
+        self._replay = replay
+        self._tell = hurt
+        self._legacy = legacy
+        self._previous: Segment | None = None
+
+    def run(self) -> None:
+        """Raises OSError where the directory cannot be used, or what is damaged cannot be written anew."""
+        names = self._files.list(self._directory)
+        there = {int(m[1]) for name in names if (m := NAME.fullmatch(name))}
+        with_summary = {int(m[1]) for name in names if (m := summaries.NAME.fullmatch(name))}
+        known = set(self._catalogue.segments)
+        if self._catalogue.intact:
+            for number in with_summary - there - known:  # was being deleted
+                with contextlib.suppress(OSError):
+                    self._files.unlink(summaries.path_of(path_of(self._directory, number)))
+        else:
+            known |= with_summary
+        numbers = sorted(there | known)
+        if numbers:
+            self.next = numbers[-1] + 1
+        ends = self._ends(there)
+        for number in numbers:
+            segment = Segment(number, path_of(self._directory, number), 0)
+            segment.summarised = number in with_summary
+            if number in there:
+                self._read(segment, ends.get(number), is_last=number == numbers[-1])
+            elif not self._make_again(segment):
+                continue
+            self.segments[number] = self._previous = segment
+
+    def _ends(self, numbers: set[int]) -> dict[int, int]:
+        """Where segments end by the heads of those that follow."""
+        ends: dict[int, int] = {}
+        for number in sorted(numbers):
+            file = self._files.open(path_of(self._directory, number))
+            try:
+                head = decode_head(file.read(0, FIRST), number)
+            finally:
+                file.close()
+            if head:
+                ends[head[0]] = head[1]
+        return ends
+
+    # -- one segment ---------------------------------------------------------------------------------------------------
+    def _read(self, segment: Segment, by_next: int | None, *, is_last: bool) -> None:
+        file = self._files.open(segment.path)
+        try:
+            segment.size = file.size()
+            data = file.read(0, segment.size)
+            self._take(segment, file, data, by_next, is_last)
+        finally:
+            file.close()
+
+    def _take(self, segment: Segment, file: File, data: bytes, by_next: int | None, is_last: bool) -> None:
+        number = segment.number
+        allocated, closed_at = self._catalogue.segments.get(number, (0, 0))
+        end: int | None = closed_at or by_next
+        if end is None and is_last and segment.summarised:
+            found = summaries.read(self._files, segment.path, number)
+            end = found.end if found else None
+        is_open = is_last and end is None
+        at, bad, kind = self._replayed(data, number, FIRST, len(data) if end is None else min(end, len(data)))
+        if end is None and kind == FOOTER and not bad:
+            end = at
+        elif bad and is_open:
+            at, ranges = _torn(data, number, at)
+            if ranges:
+                self._mend(segment, data, ranges, at)
+                return
+            log.info("journal.torn", file=str(segment.path), offset=at, bytes=len(data) - at)
+        elif is_open and len(data) < allocated:
+            self._damage(segment, data, [(at, allocated)], "the file was shortened; what was behind it is not known")
+            self._tell(number, (), None, data)
+        elif end is None and not is_last:
+            found = summaries.read(self._files, segment.path, number) if segment.summarised else None
+            if found:
+                end = found.end
+            elif bad or self._legacy:
+                end = len(data) if bad else at
+            else:
+                self._damage(segment, data, [(at, at)], "the file was shortened; what was behind it is not known")
+                self._tell(number, (), None, data)
+                end = at
+        if end is not None and at < end:
+            self._mend(segment, data, unreadable(data, number, end), end)
+            return
+        if at > FIRST and decode_head(data, number) is None:
+            self._mend(segment, data, [(0, FIRST)], at)
+            return
+        self._seal(segment, file, at, footer=end is None and at > FIRST)
+
+    def _replayed(self, data: bytes, number: int, at: int, limit: int) -> tuple[int, bool, int]:
+        """Replays records until one cannot be read: where that is, whether there was one, the last good kind."""
+        view, base, replay = memoryview(data), number << OFFSET_BITS, self._replay
+        last = 0
+        for kind, start, stop in walk(data, number, limit, at):
+            if kind < 0:
+                return at, True, last
+            at = stop
+            last = kind
+            if BATCH < kind < FOOTER:
+                replay(kind, view[start:stop], base | (start - HEAD_SIZE))
+        return at, False, last
+
+    def _seal(self, segment: Segment, file: File, end: int, *, footer: bool) -> None:
+        """It is not written to any more. Gives back what was allocated ahead."""
+        segment.end = end
+        with contextlib.suppress(OSError):
+            if footer:
+                file.write(end, bare(FOOTER, segment.number, end))
+                segment.end = end + HEAD_SIZE
+            if segment.size > segment.end:
+                file.truncate(segment.end)
+            if footer or segment.size > segment.end:
+                file.sync()
+            segment.size = segment.end
+
+    # -- damage --------------------------------------------------------------------------------------------------------
+    def _mend(self, segment: Segment, data: bytes, ranges: list[Range], end: int) -> None:
+        """Replays the rest of a damaged segment as far as it is known, and writes it so."""
+        number = segment.number
+        found = summaries.read(self._files, segment.path, number) if segment.summarised else None
+        if decode_head(data, number) is None and ranges[:1] != [(0, FIRST)]:
+            ranges = [(0, FIRST), *ranges]
+        self._damage(segment, data, ranges, "cannot be read")
+        places = [place for place in ranges if place != (0, FIRST)]
+        mended = mend(data, number, places, end, self._head(segment, data), found.kept() if found else ())
+        self._write(segment, mended)
+        self._tell(number, places, found, data)
+        if places:
+            self._replayed(mended, number, places[0][0], end)
+        segment.size = segment.end = end
+        segment.summarised = False
+
+    def _make_again(self, segment: Segment) -> bool:
+        """Of a segment whose file is gone. False: nothing is known of it."""
+        number = segment.number
+        found = summaries.read(self._files, segment.path, number)
+        self.hurt.add(number)
+        if found is None:
+            self._say(segment, "the file is missing; what was in it is not known")
+            self._tell(number, (), None, b"")
+            return False
+        self._say(segment, "the file is missing")
+        mended = mend(b"", number, [(FIRST, found.end)], found.end, self._head(segment, b""), found.kept())
+        self._write(segment, mended)
+        self._tell(number, [(FIRST, found.end)], found, b"")
+        self._replayed(mended, number, FIRST, found.end)
+        segment.size = segment.end = found.end
+        segment.summarised = False
+        return True
+
+    def _head(self, segment: Segment, data: bytes) -> bytes:
+        if decode_head(data, segment.number) is not None:
+            return data[:FIRST]
+        before = self._previous
+        return encode_head(segment.number, before.number if before else 0, before.end if before else 0)
+
+    def _write(self, segment: Segment, data: bytes) -> None:
+        new = segment.path.with_name(segment.path.name + ".mended")
+        if new.name in self._files.list(self._directory):
+            self._files.unlink(new)
+        file = self._files.open(new, create=True)
+        try:
+            file.write(0, data)
+            file.sync()
+        finally:
+            file.close()
+        self._files.rename(new, segment.path)
+        self._files.sync_dir(self._directory)
+
+    def _damage(self, segment: Segment, data: bytes, places: Sequence[Range], what: str) -> None:
+        aside = self._directory / "damaged"
+        kept: str | None = str(aside / segment.path.name)
+        self.hurt.add(segment.number)
+        try:
+            self._files.make_dir(aside)
+            self._files.copy(segment.path, aside / segment.path.name)
+        except OSError as e:
+            kept = None
+            log.warning("journal.not-kept-aside", file=str(segment.path), reason=str(e))
+        for start, stop in places:
+            told = f"{stop - start} bytes cannot be read" if what == "cannot be read" else what
+            self._say(segment, f"offset {start}: {told}", copy=kept)
+
+    def _say(self, segment: Segment, what: str, **facts: str | None) -> None:
+        self.damaged.append(f"{segment.path}: {what}")
+        log.warning("journal.damaged", file=str(segment.path), what=what, **facts)
+
+
+def _torn(data: bytes, number: int, at: int) -> tuple[int, list[Range]]:
+    """Of a segment that was written to, from its first bad bytes on: where its torn end begins, and the damage before
+    that, which a BATCH behind it proves to be some."""
+    ranges: list[Range] = []
+    bad: list[Range] = []
+    end = at
+    for kind, start, stop in walk(data, number, len(data), at):
+        if kind < 0:
+            bad.append((start, stop))
+        elif kind == BATCH:
+            ranges += bad
+            bad = []
+            end = stop
+        elif not bad:
+            end = stop
+    return end, ranges

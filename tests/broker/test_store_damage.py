@@ -1,0 +1,304 @@
+"""Files that are damaged, shortened or gone: every loss is counted, nothing consumed comes back, no queue is lost."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.broker.storage import compaction, journal
+from services.broker.storage.files import RealFiles
+from services.broker.storage.records import COPY, DEFINE, DUPLICATE, MESSAGE, MOVE, REF, REMOVE, REMOVES, UNDEFINE
+from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, walk
+from services.broker.storage.store import Store
+
+from .model import LoudLog, Pair, State
+
+KINDS = {
+    "batch": BATCH,
+    "message": MESSAGE,
+    "copy": COPY,
+    "reference": REF,
+    "remove": REMOVE,
+    "move": MOVE,
+    "define": DEFINE,
+    "undefine": UNDEFINE,
+    "duplicate": DUPLICATE,
+    "removes": REMOVES,
+    "footer": FOOTER,
+}
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction at every opportunity, in tiny slices."""
+    monkeypatch.setattr(journal, "log", LoudLog())
+    monkeypatch.setattr(compaction, "SLACK", 0)
+    monkeypatch.setattr(compaction, "SPARSE", 0.95)
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
+
+
+def worked(directory: Path, seed: int, *, close: bool) -> State:
+    """A data directory after random work with compaction; what is in it."""
+    rng = random.Random(seed)
+    pair = Pair(directory, RealFiles, 2048)
+    for n in range(300):
+        pair.random_step(rng)
+        if n in (100, 200):
+            pair.restart()
+    pair.commit()
+    if close:
+        pair.close()
+    else:  # as by SIGKILL
+        assert pair.store._lock is not None
+        pair.files.unlock(pair.store._lock)
+    return pair.now
+
+
+def records(path: Path) -> Iterator[tuple[int, int, int]]:
+    """(kind, offset, size) of each record of a segment."""
+    data = path.read_bytes()
+    for kind, start, stop in walk(data, int(path.stem), len(data)):
+        yield kind, start - HEAD_SIZE, stop - start + HEAD_SIZE
+
+
+def flip(path: Path, place: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def found_in(store: Store) -> State:
+    values = store.recovered.definitions
+    return State(
+        {q: {r.message: (r.delivery_count, r.not_before) for r in store.recovered.references(q)} for q in values},
+        dict(values),
+        {(c, k) for c, keys in store.keys.items() for k in keys},
+    )
+
+
+def compare(directory: Path, expected: State) -> int:
+    """Opens what was damaged, and again when it was mended. The number of messages lost."""
+    store = Store.open(directory, segment_size=2048)
+    found, lost = found_in(store), store.recovered.lost
+    assert store.recovered.damaged
+    assert found.values == expected.values
+    for queue, messages in expected.queues.items():
+        there = found.queues[queue]
+        assert list(there.items()) == [(m, s) for m, s in messages.items() if m in there], "a state, or the order"
+        assert len(messages) - len(there) == lost.get(queue, 0)
+        assert not there.keys() - messages.keys(), "a message came back"
+    assert found.keys <= expected.keys
+    for queue in found.queues:
+        for message in found.queues[queue]:
+            store.load(message)
+    for _ in range(20):
+        store.tick()
+        store.flush()
+    store.close()
+    again = Store.open(directory, segment_size=2048)
+    assert not again.recovered.damaged and not again.recovered.lost
+    assert found_in(again) == found
+    again.close()
+    return sum(lost.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_costs_the_message_it_hits(tmp_path: Path, kind: str, seed: int) -> None:
+    expected = worked(tmp_path / "whole", seed, close=True)
+    rng = random.Random(seed)
+    places = [
+        (path, offset, size)
+        for path in sorted((tmp_path / "whole").glob("*.journal"))
+        for found, offset, size in records(path)
+        if found == KINDS[kind]
+    ]
+    for n, (path, offset, size) in enumerate(rng.sample(places, min(4, len(places)))):
+        directory = tmp_path / f"damaged{n}"
+        shutil.copytree(tmp_path / "whole", directory)
+        place = rng.choice([i for i in range(size) if i != 3])  # a byte of the head that means nothing
+        flip(directory / path.name, offset + place, rng.randrange(8))
+        assert compare(directory, expected) <= (3 if kind in ("message", "copy") else 0)
+
+
+def test_the_work_makes_every_kind_of_record(tmp_path: Path) -> None:
+    made = set()
+    for seed in range(6):
+        worked(tmp_path / str(seed), seed, close=True)
+        made |= {kind for path in (tmp_path / str(seed)).glob("*.journal") for kind, _, _ in records(path)}
+    assert made >= set(KINDS.values())
+
+
+def shorten(path: Path, rng: random.Random) -> None:
+    *_, (_, offset, size) = records(path) if path.suffix == ".journal" else [(0, 0, path.stat().st_size)]
+    path.write_bytes(path.read_bytes()[: rng.randrange(offset + size)])
+
+
+def shorten_to_nothing(path: Path, rng: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def shorten_between_records(path: Path, rng: random.Random) -> None:
+    _, offset, _ = rng.choice(list(records(path)))
+    path.write_bytes(path.read_bytes()[:offset])
+
+
+def blank(path: Path, rng: random.Random) -> None:
+    """A block that reads as zeros."""
+    data = bytearray(path.read_bytes())
+    *_, (_, offset, _) = records(path)
+    start = rng.randrange(offset)
+    data[start : start + 512] = bytes(len(data[start : start + 512]))
+    path.write_bytes(data)
+
+
+def delete(path: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def scramble_head(path: Path, rng: random.Random) -> None:
+    flip(path, rng.randrange(36), rng.randrange(8))
+
+
+HURTS = [shorten, shorten_to_nothing, shorten_between_records, blank, delete, scramble_head]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("hurt", HURTS)
+def test_what_is_gone_with_part_of_a_file_or_all_of_it_is_counted(
+    tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
+) -> None:
+    """Each segment in its turn, the first and the last among them."""
+    expected = worked(tmp_path / "whole", seed, close=True)
+    rng = random.Random(seed)
+    for path in sorted((tmp_path / "whole").glob("*.journal")):
+        directory = tmp_path / f"damaged-{path.stem}"
+        shutil.copytree(tmp_path / "whole", directory)
+        before = (directory / path.name).read_bytes()
+        hurt(directory / path.name, rng)
+        if (directory / path.name).exists() and (directory / path.name).read_bytes() == before:
+            continue
+        compare(directory, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_several_segments_gone_at_once(tmp_path: Path, seed: int) -> None:
+    expected = worked(tmp_path, seed, close=True)
+    for path in list(tmp_path.glob("*.journal")):
+        path.unlink()
+    held = {(m, q) for q, messages in expected.queues.items() for m in messages}
+    assert compare(tmp_path, expected) == len(held)
+
+
+@pytest.mark.parametrize("hurt", [shorten_to_nothing, delete, scramble_head, shorten])
+@pytest.mark.parametrize("pattern", ["CATALOGUE", "*.summary"])
+def test_what_is_held_twice_may_be_lost_once(
+    tmp_path: Path, pattern: str, hurt: Callable[[Path, random.Random], None]
+) -> None:
+    expected = worked(tmp_path, 1, close=True)
+    rng = random.Random(2)
+    for path in tmp_path.glob(pattern):
+        hurt(path, rng)
+    store = Store.open(tmp_path, segment_size=2048)
+    assert found_in(store) == expected and not store.recovered.lost
+    store.close()
+    again = Store.open(tmp_path, segment_size=2048)
+    assert found_in(again) == expected and not again.recovered.damaged
+    again.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_message_without_a_summary_is_counted_by_its_head(tmp_path: Path, seed: int) -> None:
+    """As after a SIGKILL: the last segments have none."""
+    expected = worked(tmp_path / "whole", seed, close=False)
+    held = {m for messages in expected.queues.values() for m in messages}
+    for path in (tmp_path / "whole").glob("*.summary"):
+        path.unlink()
+    rng = random.Random(seed)
+    for n, path in enumerate(sorted((tmp_path / "whole").glob("*.journal"))[:-1]):
+        places = [(offset, size) for kind, offset, size in records(path) if kind in (MESSAGE, COPY) and size > 100]
+        if not places:
+            continue
+        directory = tmp_path / f"damaged{n}"
+        shutil.copytree(tmp_path / "whole", directory)
+        offset, size = rng.choice(places)
+        flip(directory / path.name, offset + size - 1)
+        compare(directory, expected)
+    assert held
+
+
+def test_definitions_survive_their_segment_at_any_time(tmp_path: Path) -> None:
+    """Also without an orderly end, in the segment that is being written to."""
+    store = Store.open(tmp_path)
+    queues = [store.new_id() for _ in range(3)]
+    for queue in queues:
+        store.define(queue, b"{%d}" % queue)
+    messages = [store.add(b"x" * 100, [queue]) for queue in queues]
+    store.flush()
+    store.undefine(queues[0])
+    store.discard(messages[0], queues[0])
+    store.define(queues[1], b"changed")
+    store.flush()
+    assert store._lock is not None
+    RealFiles().unlock(store._lock)
+    (path,) = tmp_path.glob("*.journal")
+    definitions = [offset for kind, offset, _ in records(path) if kind in (DEFINE, UNDEFINE)]
+    for n, offset in enumerate(definitions):
+        directory = tmp_path / f"flipped{n}"
+        shutil.copytree(tmp_path, directory, ignore=shutil.ignore_patterns("flipped*"))
+        flip(directory / path.name, offset + HEAD_SIZE + 9)
+        again = Store.open(directory)
+        assert again.recovered.definitions == {queues[1]: b"changed", queues[2]: b"{%d}" % queues[2]}
+        assert [r.message for q in queues[1:] for r in again.recovered.references(q)] == messages[1:]
+        again.close()
+    path.unlink()
+    gone = Store.open(tmp_path)
+    assert gone.recovered.definitions == {queues[1]: b"changed", queues[2]: b"{%d}" % queues[2]}
+    assert gone.recovered.damaged
+    gone.close()
+
+
+def test_messages_of_an_unknown_queue_are_kept_until_it_is_known(tmp_path: Path) -> None:
+    """Both copies of a definition damaged: its messages outlive restarts and compaction, and it may come back."""
+    store = Store.open(tmp_path, segment_size=2048)
+    known, lost, deleted = (store.new_id() for _ in range(3))
+    for queue in (known, lost, deleted):
+        store.define(queue, b"{%d}" % queue)
+    store.flush()
+    gone = store.add(b"gone", [deleted])
+    store.undefine(deleted)
+    store.discard(gone, deleted)
+    messages = [store.add(b"%04d" % n * 50, [(known, lost)[n % 2]]) for n in range(60)]
+    store.flush()
+    store.close()
+    catalogue = (tmp_path / "CATALOGUE").read_bytes()
+    place = next(
+        (path, offset)
+        for path in sorted(tmp_path.glob("*.journal"))
+        for kind, offset, _ in records(path)
+        if kind == DEFINE and path.read_bytes()[offset + HEAD_SIZE] == lost
+    )
+    for path in tmp_path.glob("*.summary"):
+        path.unlink()
+    flip(place[0], place[1] + HEAD_SIZE + 9)
+    flip(tmp_path / "CATALOGUE", FIRST + 20)
+    for n in range(3):
+        store = Store.open(tmp_path, segment_size=2048)
+        assert store.recovered.definitions == {known: b"{%d}" % known}
+        assert store.recovered.unknown == {lost: 30}
+        assert [r.message for r in store.recovered.references(lost)] == messages[1::2]
+        store.remove_many(messages[n * 20 : n * 20 + 20 : 2], known)
+        for _ in range(30):
+            store.flush()
+            store.tick()
+        store.close()
+    (tmp_path / "CATALOGUE").write_bytes(catalogue)
+    store = Store.open(tmp_path, segment_size=2048)
+    assert store.recovered.definitions == {known: b"{%d}" % known, lost: b"{%d}" % lost}
+    assert [r.message for r in store.recovered.references(lost)] == messages[1::2]
+    assert all(store.load(m) == b"%04d" % n * 50 for n, m in enumerate(messages) if n % 2)
+    store.close()
