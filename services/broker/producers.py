@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Rejected
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
+_FAILED = Modified(delivery_failed=True)
 _UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well have
 
 
@@ -128,8 +129,9 @@ class AddressProducer:
             if window != self.link.credit_window:
                 self.link.credit_window = window
 
-    def refused(self, delivery_id: int, error: errors.BrokerError) -> None:
-        self.link.session.settle(delivery_id, rejected(error))
+    def not_stored(self, first: int, count: int) -> None:
+        for delivery_id in range(first, first + count):
+            self.link.session.settle(delivery_id, _FAILED)
 
     def block(self) -> None:
         self.link.credit_window = 0

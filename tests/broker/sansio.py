@@ -10,7 +10,6 @@ from proton import Message as ProtonMessage
 
 from services.broker.core.broker import Broker
 from services.broker.core.consumer import Consumer
-from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import Verdict, publish
 from services.broker.core.queue import Queue
 from services.broker.selector import compile_selector
@@ -67,15 +66,15 @@ class Core:
         self.store = Store.open(directory, segment_size=segment_size, files=files) if directory is not None else None
         self.broker = Broker("b", clock=lambda: self.now, store=self.store, **options)
         self.accepted: list[int] = []
-        self.rejected: list[int] = []
+        self.failed: list[int] = []
         self._sent = 0
 
     # what a producer is told
     def stored(self, first: int, count: int) -> None:
         self.accepted += range(first, first + count)
 
-    def refused(self, delivery_id: int, error: BrokerError) -> None:
-        self.rejected.append(delivery_id)
+    def not_stored(self, first: int, count: int) -> None:
+        self.failed += range(first, first + count)
 
     def queue(self, name: str = "q", **options: Any) -> Queue:
         return self.broker.create_queue(

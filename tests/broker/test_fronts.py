@@ -183,6 +183,7 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
     for _ in range(3):  # what could be sent, or had no other place, fails
         q.modify(consumer, [message for _, message in found[:-1]], failed=True, elsewhere=False)
         found = [*outlet(consumer).take(), (b"", None)]
+    core.commit()
     assert (q.count, dead.count) == ((0, 1) if dead_letter else (1, 0))
     if dead_letter:
         reader = core.consumer(dead, 5)

@@ -64,8 +64,11 @@ def test_runs_reach_consumers_within_their_credit_and_in_turn(tmp_path: Path) ->
     queue = core.queue()
     one = core.consumer(queue, 120)
     run(core, durable(100))
+    assert taken(one) == [], "it is not on disk yet"
+    core.commit()
     assert taken(one) == [f"{i}" for i in range(100)]
     run(core, durable(100, 100), 101)
+    core.commit()
     assert taken(one) == [f"{i}" for i in range(100, 120)]
     two = core.consumer(queue, 10)
     more(one, 10)
@@ -80,6 +83,7 @@ def test_what_is_accepted_together_is_gone_together(tmp_path: Path) -> None:
     queue = core.queue()
     consumer = core.consumer(queue, 300)
     run(core, durable(300))
+    core.commit()
     core.broker.run_pending()
     tokens = [token for _, token in outlet(consumer).take()]
     queue.accept(consumer, tokens[:299])
@@ -146,7 +150,7 @@ def test_an_undecodable_message_stores_nothing_of_its_run(tmp_path: Path) -> Non
     queue = core.queue()
     with pytest.raises(Exception, match="cut off"):
         run(core, [*durable(2), b"\x00\x53\x70\xc0\xff\x05\x41"])
-    assert (queue.count, core.broker.size, core.broker.uncommitted) == (0, 0, [])
+    assert (queue.count, core.broker.size, len(core.broker.arrivals)) == (0, 0, 0)
 
 
 def test_every_message_of_a_run_that_could_not_be_written_is_refused(
@@ -161,7 +165,7 @@ def test_every_message_of_a_run_that_could_not_be_written_is_refused(
     disk.broken = True
     run(core, durable(5, 5), 6)
     core.commit()
-    assert (core.accepted, core.rejected) == ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10])
+    assert (core.accepted, core.failed) == ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10])
     assert queue.count == 5
     disk.broken = False
     run(core, durable(5, 10), 11)
@@ -174,6 +178,7 @@ def test_payloads_beyond_the_limit_of_memory_are_read_back(tmp_path: Path) -> No
     core = Core(tmp_path, memory_limit=200)
     queue = core.queue()
     run(core, durable(50))
+    core.commit()
     assert core.broker.resident <= 200
     core.commit()
     consumer = core.consumer(queue, 50)
@@ -187,5 +192,6 @@ def test_empty_messages(tmp_path: Path) -> None:
         route = core.broker.route("q", None)
         assert route is not None
         core.broker.put("q", b"", durable=True)
+        core.commit()
     consumer = core.consumer(queue, 2)
     assert [payload for payload, _ in outlet(consumer).take()] == [b"", b""]

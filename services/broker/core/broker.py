@@ -6,13 +6,14 @@ The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any
 
 from enmasse import log
 from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
+from services.broker.core.arrivals import Arrival, Arrivals, Waiting
 from services.broker.core.message import (
     DURABLE,
     PARTLY,
@@ -26,7 +27,7 @@ from services.broker.core.message import (
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.stalls import Stalls, Standing
-from services.broker.core.taking import expire_due, take_ids
+from services.broker.core.taking import expire_due
 from services.broker.core.topology import ANYCAST, MULTICAST, Topology
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovery import Progress, untold
@@ -35,20 +36,6 @@ from services.broker.storage.store import DamagedError, Store
 _log = log.get()
 
 _EXPIRY_SCAN_MS = 500
-
-
-class Waiting(Protocol):
-    """A producer whose deliveries wait for the disk."""
-
-    def stored(self, first: int, count: int) -> None:
-        """Deliveries with consecutive ids."""
-
-    def refused(self, delivery_id: int, error: errors.BrokerError) -> None: ...
-
-
-_Uncommitted = tuple[Waiting | None, Any, Sequence[Message | None]]
-"""Who waits; for deliveries from which id on; their messages (None: the copy of one). What was moved within the broker
-has nobody who waits, and payload and queues in place of the id."""
 
 
 def _nothing(*_: Any) -> None:
@@ -85,7 +72,7 @@ class Broker(Topology):
         self.memory_limit = memory_limit
         self.size = 0  # bytes of all messages held
         self.resident = 0  # of these, in memory
-        self.uncommitted: list[_Uncommitted] = []
+        self.arrivals = Arrivals(self)
         self.unacknowledged: list[Callable[[OSError | None], None]] = []
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
@@ -345,16 +332,22 @@ class Broker(Topology):
             return False
         if durable and stored and self.store is not None:
             message.id = self.store.add(payload, stored, priority=priority)
-            message.flags |= STORED
-            self.uncommitted.append((None, (payload, stored), [message]))
-            self.ask_commit(True)
+            message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
         else:
             message.id = self.next_id()
-        self.enqueue(message, targets)
+        self.enqueue(message, payload, targets)
         return True
 
-    def enqueue(self, message: Message, targets: list[Queue], due: int = 0) -> None:
-        """Counts a new message and gives it to its queues."""
+    def enqueue(
+        self,
+        message: Message,
+        payload: bytes,
+        targets: list[Queue],
+        due: int = 0,
+        waiting: Waiting | None = None,
+        delivery_id: int = 0,
+    ) -> None:
+        """Counts a new message and gives it to its queues: if it is stored, when it is on disk."""
         owner = message.owner
         size = message.size
         message.refs = len(targets)
@@ -363,6 +356,9 @@ class Broker(Topology):
         owner.routed += 1
         self.size += size
         self.resident += size
+        if message.flags & STORED or any(queue.arriving for queue in targets):
+            self.arrivals.add(message, targets, payload, waiting, delivery_id, due)
+            return
         for queue in targets:
             queue.add(message, due)
         if message.refs and (self.resident > self.memory_limit or owner.size > owner.limit):
@@ -414,9 +410,9 @@ class Broker(Topology):
         if store is None or not self.commit_asked:
             return
         self.commit_asked = 0
-        batch, told = self.uncommitted, self.unacknowledged
+        batch, told = self.arrivals.take(), self.unacknowledged
         if batch or told:
-            self.uncommitted, self.unacknowledged = [], []
+            self.unacknowledged = []
             store.commit_now(lambda error: self._committed(batch, told, error))
         else:
             store.commit_now(None)
@@ -436,50 +432,8 @@ class Broker(Topology):
             self.unacknowledged.append(tell)
 
     def _committed(
-        self, batch: list[_Uncommitted], told: list[Callable[[OSError | None], None]], error: OSError | None
+        self, batch: list[Arrival], told: list[Callable[[OSError | None], None]], error: OSError | None
     ) -> None:
+        self.arrivals.committed(batch, error)
         for tell in told:
             tell(error)
-        if error is None:
-            for producer, first, messages in batch:
-                if producer is not None:
-                    producer.stored(first, len(messages))
-            return
-        count = sum(len(messages) for _, _, messages in batch)
-        _log.error("commit.failed", broker=self.name, messages=count, reason=str(error))
-        refusal = errors.BrokerError(f"the broker could not store the message: {error}", "amqp:internal-error")
-        lost: set[int] = set()
-        for producer, first, messages in batch:
-            for n, message in enumerate(messages):
-                if producer is not None:
-                    if message is not None:
-                        lost.add(message.id)
-                    producer.refused(first + n, refusal)
-                elif message is not None:
-                    self._store_again(message, *first)
-        if lost:
-            for queue in list(self.queues.values()):
-                queue.drop_forgotten(lost)
-
-    def _store_again(self, message: Message, payload: bytes, stored: list[int]) -> None:
-        """A message moved within the broker could not be written. Its old place is given up, so it is written again, as
-        the newest of its queue; where a consumer has it already, it lives on in memory."""
-        id = message.id
-        holders = [queue for queue in self.queues.values() if queue.id in stored]
-        waiting = {queue: found for queue in holders for found in take_ids(queue, {id})}
-        sent = [c.unsettled[id] for queue in holders for c in queue.consumers if id in c.unsettled]
-        alive = [found for found in (message, *waiting.values(), *sent) if found.refs]  # in a backlog it is made anew
-        if not alive:
-            return
-        message = alive[0]
-        if self.store is not None and waiting and list(waiting) == holders:
-            message.id = self.store.add(payload, stored, priority=message.flags >> PRIORITY_SHIFT)
-            self.uncommitted.append((None, (payload, stored), [message]))
-            self.ask_commit(False)
-        else:
-            message.flags &= ~STORED
-            if message.payload is None:
-                message.payload = payload
-                self.resident += message.size
-        for queue in waiting:
-            queue.put_back(message)

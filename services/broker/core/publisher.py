@@ -6,7 +6,8 @@ from enum import IntEnum
 
 from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
-from services.broker.core.broker import Broker, Waiting
+from services.broker.core.arrivals import Waiting
+from services.broker.core.broker import Broker
 from services.broker.core.message import (
     PARTLY,
     REWRITE,
@@ -23,7 +24,7 @@ _HARD_LIMIT_SLACK = 1 << 20
 
 
 class Verdict(IntEnum):
-    """ACCEPT: settle now. WAIT: `Waiting.stored` or `refused` will be called. RELEASE: nobody can take it now."""
+    """ACCEPT: settle now. WAIT: `Waiting.stored` or `not_stored` will be called. RELEASE: nobody can take it now."""
 
     ACCEPT = 0
     WAIT = 1
@@ -69,17 +70,17 @@ def publish(
         message = Message(
             store.add(payload, route.stored, priority=front.priority), payload, size, front.flags | STORED, 0, owner, 1
         )
-        if waiting is not None:
-            broker.uncommitted.append((waiting, delivery_id, [message]))
-        if broker.commit_asked != 2:
-            broker.ask_commit(True)
+        broker.arrivals.add(message, route.targets, payload, waiting, delivery_id)
         verdict = WAIT
     else:
         message = Message(broker.next_id(), payload, size, front.flags, 0, owner, 1)
         verdict = ACCEPT
-    queue.add(message)
-    if message.refs and (broker.resident > broker.memory_limit or owner.size > owner.limit):
-        broker.put_out(message)
+        if queue.arriving:
+            broker.arrivals.add(message, route.targets, payload, None, 0)
+        else:
+            queue.add(message)
+            if message.refs and (broker.resident > broker.memory_limit or owner.size > owner.limit):
+                broker.put_out(message)
     if (owner.size >= owner.limit or owner.count >= owner.limit_count) and _blocks(broker, owner, front):
         broker.block(owner)
     return verdict
@@ -127,11 +128,12 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         id = broker.next_id(count)
     messages = [Message(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
     if flags & STORED:
-        broker.uncommitted.append((waiting, first, messages))
-        if broker.commit_asked != 2:
-            broker.ask_commit(True)
-    else:
-        waiting.stored(first, count)
+        broker.arrivals.add_run(messages, queue, payloads, size, waiting, first)
+        return count
+    waiting.stored(first, count)
+    if queue.arriving:
+        broker.arrivals.add_run(messages, queue, payloads, size, None, 0)
+        return count
     queue.add_run(messages, payloads, size)
     if broker.resident > broker.memory_limit:
         for message in messages:
@@ -166,8 +168,7 @@ def _publish_with_care(
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
         if store is None or waiting is None:
             return ACCEPT
-        broker.uncommitted.append((waiting, delivery_id, [None]))
-        broker.ask_commit(True)
+        broker.arrivals.add_copy(waiting, delivery_id)
         return WAIT
     targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, origin)
     if not targets:
@@ -183,15 +184,15 @@ def _publish_with_care(
             duplicate=(owner.id, key) if key is not None and owner.id else None,
         )
         message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
-        if waiting is not None:
-            broker.uncommitted.append((waiting, delivery_id, [message]))
-        broker.ask_commit(True)
         verdict = WAIT
     else:
         message.id = broker.next_id()
         if key is not None:
             broker.duplicates.add(owner, key)
-    broker.enqueue(message, targets, due)
+    if verdict is WAIT:
+        broker.enqueue(message, payload, targets, due, waiting, delivery_id)
+    else:
+        broker.enqueue(message, payload, targets, due)
     if (owner.size >= owner.limit or owner.count >= owner.limit_count) and _blocks(broker, owner, front):
         broker.block(owner)
     return verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
@@ -38,6 +38,7 @@ class Queue:
         "active",
         "added",
         "address",
+        "arriving",
         "attempts",
         "auto_created",
         "auto_delete",
@@ -129,7 +130,8 @@ class Queue:
         self.draining: set[Consumer] = set()
         self.simple = True  # no filter, consumer priority, message priority, exclusion or pause is in play
 
-        self.count = 0  # messages held: ready, scheduled and being delivered
+        self.count = 0  # messages held: arriving, ready, scheduled and being delivered
+        self.arriving = 0
         self.bytes = 0
         self.added = self.acknowledged = self.expired = self.killed = 0
         self.lost = 0  # messages found to be gone from disk, or damaged there
@@ -156,6 +158,41 @@ class Queue:
         self.count += 1
         self.bytes += message.size
         self.added += 1
+        self._place(message, due)
+
+    def add_run(self, messages: Sequence[Message], payloads: Sequence[bytes], size: int) -> None:
+        """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
+        self.count += len(messages)
+        self.bytes += size
+        self.added += len(messages)
+        self._place_run(messages, payloads)
+
+    def expect(self, count: int, size: int) -> None:
+        """So many messages are being stored: they are counted, and come when that is done (see arrivals)."""
+        self.arriving += count
+        self.count += count
+        self.bytes += size
+        self.added += count
+
+    def arrive(self, message: Message, due: int) -> None:
+        """One that was expected."""
+        self.arriving -= 1
+        self._place(message, due)
+
+    def arrive_run(self, messages: Sequence[Message], payloads: Sequence[bytes]) -> None:
+        """Those that were expected, such as `add_run` takes."""
+        self.arriving -= len(messages)
+        self._place_run(messages, payloads)
+
+    def never_came(self, message: Message) -> None:
+        """One that was expected."""
+        if not self.deleted:
+            self.arriving -= 1
+            self.count -= 1
+            self.bytes -= message.size
+            self.added -= 1
+
+    def _place(self, message: Message, due: int) -> None:
         if message.expires:
             self._expects(message.expires)
         if due and due > self.broker.now:
@@ -179,11 +216,7 @@ class Queue:
         self._push(message)
         self.dispatch()
 
-    def add_run(self, messages: list[Message], payloads: list[bytes], size: int) -> None:
-        """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
-        self.count += len(messages)
-        self.bytes += size
-        self.added += len(messages)
+    def _place_run(self, messages: Sequence[Message], payloads: Sequence[bytes]) -> None:
         idle = not self.ready and self.backlog is None
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
             sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
@@ -195,7 +228,7 @@ class Queue:
             self._push(message)
         self.dispatch()
 
-    def _line_up(self, messages: list[Message]) -> None:
+    def _line_up(self, messages: Sequence[Message]) -> None:
         """At the end, messages of priority 4."""
         if self.backlog is None:
             if len(self.ready) + len(messages) <= backlog.HEAD:
@@ -318,7 +351,7 @@ class Queue:
             ready.popleft()
         return sent
 
-    def _send_run(self, consumer: Consumer, messages: list[Message], payloads: list[bytes]) -> int:
+    def _send_run(self, consumer: Consumer, messages: Sequence[Message], payloads: Sequence[bytes]) -> int:
         """Sends messages that need no looking at, as far as credit goes; how many."""
         if consumer.presettled or self.attempts or not messages or messages[0].flags & REWRITE:
             return 0
@@ -644,16 +677,6 @@ class Queue:
         message.refs -= 1
         if not message.refs:
             self.broker.release(message)
-
-    def put_back(self, message: Message) -> None:
-        """What `take` took out is there again, at the end."""
-        self._push(message)
-        self.dispatch()
-
-    def drop_forgotten(self, ids: set[int]) -> None:
-        """Takes out messages that the store could not write; nobody was told that they are safe."""
-        for message in take_ids(self, ids):
-            self.finish(message)
 
 
 def _merge(level: deque[Message], messages: list[Message]) -> None:

@@ -1,0 +1,163 @@
+"""Messages on their way into queues: what is to be durable gets there, and to consumers, when it is on disk.
+
+Until then it is counted by its queues and address, and by nothing else in them. What need not be stored follows behind,
+in the order of arrival, if something before it is still on its way to the same queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from enmasse import log
+from services.broker.core.message import PARTLY, PRIORITY_SHIFT, STORED, Message
+
+if TYPE_CHECKING:
+    from services.broker.core.broker import Broker
+    from services.broker.core.queue import Queue
+
+_log = log.get()
+
+
+class Waiting(Protocol):
+    """A producer whose deliveries wait for the disk."""
+
+    def stored(self, first: int, count: int) -> None:
+        """Deliveries with consecutive ids."""
+
+    def not_stored(self, first: int, count: int) -> None:
+        """The disk failed: nobody has got these messages, they may be sent again."""
+
+
+Arrival = tuple[Waiting | None, int, int, Sequence[Message], Sequence["Queue"], Sequence[bytes], int]
+"""Who waits (None: nobody, then a message is kept whatever the disk does); for deliveries from which id on, how many;
+their messages (none where it is a copy of one that is on its way); the queues they go to; their payloads; when they are
+due (0: at once)."""
+
+
+class Arrivals:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._coming: list[Arrival] = []
+
+    def __len__(self) -> int:
+        return len(self._coming)
+
+    def take(self) -> list[Arrival]:
+        """Those so far, for one commit."""
+        coming, self._coming = self._coming, []
+        return coming
+
+    def add(
+        self, message: Message, queues: list[Queue], payload: bytes, waiting: Waiting | None, first: int, due: int = 0
+    ) -> None:
+        """A message that is stored, or that comes behind others which are."""
+        for queue in queues:
+            queue.expect(1, message.size)
+        self._coming.append((waiting, first, 1, (message,), queues, (payload,), due))
+        self._ask()
+
+    def add_run(
+        self,
+        messages: list[Message],
+        queue: Queue,
+        payloads: list[bytes],
+        size: int,
+        waiting: Waiting | None,
+        first: int,
+    ) -> None:
+        """`add` of messages for which `Queue.arrive_run` will do, `size` bytes together."""
+        queue.expect(len(messages), size)
+        self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0))
+        self._ask()
+
+    def add_copy(self, waiting: Waiting, first: int) -> None:
+        """A delivery whose message is stored already, with the next commit at the latest."""
+        self._coming.append((waiting, first, 1, (), (), (), 0))
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._broker.commit_asked != 2:
+            self._broker.ask_commit(True)
+
+    def committed(self, batch: list[Arrival], error: OSError | None) -> None:
+        """They are on disk, or will not be."""
+        if error is not None:
+            _log.error("commit.failed", messages=sum(arrival[2] for arrival in batch), reason=str(error))
+        for arrival in batch:
+            for step in (self._place, self._answer):
+                try:
+                    step(arrival, error)
+                except Exception:  # it is about these messages: others have their turn, and who waits gets an answer
+                    _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
+        if error is not None:
+            self._broker.check_blocked()
+
+    def _place(self, arrival: Arrival, error: OSError | None) -> None:
+        messages = arrival[3]
+        if error is None or (messages and not messages[0].flags & STORED):
+            self._arrive(arrival)
+        elif arrival[0] is None:
+            self._store_again(arrival)
+        else:
+            self._forget(arrival)
+
+    def _answer(self, arrival: Arrival, error: OSError | None) -> None:
+        waiting, first, count, *_ = arrival
+        if waiting is None:
+            return
+        if error is None:
+            waiting.stored(first, count)
+        else:
+            waiting.not_stored(first, count)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        _, _, count, messages, queues, payloads, due = arrival
+        broker = self._broker
+        if count > 1 and not queues[0].deleted:
+            queues[0].arrive_run(messages, payloads)
+        else:
+            for message in messages:
+                for queue in queues:
+                    if queue.deleted:
+                        self._drop(message, queue)
+                    else:
+                        queue.arrive(message, due)
+        if broker.resident > broker.memory_limit or (messages and messages[0].owner.size > messages[0].owner.limit):
+            for message in messages:
+                if message.refs:
+                    broker.put_out(message)
+
+    def _drop(self, message: Message, queue: Queue) -> None:
+        """The queue was destroyed meanwhile."""
+        broker = self._broker
+        if broker.store is not None and queue.durable and message.flags & STORED:
+            broker.store.discard(message.id, queue.id)
+        message.refs -= 1
+        if not message.refs:
+            broker.release(message)
+
+    def _forget(self, arrival: Arrival) -> None:
+        """The store knows nothing of these messages, and their sender has them."""
+        _, _, _, messages, queues, _, _ = arrival
+        for message in messages:
+            for queue in queues:
+                queue.never_came(message)
+            message.refs = 0
+            self._broker.release(message)
+
+    def _store_again(self, arrival: Arrival) -> None:
+        """Nobody has these messages but the broker: they are written again, with the next commit."""
+        _, _, _, messages, queues, payloads, due = arrival
+        broker = self._broker
+        stored = [queue.id for queue in queues if queue.durable and not queue.deleted]
+        for message, payload in zip(messages, payloads, strict=True):
+            if not stored or broker.store is None:
+                message.id = broker.next_id()
+                message.flags &= ~(STORED | PARTLY)
+                continue
+            message.id = broker.store.add(
+                payload, stored, priority=message.flags >> PRIORITY_SHIFT, expiry=message.expires, not_before=due
+            )
+        self._coming.append(arrival)
+        broker.ask_commit(False)
