@@ -55,7 +55,8 @@ class Arrivals:
         for queue in queues:
             queue.expect(1, message.size)
         self._coming.append((waiting, first, 1, (message,), queues, (payload,), due))
-        self._ask()
+        if self._broker.commit_asked != 2:
+            self._broker.ask_commit(True)
 
     def add_run(
         self,
@@ -69,47 +70,47 @@ class Arrivals:
         """`add` of messages for which `Queue.arrive_run` will do, `size` bytes together."""
         queue.expect(len(messages), size)
         self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0))
-        self._ask()
+        self._broker.ask_commit(True)
 
     def add_copy(self, waiting: Waiting, first: int) -> None:
         """A delivery whose message is stored already, with the next commit at the latest."""
         self._coming.append((waiting, first, 1, (), (), (), 0))
-        self._ask()
-
-    def _ask(self) -> None:
-        if self._broker.commit_asked != 2:
-            self._broker.ask_commit(True)
+        self._broker.ask_commit(True)
 
     def committed(self, batch: list[Arrival], error: OSError | None) -> None:
         """They are on disk, or will not be."""
         if error is not None:
             _log.error("commit.failed", messages=sum(arrival[2] for arrival in batch), reason=str(error))
+        whose: Waiting | None = None  # answers to deliveries with consecutive ids are given together
+        begin = end = 0
         for arrival in batch:
-            for step in (self._place, self._answer):
-                try:
-                    step(arrival, error)
-                except Exception:  # it is about these messages: others have their turn, and who waits gets an answer
-                    _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
+            try:
+                if error is None:
+                    self._arrive(arrival)
+                else:
+                    self._failed(arrival)
+            except Exception:  # it is about these messages: others have their turn, and who waits gets an answer
+                _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
+            waiting, first, count, *_ = arrival
+            if waiting is whose and first == end:
+                end += count
+                continue
+            self._answer(whose, begin, end, error)
+            whose, begin, end = waiting, first, first + count
+        self._answer(whose, begin, end, error)
         if error is not None:
             self._broker.check_blocked()
 
-    def _place(self, arrival: Arrival, error: OSError | None) -> None:
-        messages = arrival[3]
-        if error is None or (messages and not messages[0].flags & STORED):
-            self._arrive(arrival)
-        elif arrival[0] is None:
-            self._store_again(arrival)
-        else:
-            self._forget(arrival)
-
-    def _answer(self, arrival: Arrival, error: OSError | None) -> None:
-        waiting, first, count, *_ = arrival
+    def _answer(self, waiting: Waiting | None, first: int, end: int, error: OSError | None) -> None:
         if waiting is None:
             return
-        if error is None:
-            waiting.stored(first, count)
-        else:
-            waiting.not_stored(first, count)
+        try:
+            if error is None:
+                waiting.stored(first, end - first)
+            else:
+                waiting.not_stored(first, end - first)
+        except Exception:
+            _log.exception("answer.failed", first=first, count=end - first)
 
     def _arrive(self, arrival: Arrival) -> None:
         _, _, count, messages, queues, payloads, due = arrival
@@ -127,6 +128,15 @@ class Arrivals:
             for message in messages:
                 if message.refs:
                     broker.put_out(message)
+
+    def _failed(self, arrival: Arrival) -> None:
+        messages = arrival[3]
+        if messages and not messages[0].flags & STORED:
+            self._arrive(arrival)  # the disk has nothing to do with it
+        elif arrival[0] is None:
+            self._store_again(arrival)
+        else:
+            self._forget(arrival)
 
     def _drop(self, message: Message, queue: Queue) -> None:
         """The queue was destroyed meanwhile."""
