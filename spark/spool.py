@@ -57,6 +57,11 @@ def segment_name(first: int) -> str:
     return f"{first:020d}.seg"
 
 
+def private(path: str, flags: int) -> int:
+    """An opener of files that are their owner's only: they hold messages."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """(number of the first record, file) of every segment, oldest first."""
     return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())
@@ -114,7 +119,8 @@ class MappedCount:
     def __init__(self, path: Path, *, create: int | None = None) -> None:
         """create: what it begins with if there is no such file yet; None: it is there, and only read."""
         if create is not None and (not path.exists() or path.stat().st_size < COUNT.size):  # short: the disk was full
-            path.write_bytes(COUNT.pack(create))
+            with open(path, "wb", opener=private) as file:
+                file.write(COUNT.pack(create))
         with path.open("rb" if create is None else "r+b") as file:
             access = mmap.ACCESS_READ if create is None else mmap.ACCESS_WRITE
             self._map = mmap.mmap(file.fileno(), COUNT.size, access=access)
@@ -141,7 +147,7 @@ class SpoolWriter:
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
         """Raises SpoolError, OSError where the folder cannot be used."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._segment_bytes = SEGMENT_BYTES if limit is None else min(SEGMENT_BYTES, limit // 2)
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -256,7 +262,7 @@ def sync_folder(folder: Path) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """The file has this content, on disk; or, if this raises OSError, what it had before."""
     fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -158,6 +158,23 @@ def test_whole_segments_are_forgotten(tmp_path: Path) -> None:
     again.close()
 
 
+def test_nobody_else_may_read_a_spool(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "spool"
+    before = os.umask(0)
+    try:
+        writer = SpoolWriter(folder)
+        for i in range(40):
+            writer.append(b"m" * 50, i)
+            writer.sync()
+        spooling.replace_file(folder / "more", b"[]")
+        writer.close()
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert {"spool", "head", "lock", "more"} < found.keys() and len(found) > 6
+    assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+
+
 def test_the_head_is_seen_by_readers(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     head = head_of(tmp_path)
