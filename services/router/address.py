@@ -20,6 +20,10 @@ MANAGEMENT_ELSEWHERE = (
     "this connection carries no management; use a listener for operators (`enmasse status` names its port)",
 )
 """Condition and description: what is told where a listener or connector says `management: false`."""
+MOST_ASKED = 10
+"""Messages that brokers are asked for at least, when a consumer wants to know whether there is one."""
+UNANSWERED = 5.0
+"""Seconds that a broker has for the answer."""
 
 
 class Address:
@@ -27,10 +31,12 @@ class Address:
 
     `only` is the single consumer of an anycast address; with several, `choose` picks: `ring` is a round of those that
     had the least outstanding when it was made, and is made anew when it is through.
+    `temporary`: the router's own, for the life of the link that made it.
     `remotes` is where the routers of a mesh will be that have consumers of this address.
     """
 
     __slots__ = (
+        "asked",
         "at",
         "egress",
         "egress_containers",
@@ -40,15 +46,20 @@ class Address:
         "ingress_containers",
         "ins",
         "key",
+        "next_to_hear",
         "only",
         "outs",
         "parked",
         "pins",
         "priority",
+        "questions",
         "remotes",
         "ring",
         "share",
         "subscriber",
+        "temporary",
+        "timed",
+        "to_hear",
         "to_router",
         "treatment",
     )
@@ -63,8 +74,16 @@ class Address:
         self.ring: Sequence[OutLink] = ()
         self.at = 0
         self.subscriber: Callable[[InLink | None, Any], None] | None = None
+        self.temporary = False
         self.remotes: tuple[str, ...] = ()
         self.parked: tuple[InLink, ...] = ()  # without credit until a consumer has some
+        # A consumer that drains an empty queue hears so once the brokers have said it: those that were asked, the
+        # consumers that wait for their answers, and those that came later, for whom they will be asked again.
+        self.asked: set[InLink] = set()
+        self.to_hear: list[OutLink] = []
+        self.next_to_hear: list[OutLink] = []
+        self.questions = 0
+        self.timed = False
         self.pins = 0  # auto-links, live or not, that need this address to exist
         self.priority = -1
         self.share = UNLIMITED  # of a broker's window for one consumer: so much at most it may have outstanding
@@ -75,6 +94,11 @@ class Address:
     @property
     def reachable(self) -> bool:
         return bool(self.outs) or self.subscriber is not None
+
+    @property
+    def known(self) -> bool:
+        """It is there whatever the configuration says of its name."""
+        return bool(self.pins or self.subscriber or self.temporary)
 
     @property
     def unused(self) -> bool:
@@ -107,6 +131,8 @@ class Address:
             if link.auto is not None:
                 self.share = UNLIMITED  # until another broker's window is set
             self.parked = tuple(other for other in self.parked if other is not link)
+            if link in self.asked:
+                self.answered(link)
             if link.connection.is_container:
                 self.ingress_containers += link.received
             self.ingress += link.received
@@ -135,6 +161,59 @@ class Address:
                 producer.resize()
             else:
                 producer.close_gate()
+
+    def ask(self, out: OutLink) -> bool:
+        """`out` has credit, and is to be told when there is nothing for it. False: there is no broker to be asked."""
+        if not self.pins or not out.sender.granted:
+            return False
+        if out not in self.next_to_hear:
+            self.next_to_hear.append(out)
+        return bool(self.asked) or self._ask()
+
+    def _ask(self) -> bool:
+        waiting = [out for out in self.next_to_hear if out in self.outs and out.sender.drain]
+        feeds = [link for link in self.ins if link.auto is not None] if waiting else []
+        self.next_to_hear = []
+        if not feeds:
+            return False
+        self.to_hear = waiting
+        self.asked = set(feeds)
+        self.questions += 1
+        if not self.timed:
+            self._time(feeds[0])
+        wanted = min(max(out.sender.granted for out in waiting), MOST_ASKED)
+        for link in feeds:
+            link.ask(wanted)
+        return True
+
+    def answered(self, link: InLink) -> None:
+        """A broker has given what it had, or is gone."""
+        self.asked.discard(link)
+        if self.asked:
+            return
+        heard, self.to_hear = self.to_hear, []
+        for out in heard:
+            out.say_empty()
+        if self.next_to_hear and self._ask():
+            return
+        for each in self.ins:
+            if self.reachable and each not in self.parked:
+                each.open_gate()
+
+    def _time(self, link: InLink) -> None:
+        """A broker that does not answer must not hold up consumers for ever. One timer at a time."""
+        question = self.questions
+        self.timed = True
+
+        def late() -> None:
+            self.timed = False
+            if self.asked and self.questions == question:
+                for each in list(self.asked):
+                    self.answered(each)
+            elif self.asked:
+                self._time(link)
+
+        link.connection.router.clock.call_later(UNANSWERED, late)
 
     def park(self, link: InLink) -> None:
         """No credit for this producer until a consumer has some."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
 from services.router.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
+from services.router.addresses import MOBILE, parse
 from services.router.annotations import stripped
 from services.router.links import Copies, InLink
+from services.router.relay import Relays, relays
 from services.router.sizes import limited
 
 if TYPE_CHECKING:
@@ -121,18 +123,22 @@ def rejected(condition: str, description: str) -> Rejected:
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
 NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
 NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
+NO_DELAY = rejected(NOT_IMPLEMENTED, "a delivery delay needs a queue or a topic: this address keeps no message back")
+_DELAY = b"x-opt-delivery-"
+_DELAYS = ("x-opt-delivery-delay", "x-opt-delivery-time")
 UNAUTHORIZED = rejected("amqp:unauthorized-access", "the message's address is disallowed by local policy")
 
 
 class AnonymousInLink(InLink):
     """The router's end of a sender without a target address. It always has credit (A.6.4)."""
 
-    __slots__ = ("_cache", "_generation")
+    __slots__ = ("_cache", "_generation", "_relays")
 
     def __init__(self, identity: int, connection: RouterConnection, link: Receiver) -> None:
         super().__init__(identity, connection, link, None)
         self._cache: dict[bytes, str] = {}
         self._generation = -1
+        self._relays = Relays(connection)
         link.on_delivery = limited(link, self.forward)
 
     def forward(
@@ -143,7 +149,7 @@ class AnonymousInLink(InLink):
         except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
-        address = self.resolve(to)
+        address = self.resolve(to, payload)
         if not isinstance(address, Address):
             self.refuse(delivery_id, settled, address)
             return
@@ -173,10 +179,20 @@ class AnonymousInLink(InLink):
             else:
                 chosen.offer(payload, (self, delivery_id), message_format)
 
-    def resolve(self, to: bytes | None) -> Any:
-        """The address for a raw `to`, or the state that refuses the message."""
+    def gone(self) -> None:
+        super().gone()
+        self._relays.end()
+
+    def resolve(self, to: bytes | None, head: bytes) -> Any:
+        """The address for a raw `to`, or the state that refuses the message. `head`: the message, as far as it came."""
         if not to:
             return NO_ADDRESS
+        address = self._find(to)
+        if isinstance(address, Address) and _DELAY in head and not _keeps(address) and _delayed(head):
+            return NO_DELAY
+        return address
+
+    def _find(self, to: bytes) -> Any:
         router = self.connection.router
         if self._generation != router.config_generation or len(self._cache) >= CACHED:
             self._cache.clear()
@@ -192,6 +208,9 @@ class AnonymousInLink(InLink):
             if rights is not None and not rights.may_send(text):
                 router.policy.links_denied += 1
                 return UNAUTHORIZED
+            broker = self._broker(text)
+            if broker is not None:
+                return self._relays.to(broker)
             address = router.address_for_message(text)
         except AmqpError as error:
             return rejected(error.condition, error.description)
@@ -204,3 +223,34 @@ class AnonymousInLink(InLink):
         if len(to) <= MAX_CACHED:
             self._cache[to] = address.key
         return address
+
+    def _broker(self, text: str) -> RouterConnection | None:
+        """Where an address lies that is reached by links to a broker, not by an address of the router. Raises AmqpError
+        if it is not connected or takes no such messages."""
+        router = self.connection.router
+        parsed = parse(text, router.id)
+        if parsed.kind != MOBILE:
+            return None
+        broker = router.temporaries.broker_of(parsed.name)
+        found = None if broker is not None else router.link_routes.find("in", parsed.name)
+        if found is not None:
+            route, broker = found
+            if route.external(parsed.name) != parsed.name:
+                raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
+        if broker is not None and not relays(broker):
+            raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
+        return broker
+
+
+def _delayed(head: bytes) -> bool:
+    """Does an annotation of this message, as far as it came, keep it back?"""
+    try:
+        annotations = Sections(head).annotations
+    except AmqpError:
+        return False
+    return any(name in annotations for name in _DELAYS)
+
+
+def _keeps(address: Address) -> bool:
+    """Does a broker take what is sent there?"""
+    return any(out.auto is not None or out.connection.is_container for out in address.outs)

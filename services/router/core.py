@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp.errors import AmqpError
-from services.router.address import BALANCED, UNAVAILABLE, Address
+from services.router import termini
+from services.router.address import BALANCED, MULTICAST, UNAVAILABLE, Address
 from services.router.addresses import MOBILE, parse
 from services.router.autolinks import AutoLink, AutoLinks
 from services.router.configured import AddressConfig, ConfiguredAddresses
 from services.router.linkroutes import LinkRoutes, RoutedHalf
 from services.router.links import InLink, OutLink
 from services.router.policy import Policy
+from services.router.temporaries import Temporaries
 from services.router.watch import Watch
 
 if TYPE_CHECKING:
@@ -125,6 +127,7 @@ class Router:
         self.containers_by_name: dict[str, list[RouterConnection]] = {}
         self.autolinks = AutoLinks(self)
         self.link_routes = LinkRoutes(self)
+        self.temporaries = Temporaries(self)
         self.policy = Policy()
         self.gone = Totals()
         self.watch = Watch(self)
@@ -196,11 +199,36 @@ class Router:
         key = f"M{phase}{parsed.name}"
         address = self.addresses.get(key)
         treatment = self.default if config is None else config.treatment
-        if treatment == UNAVAILABLE and (address is None or not (address.pins or address.subscriber)):
+        if treatment == UNAVAILABLE and (address is None or not address.known):
             raise AmqpError(NOT_FOUND, "Node not found")
         if address is None:
             address = self.create_address(key, treatment, -1 if config is None else config.priority)
         return address
+
+    def kind_of(self, address: Address) -> str | None:
+        """What clients get at an address: anycast, multicast or queue. None: it is the router's own."""
+        if address.subscriber is not None or address.key[0] != MOBILE:
+            return None
+        config = self.configured.match(address.key[2:])
+        if address.pins or (config is not None and config.waypoint):
+            return termini.QUEUE
+        return termini.MULTICAST if address.treatment == MULTICAST else termini.ANYCAST
+
+    def broker_of(self, address: Address) -> tuple[RouterConnection, str] | None:
+        """The connection to the broker of a queue that `address` feeds consumers from, and the queue's name there. Of
+        several the one that takes messages too: others are being emptied. None: it is not connected."""
+        entry = self.addresses.get("M0" + address.key[2:])
+        taking = {out.connection for out in entry.outs if out.auto is not None} if entry is not None else set()
+        feeds = [link.auto for link in address.ins if link.auto is not None]
+        feed = next((auto for auto in feeds if auto.connection in taking), feeds[0] if feeds else None)
+        return None if feed is None else (feed.connection, feed.autolink.external or feed.autolink.address)
+
+    def keeps_back(self, address: Address) -> bool:
+        """Can a message sent to `address` be delivered later? A queue's broker does it; not every one knows how."""
+        opened = [out.connection.amqp.remote_open for out in address.outs if out.auto is not None]
+        return self.kind_of(address) == termini.QUEUE and all(
+            each is not None and termini.DELAYED_DELIVERY in (each.offered_capabilities or ()) for each in opened
+        )
 
     def address_for_message(self, text: str) -> Address | None:
         """Where a message with `to` = text goes; None: nobody is there. Raises AmqpError for an unavailable address."""
@@ -211,7 +239,7 @@ class Router:
         phase = 0 if config is None else config.ingress_phase
         address = self.addresses.get(f"M{phase}{parsed.name}")
         treatment = self.default if config is None else config.treatment
-        if treatment == UNAVAILABLE and (address is None or not (address.pins or address.subscriber)):
+        if treatment == UNAVAILABLE and (address is None or not address.known):
             raise AmqpError(NOT_FOUND, "Deliveries cannot be sent to an unavailable address")
         return address
 
@@ -249,6 +277,16 @@ class Router:
         return True
 
     # Connections and links
+
+    def brokers(self) -> list[RouterConnection]:
+        """Connections to the route containers that auto-links or link routes use."""
+        found = [connection for each in self.containers_by_id.values() for connection in each]
+        return [c for c in found if c.usable and (c.autolinks or self.link_routes.uses(c))]
+
+    @property
+    def has_brokers(self) -> bool:
+        """Some are configured, connected or not."""
+        return bool(self.autolinks.by_name or self.link_routes.by_name)
 
     def containers(self, container_id: str | None, name: str | None) -> Iterable[RouterConnection]:
         """Open route-container connections to this container, or through this listener or connector."""
@@ -328,6 +366,7 @@ class Router:
         if connection.links.pop(record.identity, None) is None:
             return
         self.gone.add(record)
+        self.temporaries.link_gone(record)
         address = record.address
         if isinstance(record, InLink):
             connection.senders -= record.auto is None

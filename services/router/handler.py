@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Partial
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import AmqpError, no_transactions
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
-from services.router.address import MANAGEMENT_ELSEWHERE, Address
+from services.router import termini
+from services.router.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
 from services.router.addresses import parse
 from services.router.anonymous import AnonymousInLink
 from services.router.connections import RouterConnection
@@ -28,10 +29,6 @@ SND_SETTLED = 1
 FIRST = 0
 STOLEN = AmqpError("amqp:link:stolen", "attached again elsewhere by the same container-id and link name")
 SOLE_CONNECTION = Symbol("sole-connection-for-container")
-NO_TRANSACTIONS = (
-    "The router can't coordinate transactions by itself, "
-    "a linkRoute to a coordinator must be configured to use transactions."
-)
 
 
 class RouterHandler(Handler):
@@ -113,13 +110,11 @@ class RouterHandler(Handler):
             raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
         incoming = isinstance(link, Receiver)
         terminus = link.remote_target if incoming else link.remote_source
-        coordinator = isinstance(terminus, Coordinator)
-        if coordinator:
-            text: str | None = "$coordinator"
-        else:
-            text = None if terminus is None else terminus.address or None
-        dynamic = not coordinator and terminus is not None and bool(terminus.dynamic)
-        if connection.rights is not None and not coordinator:
+        if isinstance(terminus, Coordinator):  # it names no address, so nobody knows whose broker is meant
+            raise no_transactions()
+        text: str | None = None if terminus is None else terminus.address or None
+        dynamic = terminus is not None and bool(terminus.dynamic)
+        if connection.rights is not None:
             try:
                 waypoint = _waypoint_phase(terminus, incoming=incoming) is not None
                 connection.rights.check_attach(
@@ -128,10 +123,16 @@ class RouterHandler(Handler):
             except AmqpError:
                 self.router.policy.links_denied += 1
                 raise
-        if text is not None and self._routed(connection, link, "in" if incoming else "out", text):
+        direction = "in" if incoming else "out"
+        if dynamic:
+            if self._made_by_broker(connection, link, terminus):
+                return
+        elif text is not None:
+            if self._routed(connection, link, direction, text):
+                return
+        elif terminus is None and not incoming:
+            self._recover(connection, link)
             return
-        if coordinator:
-            raise AmqpError("amqp:precondition-failed", NO_TRANSACTIONS)
         if isinstance(link, Receiver):
             self._attach_in(connection, link, text, dynamic)
         else:
@@ -145,22 +146,28 @@ class RouterHandler(Handler):
         link.streaming = True
         link.max_message_size = connection.max_message_size
         record: InLink
+        offered: tuple[str, ...] = (termini.DELAYED_DELIVERY,) if termini.wants_delay(link) else ()
         if dynamic:
             text = "amqp:/" + router.random_name("_$temp.")
+            address = router.create_address("M0" + text[6:], MULTICAST if _is_topic(target) else BALANCED)
             target = copy.copy(target)
             target.address = text
-            address = router.create_address("M0" + text[6:], "balanced")
             record = InLink(router.next_identity(), connection, link, address)
+            router.temporaries.own(address, record)
         elif text is None:
             record = AnonymousInLink(router.next_identity(), connection, link)
         else:
-            address = router.address_for_link(text, incoming=True, phase=_waypoint_phase(target, incoming=True))
+            phase = _waypoint_phase(target, incoming=True)
+            address = router.address_for_link(text, incoming=True, phase=phase)
             _check_management(connection, address)
+            target = self._granted(address, text, target, incoming=True)
+            if offered and not router.keeps_back(address):
+                offered = ()
             record = InLink(router.next_identity(), connection, link, address)
         link.context = record
         connection.links[record.identity] = record
         connection.senders += 1
-        link.accept(link.remote_source, target, rcv_settle_mode=FIRST)
+        link.accept(link.remote_source, target, rcv_settle_mode=FIRST, offered_capabilities=offered or None)
         if record.address is None:
             record.open_gate()
         else:
@@ -174,13 +181,18 @@ class RouterHandler(Handler):
             name = router.random_name("temp.")
             source = copy.copy(source)
             source.address = f"amqp:/_topo/0/{router.id}/{name}"
-            address = router.create_address("L" + name, "balanced")
+            address = router.create_address("L" + name, MULTICAST if _is_topic(source) else BALANCED)
         elif text is None:
             raise AmqpError("amqp:not-found", "Node not found")
         else:
-            address = router.address_for_link(text, incoming=False, phase=_waypoint_phase(source, incoming=False))
+            phase = _waypoint_phase(source, incoming=False)
+            address = router.address_for_link(text, incoming=False, phase=phase)
             _check_management(connection, address)
-        source = self._as_it_is(source, address)
+            if phase is None and termini.wants_choice(source) and router.kind_of(address) == termini.QUEUE:
+                termini.check(termini.QUEUE, text, source, incoming=False)
+                self._choosing(connection, link, address)
+                return
+            source = self._granted(address, text, source, incoming=False)
         record = OutLink(router.next_identity(), connection, link, address)
         if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
             record.presettle = True
@@ -191,56 +203,111 @@ class RouterHandler(Handler):
         link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
         address.add_out(record)
 
-    def _as_it_is(self, source: Any, address: Address) -> Any:
-        """The source without what has no effect here and must not be taken for granted: filters, browsing."""
-        if source is None:
-            return None
-        browsing = source.distribution_mode == "copy"
-        if browsing and address.key.startswith("M1"):  # who wants to look must not consume what a broker holds
-            raise AmqpError(
-                "amqp:not-implemented", "A queue cannot be browsed through a router; browse it at its broker"
-            )
-        if browsing or source.filter:
-            source = copy.copy(source)
-            source.filter = {}
-            source.distribution_mode = "move" if browsing else source.distribution_mode
-        return source
+    def _granted(self, address: Address, text: str, terminus: Any, *, incoming: bool) -> Any:
+        """The terminus for the answer, as what the address has. Raises AmqpError for what it has not."""
+        kind = self.router.kind_of(address)
+        if kind is not None:
+            try:
+                termini.check(kind, text, terminus, incoming=incoming)
+            except AmqpError:
+                self.router.tidy(address)
+                raise
+        return termini.as_it_is(kind, terminus)
+
+    # Attaches that are passed on to a broker
 
     def _routed(self, connection: RouterConnection, link: Link, direction: str, text: str) -> bool:
         """Pass the attach on where a link route covers its address."""
         router = self.router
         parsed = parse(text, router.id)
-        found = router.link_routes.find(direction, parsed.name) if parsed.kind == "M" else None
+        if parsed.kind != "M":
+            return False
+        broker = router.temporaries.broker_of(parsed.name)
+        if broker is not None:
+            self._pass_on(connection, link, broker, parsed.name, lambda asked: parsed.name)
+            return True
+        found = router.link_routes.find(direction, parsed.name)
         if found is None:
             return False
         route, container = found
-        terminus = link.remote_target if direction == "in" else link.remote_source
-        durable = not isinstance(terminus, Coordinator) and survives(terminus)
-        if durable and not router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
+        self._pass_on(connection, link, container, parsed.name, route.external)
+        return True
+
+    def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:
+        """A dynamic terminus that is to be a temporary queue or topic: a broker makes it. False: none is configured."""
+        kind = termini.temporary_kind(terminus)
+        broker = None if kind is None else self.router.temporaries.maker(self.router.brokers(), kind)
+        if broker is None:
+            return False
+        self._pass_on(connection, link, broker, "")
+        return True
+
+    def _choosing(self, connection: RouterConnection, link: Link, address: Address) -> None:
+        """A consumer of a queue that brings a filter or browses: its link is one to the queue's broker."""
+        found = self.router.broker_of(address)
+        if found is None:
+            raise AmqpError(
+                "qd:no-route-to-dest", f"the broker of {address.key[2:]} is not connected at the moment: try again"
+            )
+        broker, name = found
+        self._pass_on(connection, link, broker, address.key[2:], lambda asked: name)
+
+    def _recover(self, connection: RouterConnection, link: Link) -> None:
+        """A null source: a durable subscription is looked for by the link's name, so each broker is asked in turn."""
+        left = self.router.brokers()
+        if not left:
+            raise AmqpError("amqp:not-found", f"there is no subscription {link.name}: no broker is connected")
+        pair = self._pair(connection, link, "")
+
+        def ask() -> bool:
+            if left:
+                self._join(pair, None, left.pop(0), None)
+                return True
+            if self.router.link_routes.complete:
+                return False
+            text = f"subscription {link.name} is on no broker that is connected, and not all are: try again"
+            pair.give_up(AmqpError("qd:no-route-to-dest", text))
+            return True
+
+        pair.elsewhere = ask
+        ask()
+
+    def _pass_on(
+        self,
+        connection: RouterConnection,
+        link: Link,
+        container: RouterConnection,
+        name: str,
+        external: Callable[[str], str] | None = None,
+    ) -> None:
+        """Make of the client's link one to a container. `external`: gives the address by which that knows it."""
+        terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
+        durable = survives(terminus)
+        if durable and not self.router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
             raise AmqpError("qd:link-expiration", "Requested link expiration not allowed")
-        name = f"{link.name}@{connection.container}"
-        pair = RoutedLink(name, "M0" + parsed.name, durable)
+        self._join(self._pair(connection, link, name, durable), external, container, terminus)
+
+    def _pair(self, connection: RouterConnection, link: Link, name: str, durable: bool = False) -> RoutedLink:
+        pair = RoutedLink(f"{link.name}@{connection.container}", "M0" + name if name else "", durable)
         if isinstance(link, Receiver):
             link.streaming = True
             link.max_message_size = connection.max_message_size
         assert isinstance(link, Sender | Receiver)
-        client = RoutedHalf(router.next_identity(), connection, link, pair)
-        pair.client = client
-        self._join(pair, route, container, terminus)
-        return True
+        pair.client = RoutedHalf(self.router.next_identity(), connection, link, pair)
+        return pair
 
-    def _join(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
+    def _join(self, pair: RoutedLink, external: Any, container: RouterConnection, terminus: Any) -> None:
         """Make the link to the container; if one of its name is still there, end that one and wait until it is gone."""
         if not pair.client.open:
             return
         try:
             if not container.usable:
                 raise AmqpError("qd:no-route-to-dest", "No route to the destination node")
-            self._make(pair, route, container, terminus)
+            self._make(pair, external, container, terminus)
         except AmqpError as error:
             pair.give_up(error)
 
-    def _make(self, pair: RoutedLink, route: Any, container: RouterConnection, terminus: Any) -> None:
+    def _make(self, pair: RoutedLink, external: Any, container: RouterConnection, terminus: Any) -> None:
         client = pair.client
         link = client.link
         sending = isinstance(link, Receiver)  # the client sends, so we send to the container
@@ -250,7 +317,7 @@ class RouterHandler(Handler):
             before = container.routes_waiting.get(key)
             if before is not None:  # the newest takes the place of all before it (2.6.1)
                 before[0].give_up(STOLEN)
-            container.routes_waiting[key] = (pair, lambda: self._join(pair, route, container, terminus))
+            container.routes_waiting[key] = (pair, lambda: self._join(pair, external, container, terminus))
             if present.client.open:
                 present.client.open = False
                 present.client.link.detach(STOLEN)
@@ -262,18 +329,18 @@ class RouterHandler(Handler):
             container.amqp.wake()
             return
         source, target = link.remote_source, link.remote_target
-        if not isinstance(terminus, Coordinator) and (route.add_prefix or route.del_prefix):
-            asked = terminus.address
+        asked = None if terminus is None else terminus.address
+        if asked and external is not None and external(asked) != asked:
             terminus = copy.copy(terminus)
-            terminus.address = route.external(asked)
+            terminus.address = external(asked)
             pair.rewritten = (asked, terminus.address)
             source, target = (source, terminus) if sending else (terminus, target)
         session = container.session_for_links(receiving=not sending)
         other: Sender | Receiver
         if sending:
-            other = session.attach_sender(pair.name, source, target)
+            other = session.attach_sender(pair.name, source, target, **_wanted(link))
         else:
-            other = session.attach_receiver(pair.name, source, target, streaming=True)
+            other = session.attach_receiver(pair.name, source, target, streaming=True, **_wanted(link))
         half = RoutedHalf(self.router.next_identity(), container, other, pair)
         container.routed[key] = pair
         pair.join(client, half)
@@ -354,6 +421,23 @@ def _check_management(connection: RouterConnection, address: Address) -> None:
     """Raises AmqpError for an address of the router's own on a connection that carries no management."""
     if address.subscriber is not None and not connection.management:
         raise AmqpError(*MANAGEMENT_ELSEWHERE)
+
+
+def _wanted(link: Link) -> dict[str, Any]:
+    """What a client's attach says beside its termini, for the attach to a container."""
+    attach = link.remote_attach
+    if attach is None:
+        return {}
+    return {
+        "snd_settle_mode": attach.snd_settle_mode,
+        "rcv_settle_mode": attach.rcv_settle_mode,
+        "desired_capabilities": attach.desired_capabilities,
+        "properties": attach.properties,
+    }
+
+
+def _is_topic(terminus: Any) -> bool:
+    return termini.temporary_kind(terminus) == termini.TOPIC
 
 
 def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
 from services.router import addresses
+from services.router.addresses import strip
 from services.router.configured import read_pattern
 from services.router.management.schema import BAD_REQUEST, ManagementError
 from services.router.sizes import limited
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
+    from enmasse.amqp.types import Symbol
     from services.router.connections import RouterConnection
     from services.router.core import Router
     from services.router.links import Token
@@ -144,6 +146,15 @@ class LinkRoutes:
             wanted += self._by_connection.get(connection.name, ())
         return wanted
 
+    def uses(self, connection: RouterConnection) -> bool:
+        """Is the container at the other end that of some link route?"""
+        return bool(self._wanted(connection))
+
+    @property
+    def complete(self) -> bool:
+        """Every link route has a container that is connected."""
+        return all(route.connections for route in self.by_name.values())
+
     def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
         """Route and container for an attach, in turn; None when no route covers the address.
 
@@ -189,6 +200,7 @@ class RoutedLink:
         "client",
         "container",
         "egress",
+        "elsewhere",
         "ingress",
         "modified",
         "name",
@@ -202,6 +214,7 @@ class RoutedLink:
         "settle",
         "stream",
         "survives",
+        "temporary",
         "two_phase",
         "update",
     )
@@ -220,6 +233,10 @@ class RoutedLink:
         self.second: dict[int, Token] | None = None
         self.stream: Any = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
+        self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
+        self.elsewhere: Callable[[], bool] | None = (
+            None  # asks another container, where one does not know what is asked for
+        )
         self.two_phase = False
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 
@@ -361,14 +378,39 @@ class RoutedLink:
         source, target = link.remote_source, link.remote_target
         if self.rewritten is not None:
             source, target = self._as_asked(source), self._as_asked(target)
+        if isinstance(link, Receiver) and survives(source):  # a subscription that was there: the client did not say it
+            self.survives = True
+        self._remember(self.container.connection, target if self.client.direction == "in" else source)
         try:
-            self.client.link.accept(source, target)
+            self.client.link.accept(
+                source,
+                target,
+                snd_settle_mode=link.snd_settle_mode,
+                rcv_settle_mode=link.rcv_settle_mode,
+                offered_capabilities=self._offered(self.container),
+            )
         except AmqpError as error:  # the client's frames are too small for it: no fault of the container's connection
             self.client.link.refuse(error)
             self.client.link.session.connection.wake()
             return
         self.client.link.session.connection.wake()
         self.flow()
+
+    def _remember(self, container: RouterConnection, terminus: Any) -> None:
+        """If this is a temporary queue or topic that has been made: everybody reaches it from now on."""
+        if terminus is not None and terminus.dynamic and terminus.address:
+            name = strip(terminus.address)
+            if container.router.temporaries.made(name, container):
+                self.temporary = name
+
+    def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:
+        """Capabilities of the link: what the container offers on it, and what was asked for and all its links have."""
+        opened, answer = container.connection.amqp.remote_open, container.link.remote_attach
+        asked = self.client.link.remote_attach
+        everywhere = (opened.offered_capabilities if opened is not None else None) or ()
+        offered = list((answer.offered_capabilities if answer is not None else None) or ())
+        offered += [c for c in ((asked and asked.desired_capabilities) or ()) if c in everywhere and c not in offered]
+        return tuple(offered) or None
 
     def _as_asked(self, terminus: Any) -> Any:
         """The container's terminus with the address by which the client knows it."""
@@ -388,8 +430,15 @@ class RoutedLink:
         if other is None:
             return
         other.connection.waiting.discard(self)
+        if self.temporary is not None:
+            half.connection.router.temporaries.over(self.temporary)
+            self.temporary = None
         if not other.open:
             return
+        if self.elsewhere is not None and other is self.client and not other.link.attached:
+            unknown = error is not None and error.condition == NOT_FOUND
+            if unknown and self.elsewhere():
+                return
         other.open = False
         if lost:
             error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")

@@ -106,6 +106,8 @@ class InLink:
     # Credit: only while a destination exists (A.6.1-6.3)
 
     def open_gate(self) -> None:
+        if self.address is not None and self in self.address.asked:
+            return  # the peer is giving back the credit it has; then it gets new
         self.zero_since = None
         self._set_window()
 
@@ -140,8 +142,17 @@ class InLink:
         if self.address is not None:
             self.address.park(self)
 
+    def ask(self, wanted: int) -> None:
+        """A consumer wants to hear whether there is anything: the peer is to send what it has, as far as its credit
+        goes, which is at least `wanted`, and to say so. `drained` follows."""
+        if self.link.credit < wanted:
+            self.link.grant(wanted - self.link.credit)
+        self.close_gate()
+
     def drained(self) -> None:
         """Nothing is left to be sent; credit comes with the next destination."""
+        if self.address is not None and self in self.address.asked:
+            self.address.answered(self)
 
     # Deliveries
 
@@ -429,8 +440,15 @@ class OutLink:
                 if not sender.unsettled and len(self.address.outs) > WINDOWS:
                     for producer in self.address.ins:
                         producer.resize()
-        if sender.drain and self.stream is None and not queue:
+        if sender.drain and self.stream is None and not queue and not self.address.ask(self):
             sender.drained()
+
+    def say_empty(self) -> None:
+        """The peers that feed the address have given what they had: the answer to a drain."""
+        sender = self.sender
+        if sender.drain and self.stream is None and not self.queue and not sender.detached:
+            sender.drained()
+            sender.session.connection.wake()
 
     def take_from(self, other: OutLink) -> None:
         """Send what waits at a consumer that has no credit, oldest first, as long as this one has some."""

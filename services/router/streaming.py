@@ -340,7 +340,7 @@ def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
         to = read_to(head.data)
         if to is None and not partial.done and len(head.data) < MAX_HEAD and _may_follow(head.data):
             return
-        state = source.resolve(to)
+        state = source.resolve(to, head.data)
     except AmqpError:
         if not partial.done and len(head.data) < MAX_HEAD:
             return  # cut short, as far as one can tell

@@ -1,0 +1,82 @@
+"""What an anonymous sender's messages take to a broker: a sender of the same kind, one for each client link and broker.
+
+So each keeps its client's name (a subscriber that wants nothing of its own connection is not served by it), and what a
+broker does not take holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from enmasse.amqp.performatives import Source, Target
+from services.router.address import BALANCED, Address
+from services.router.links import OutLink
+
+if TYPE_CHECKING:
+    from enmasse.amqp.link import Sender
+    from services.router.connections import RouterConnection
+
+CAPABILITY = "ANONYMOUS-RELAY"
+
+
+def relays(broker: RouterConnection) -> bool:
+    """Does it take messages for any of its addresses on one link?"""
+    opened = broker.amqp.remote_open
+    return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
+
+
+class RelayOut(OutLink):
+    """The link to the broker. Its address is its own: nobody else sends to it or finds it."""
+
+    __slots__ = ("_ended",)
+
+    def __init__(self, broker: RouterConnection, sender: Sender, address: Address) -> None:
+        super().__init__(broker.router.next_identity(), broker, sender, address)
+        self._ended = False
+
+    def end(self) -> None:
+        """The client's link is over: this one ends when it has sent what it has."""
+        self._ended = True
+        self.flow()
+
+    def flow(self) -> None:
+        super().flow()
+        if self._ended and not self.queue and self.stream is None and self.sender.attached:
+            self.connection.router.detach(self)
+
+
+class Relays:
+    """The links of one anonymous sender to the brokers it sends to."""
+
+    __slots__ = ("_client", "_outs")
+
+    def __init__(self, client: RouterConnection) -> None:
+        self._client = client
+        self._outs: dict[RouterConnection, RelayOut] = {}
+
+    def to(self, broker: RouterConnection) -> Address:
+        """The address whose messages go to this broker. Raises AmqpError where no link to it can be made."""
+        out = self._outs.get(broker)
+        if out is None or out.sender.detached or out.identity not in broker.links:
+            out = self._outs[broker] = self._attach(broker)
+        return out.address
+
+    def _attach(self, broker: RouterConnection) -> RelayOut:
+        router = broker.router
+        session = broker.session_for_links(receiving=False)
+        name = f"relay.{secrets.token_urlsafe(11)}@{self._client.container}"
+        sender: Any = session.attach_sender(name, Source(), Target())
+        address = Address(router.next_identity(), "R" + name, BALANCED)
+        out = sender.context = RelayOut(broker, sender, address)
+        broker.links[out.identity] = out
+        broker.receivers += 1
+        address.add_out(out)
+        session.connection.wake()
+        return out
+
+    def end(self) -> None:
+        """The client's link is over."""
+        outs, self._outs = self._outs, {}
+        for out in outs.values():
+            out.end()

@@ -1,0 +1,96 @@
+"""What a client's attach asks for, and what the address behind it has: capabilities, filters, subscriptions.
+
+Nothing that is asked for is ignored silently: what an address has not is refused with a sentence, or left out of the
+answer where AMQP says that this is how a peer hears of it (2.7.3, 3.5.1).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from enmasse.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.types import Described, Symbol
+
+ANYCAST, MULTICAST, QUEUE = "anycast", "multicast", "queue"
+TOPIC = "topic"
+DELAYED_DELIVERY = Symbol("DELAYED_DELIVERY")
+_SELECTORS = (0x0000468C00000004, "apache.org:selector-filter:string", "jms-selector")
+_FITS = {ANYCAST: QUEUE, QUEUE: QUEUE, MULTICAST: TOPIC}
+"""The capability of a terminus that each kind of address has."""
+_ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global")
+
+
+def capabilities(terminus: Any) -> frozenset[str]:
+    """Those that a terminus asks for, in small letters."""
+    return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
+
+
+def temporary_kind(terminus: Any) -> str | None:
+    """`queue` or `topic` where a dynamic terminus asks for what a broker makes; None: any address will do."""
+    wanted = capabilities(terminus)
+    if wanted & {"temporary-queue", QUEUE}:
+        return QUEUE
+    return TOPIC if wanted & {"temporary-topic", TOPIC} else None
+
+
+def wants_choice(source: Any) -> bool:
+    """Does it bring a filter, or look without taking (distribution-mode copy)?"""
+    return source is not None and bool(source.filter or source.distribution_mode == "copy")
+
+
+def wants_delay(link: Any) -> bool:
+    """Does the attach ask whether messages can be kept back?"""
+    attach = link.remote_attach
+    return attach is not None and DELAYED_DELIVERY in (attach.desired_capabilities or ())
+
+
+def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
+    """Raises AmqpError where an address of this kind has not what is asked for, and would do something else."""
+    wanted = capabilities(terminus)
+    fits = _FITS[kind]
+    other = TOPIC if fits == QUEUE else QUEUE
+    if wanted & {other, f"temporary-{other}"} and not wanted & {fits, f"temporary-{fits}"}:
+        raise AmqpError(ILLEGAL_STATE, f"Address {name} is not configured for {other} support, it is of type {kind}")
+    if incoming or terminus is None:
+        return
+    subscription = "durable" if terminus.durable or terminus.expiry_policy == "never" else ""
+    subscription = subscription or ("shared" if "shared" in wanted else "")
+    if subscription:
+        raise AmqpError(
+            NOT_IMPLEMENTED,
+            f"{name} is of type {kind} and has no {subscription} subscriptions: receive from it without, "
+            "or use a topic",
+        )
+    if kind != QUEUE and any(_is_selector(key, value) for key, value in (terminus.filter or {}).items()):
+        raise AmqpError(
+            NOT_IMPLEMENTED,
+            f"{name} is of type {kind}, whose messages nobody looks into: selectors need a queue or a topic",
+        )
+    if kind == ANYCAST and terminus.distribution_mode == "copy":
+        raise AmqpError(
+            NOT_IMPLEMENTED, f"{name} is of type {kind}, which keeps nothing that could be browsed: use a queue"
+        )
+
+
+def _is_selector(key: Any, value: Any) -> bool:
+    return (value.descriptor if isinstance(value, Described) else str(key)) in _SELECTORS
+
+
+def as_it_is(kind: str | None, terminus: Any) -> Any:
+    """The terminus for the answer: without what has no effect here. None: an address that is no client's."""
+    if terminus is None:
+        return None
+    given = terminus.capabilities or ()
+    kept = tuple(c for c in given if kind is None or str(c).lower() not in _ASKED or str(c).lower() == _FITS[kind])
+    selecting = bool(getattr(terminus, "filter", None))
+    browsing = getattr(terminus, "distribution_mode", None) == "copy"
+    if len(kept) == len(given) and not selecting and not browsing:
+        return terminus
+    terminus = copy.copy(terminus)
+    terminus.capabilities = kept or None
+    if selecting:
+        terminus.filter = {}
+    if browsing and kind != MULTICAST:
+        terminus.distribution_mode = "move"
+    return terminus

@@ -1,0 +1,137 @@
+"""Apache Qpid JMS against a broker, and through the entry port of a running suite: the same scenarios hold."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from enmasse.testing import Suite, running, wait_for
+from tests.broker.harness import BrokerProcess
+from tests.interop.clients import JMS_VERSIONS, Broken, jms
+
+pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
+
+LIMIT = 600
+"""Seconds for all scenarios; each of their steps gives up after 60."""
+QUEUES = (
+    "told-queue", "told-topic", "told-lifetime", "request", "plain", "delay", "simple", "selector", "browser",
+    "transacted", "pull", "recover", "redelivered", "dead",
+)  # fmt: skip
+TOPICS = (
+    "durable", "unsubscribe", "elsewhere", "shared", "shared-durable", "shared-global", "local", "delay-topic",
+    "simple-topic",
+)  # fmt: skip
+EVERYWHERE = [
+    "temporary-queue", "temporary-topic", "temporary-lifetime", "request-reply", "durable", "unsubscribe", "shared",
+    "shared-durable", "shared-durable-global", "no-local", "subscription-on-queue", "delay", "simple-producer",
+    "unknown", "selector", "browser", "transacted", "pull", "recover", "max-redeliveries",
+]  # fmt: skip
+DIRECT = ["anycast", "multicast"]  # there is no broker behind these
+
+
+def prefix(version: str) -> str:
+    return f"jms{version.replace('.', '')}-"
+
+
+def addresses(start: str) -> dict[str, dict[str, str]]:
+    queue = {"type": "queue", "flavor": "small-persisted-queue"}
+    topic = {"type": "topic", "flavor": "small-persisted-topic"}
+    return {
+        **{start + name: queue for name in QUEUES},
+        f"{start}redelivered": {**queue, "deadletter": f"{start}dead"},
+        **{start + name: topic for name in TOPICS},
+        f"{start}elsewhere": {"type": "topic", "flavor": "vanilla-topic"},
+        f"{start}anycast": {"type": "anycast"},
+        f"{start}multicast": {"type": "multicast"},
+    }
+
+
+@pytest.fixture(scope="module", params=JMS_VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def program(version: str) -> list[str]:
+    try:
+        return jms(version)
+    except Broken as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    everything = {name: entry for version in JMS_VERSIONS for name, entry in addresses(prefix(version)).items()}
+    with running(tmp_path_factory.mktemp("jms"), everything) as suite:
+        suite.up(240)
+        yield suite
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    try:
+        with process.manage() as manage:
+            for start in map(prefix, JMS_VERSIONS):
+                for name in QUEUES:
+                    manage.queue(start + name)
+                for name in TOPICS:
+                    manage("createAddress", start + name, "MULTICAST")
+                manage.settings(f"{start}redelivered", deadLetterAddress=f"{start}dead")
+        yield process
+    finally:
+        process.stop()
+
+
+def run(program: list[str], way: str, port: int, version: str) -> dict[str, str]:
+    """What became of each scenario: "" where it held."""
+    command = [*program, way, "127.0.0.1", str(port), prefix(version)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"the scenarios did not end: {error.stdout!r} {error.stderr!r}", pytrace=False)
+    told = {}
+    for line in done.stdout.splitlines():
+        verdict, _, rest = line.partition(" ")
+        name, _, why = rest.partition(" ")
+        told[name] = "" if verdict == "ok" else why.replace("\t", "\n") or line
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    return told
+
+
+@pytest.fixture(scope="module")
+def through_the_router(suite: Suite, program: list[str], version: str) -> dict[str, str]:
+    return run(program, "router", 5672 + suite.offset, version)
+
+
+@pytest.fixture(scope="module")
+def at_the_broker(broker: BrokerProcess, program: list[str], version: str) -> dict[str, str]:
+    return run(program, "broker", broker.port, version)
+
+
+def judge(told: dict[str, str], scenario: str) -> None:
+    if why := told.get(scenario, "it was not run"):
+        pytest.fail(f"{scenario}: {why}", pytrace=False)
+
+
+@pytest.mark.parametrize("scenario", EVERYWHERE)
+def test_at_the_broker(at_the_broker: dict[str, str], scenario: str) -> None:
+    judge(at_the_broker, scenario)
+
+
+@pytest.mark.parametrize("scenario", EVERYWHERE + DIRECT)
+def test_through_the_router(through_the_router: dict[str, str], scenario: str) -> None:
+    judge(through_the_router, scenario)
+
+
+def test_nothing_is_left(suite: Suite, through_the_router: dict[str, str], version: str) -> None:
+    """No message in any queue, none stored for a subscription that was ended."""
+
+    def is_empty() -> bool:
+        held = [a["messages"] for a in suite.status()["addresses"] if a["name"].startswith(prefix(version))]
+        return len(held) == len(addresses(prefix(version))) and not any(held)
+
+    wait_for("no message left in any queue or subscription", is_empty)
