@@ -162,6 +162,7 @@ class Partial:
         "_discard",
         "_frames",
         "_pieces",
+        "_told",
         "_waiting",
         "aborted",
         "context",
@@ -188,6 +189,7 @@ class Partial:
         self._waiting = 0  # cost of what was not taken, as counted in Connection._partial_bytes
         self._frames = 0
         self._discard = False
+        self._told = False  # on_partial was called
 
     @property
     def waiting(self) -> int:

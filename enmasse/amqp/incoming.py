@@ -145,6 +145,9 @@ def _piece(session: Session, link: Receiver, partial: Partial, payload: bytes, m
         if not more:
             link._partial = None
             partial.done = True
+        if not size and not partial._told:
+            return  # nothing has come of it yet: it may still be a delivery of one frame to whoever takes it
+        partial._told = True
         handler.on_partial(link, partial)
         if partial._frames and not session._withheld and not session._window_due:
             session._want_window()

@@ -256,6 +256,8 @@ def learn(connection: Connection, performative: Any, data: bytes, start: int, st
         tails = connection._transfer_tails
         if (
             len(tails) >= _MAX_TAILS
+            or transfer.delivery_id is None
+            or transfer.delivery_tag is None
             or transfer.more
             or transfer.aborted
             or transfer.resume

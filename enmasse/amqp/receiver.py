@@ -242,6 +242,6 @@ class Receiver(Link):
         """Forget what has come of an unfinished delivery; on a streaming link it is told as aborted."""
         self._pieces = []
         partial._release()
-        if self.streaming:
+        if partial._told:
             partial.aborted = partial.done = True
             self.session.connection.handler.on_partial(self, partial)

@@ -60,6 +60,7 @@ class Session:
         self._next_handle = 0
         self._free_handles: list[int] = []
         self._names = 0
+        self._highest_remote = -1  # handle that the peer has attached
         # outgoing: transfer-ids are delivery-ids plus _out_extra
         self._next_id = 0  # delivery-id of the next delivery
         self._out_extra = 0
@@ -338,6 +339,8 @@ class Session:
         link.remote_target = attach.target
         link._state_size = size
         self._by_remote[handle] = link
+        if handle > self._highest_remote:
+            self._highest_remote = handle
         self.connection._link_state += size
         self.connection._names[(link.name, link.is_sender)] = link
 
@@ -358,6 +361,8 @@ class Session:
     def _on_detach(self, detach: Detach) -> None:
         link = self._by_remote.get(int(detach.handle))
         if link is None:
+            if detach.handle <= self._highest_remote:
+                return  # a second one: some clients answer a refused attach with it, and nothing is attached any more
             raise SessionFault(errors.UNATTACHED_HANDLE, f"detach of handle {detach.handle}, which is not attached")
         self._flush()
         if not link._detach_sent:

@@ -11,6 +11,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Limits
 from enmasse.amqp.performatives import (
     ACCEPTED,
+    Attach,
     Begin,
     Close,
     Detach,
@@ -267,6 +268,32 @@ def test_detach_of_a_peer_that_talks_on_after_an_error_is_not_answered_twice() -
     assert raw.feed(frame(0, Detach(handle=0, closed=True))) == []
     (end,) = raw.feed(TRANSFER)
     assert told(end) == "amqp:session:unattached-handle"
+
+
+@pytest.mark.parametrize("refused", [True, False])
+@pytest.mark.parametrize("handle", [0, 1, 7])
+def test_a_second_detach_ends_nothing(refused: bool, handle: int) -> None:
+    """Some clients detach again after a refused attach was detached by both ends."""
+    raw = Raw()
+    if handle == 7:
+        raw.feed(frame(0, attach("seven", 7, sending=True)))
+    if refused:
+        raw.feed(frame(0, Detach(handle=handle, closed=True)))
+        raw.handler.attach = lambda link: link.refuse(AmqpError("amqp:not-found", "no"))
+        answers = raw.feed(frame(0, attach("again", handle, sending=True)))
+        assert [type(a) for a in answers] == [Attach, Detach]
+        assert raw.feed(frame(0, Detach(handle=handle, closed=True))) == []
+        raw.handler.attach = lambda link: link.accept()
+    else:
+        (answer,) = raw.feed(frame(0, Detach(handle=handle, closed=False)))
+        assert type(answer) is Detach
+    for closed in (True, False, True):
+        assert raw.feed(frame(0, Detach(handle=handle, closed=closed))) == []
+    answers = raw.feed(frame(0, attach("new", handle, sending=True)))  # the handle is free
+    assert type(answers[0]) is Attach
+    (answer,) = raw.feed(frame(0, Detach(handle=handle, closed=True)))
+    assert type(answer) is Detach
+    assert "end" not in raw.handler.names()
 
 
 def test_second_close_and_frames_after_it_are_ignored() -> None:

@@ -15,7 +15,7 @@ from enmasse.amqp.performatives import (
     Rejected,
     Transfer,
 )
-from tests.amqp.engine_kit import Pair, Recorder, frames
+from tests.amqp.engine_kit import Pair, Raw, Recorder, attach, frame, frames
 
 
 def sent_by_server(pair: Pair, kind: type) -> list[Any]:
@@ -98,6 +98,50 @@ def test_aborted_deliveries() -> None:
     assert link.unsettled == 0 == pair.remote("s").unsettled
     assert pair.s._partial_bytes == 0
     assert sum(1 for t in sent_by_client(pair, Transfer) if t.aborted) == 30
+
+
+PIECES = [[b"one"], [b"", b"one"], [b"", b"", b"one"], [b"on", b"", b"e"], [b"", b"on", b"e"], [b"on", b"e", b""]]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("aborted", [True, False])
+@pytest.mark.parametrize("pieces", PIECES)
+def test_frames_without_payload(pieces: list[bytes], aborted: bool, streaming: bool) -> None:
+    """A delivery is told in one way: as a whole, or in pieces from the first byte to the end."""
+    raw = Raw("begun", Recorder(window=2))
+
+    def accept(link: Link) -> None:
+        assert isinstance(link, Receiver)
+        link.streaming = streaming
+        link.accept()
+
+    raw.handler.attach = accept
+    raw.feed(frame(0, attach("in", 0, sending=True)))
+    link = raw.handler.links["in"]
+    assert isinstance(link, Receiver)
+    for delivery_id in range(5):  # more than the credit, were it not given back
+        raw.handler.events.clear()
+        for n, piece in enumerate(pieces):
+            last = n == len(pieces) - 1
+            ids: dict[str, Any] = {"delivery_id": delivery_id, "delivery_tag": b"t", "message_format": 0}
+            first = ids if n == 0 else {}
+            raw.feed(frame(0, Transfer(handle=0, **first, more=not last, aborted=aborted and last), piece))
+        told = [event for event in raw.handler.events if event[0] in ("partial", "delivery")]
+        if told and told[0][0] == "partial":
+            assert streaming
+            assert [done for _, _, done, _ in told] == [False] * (len(told) - 1) + [True]
+            assert told[-1][3] is aborted
+            text = b"".join(piece for _, piece, _, _ in told)
+            assert b"one".startswith(text) if aborted else text == b"one"
+            link.session.settle(delivery_id)
+        elif aborted:
+            assert not told
+        else:
+            ((_, _, _, payload, _),) = told
+            assert payload == b"".join(pieces)
+        raw.feed(b"")
+        assert link.unsettled == 0 and link._partial is None
+    assert raw.connection._partial_bytes == raw.connection._streamed_bytes == 0
 
 
 def test_streaming_receiver_gets_pieces() -> None:
