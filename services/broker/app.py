@@ -71,8 +71,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = {"amqp": f"{host}:{port}"}
     health.set(True)
-    if (store := broker.store) is not None:
-        health.check = lambda: told(broker, store)
+    health.check = lambda: told(broker)
     try:
         await stop.wait()
     finally:
@@ -108,17 +107,20 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
         gc.enable()
 
 
-def told(broker: Broker, store: Store) -> tuple[bool, str]:
+def told(broker: Broker) -> tuple[bool, str]:
     """Whether all is well, and what a person should know."""
-    troubles = [store.trouble] if store.trouble else []
+    store = broker.store
+    troubles = [store.trouble] if store is not None and store.trouble else []
     stalled = [f"queue {name}: {reason}" for name, reason in broker.stalls.reasons().items()]
     troubles += stalled[:3] + ([f"{len(stalled) - 3} more queues stand still"] if len(stalled) > 3 else [])
-    notes = []
-    lost = {queue.name: queue.lost for queue in broker.queues.values() if queue.lost}
-    if lost:
-        some = ", ".join(f"{count} of queue {name}" for name, count in list(lost.items())[:3])
-        notes.append(f"messages are gone from disk: {some}" + (", …" if len(lost) > 3 else ""))
-    return not troubles, "; ".join(troubles + notes)
+    notes = [store.losses.told()] if store is not None else []
+    unknown = [f"{queue.count} in {name}" for name, queue in broker.queues.items() if queue.id in broker.unknown]
+    if unknown:
+        notes.append(
+            f"the definitions of {len(unknown)} queues are damaged; their messages are kept: {', '.join(unknown[:3])};"
+            " move them (moveMessages), or put CATALOGUE back from a backup and restart the broker"
+        )
+    return not troubles, "; ".join(filter(None, troubles + notes))
 
 
 def memory_limit(global_max_size: int) -> int:

@@ -34,6 +34,10 @@ def metrics(broker: Broker, clients: Clients) -> str:
     ]
     if broker.store is not None:
         parts.append(metric("artemis_disk_store_bytes", "gauge", "bytes on disk", [(name, broker.store.disk_bytes)]))
+        places = broker.store.losses.places
+        parts.append(
+            metric("artemis_damaged_places", "gauge", "damaged places in files, not seen to", [(name, places)])
+        )
     queues = [q for q in broker.queues.values() if not q.temporary]
     labels = [{"broker": broker.name, "address": q.address.name, "queue": q.name} for q in queues]
     for short, kind, text, value in _QUEUE:

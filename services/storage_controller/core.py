@@ -334,6 +334,7 @@ class Core:
             problem = self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
         note = stuck or _leaving(want, leaving) or (self.brokers[home].notice if home in self.brokers else "")
+        damage = [f"broker {broker.name}: {held.damage}" for broker, held in holdings if held.damage]
         full = next((_full(broker.name, held.full, want) for broker, held in holdings if held.full), "")
         return Decision(
             want.type,
@@ -341,7 +342,7 @@ class Core:
             retire,
             tuple(entries),
             not problem,
-            problem or "; ".join(filter(None, (note, full))),
+            problem or "; ".join(filter(None, (note, full, *damage))),
             sum(held.messages for _, held in holdings) if holdings else None,
             _consumers(holdings),
         )

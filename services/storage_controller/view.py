@@ -27,6 +27,10 @@ class QueueRow(msgspec.Struct):
     internalQueue: str = "false"
     messageCount: str = "0"
     consumerCount: str = "0"
+    messagesLost: str = "0"
+    """Lost by damage to the broker's files. Stock brokers do not say it, nor the next."""
+    stalled: str = "false"
+    """It stands still, because a message cannot be read."""
 
 
 class AddressRow(msgspec.Struct):
@@ -54,6 +58,7 @@ class Held(NamedTuple):
 
     `messages` of a topic are those that wait in durable subscriptions; `subscriptions` counts these. `ours`: it bears
     our mark (None: that cannot be seen from the listing). `full`: what happens to the next message, if it is not taken.
+    `lost`: messages lost by damage to the broker's files; `stalled`: messages wait because one cannot be read.
     """
 
     kind: str
@@ -62,6 +67,16 @@ class Held(NamedTuple):
     consumers: int = 0
     subscriptions: int = 0
     full: str = ""
+    lost: int = 0
+    stalled: bool = False
+
+    @property
+    def damage(self) -> str:
+        """What people should know of messages that are lost or cannot be had; empty: there are none."""
+        parts = ["messages cannot be read at the moment and wait until they can be"] if self.stalled else []
+        if self.lost:
+            parts.append(f"{self.lost} message{'s' if self.lost > 1 else ''} lost by damage to its files")
+        return "; ".join(parts)
 
 
 class View(NamedTuple):
@@ -98,6 +113,8 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
     }
     full = {row.name: row.full for row in addresses if row.full}
     sums: dict[str, list[int]] = {}
+    lost: dict[str, int] = {}
+    stalled: set[str] = set()
     stored = subscriptions = 0
     for row in queues:
         if row.internalQueue == "true" or _internal(row.name):
@@ -108,6 +125,10 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
             stored += messages
         if row.routingType == "MULTICAST":
             root = root_of(row.address, topics)
+            if root is not None:
+                lost[root] = lost.get(root, 0) + int(row.messagesLost)
+                if row.stalled == "true":
+                    stalled.add(root)
             total = sums.setdefault(root, [0, 0, 0]) if root is not None else [0, 0, 0]
             total[1] += consumers
             if lasting:
@@ -115,11 +136,14 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
                 total[0] += messages
                 total[2] += 1
         elif row.name == row.address and row.temporary != "true":
-            held[row.name] = share(Held("queue", row.user == USER, messages, consumers, 0, full.get(row.name, "")))
+            damage = (int(row.messagesLost), row.stalled == "true")
+            ours = row.user == USER
+            held[row.name] = share(Held("queue", ours, messages, consumers, 0, full.get(row.name, ""), *damage))
     for name in topics:
         if name not in held:  # an address that is both is a queue that somebody gave a second routing type
             messages, consumers, durable = sums.get(name, (0, 0, 0))
-            held[name] = share(Held("topic", None, messages, consumers, durable, full.get(name, "")))
+            of = (full.get(name, ""), lost.get(name, 0), name in stalled)
+            held[name] = share(Held("topic", None, messages, consumers, durable, *of))
     return View(held, stored, subscriptions)
 
 

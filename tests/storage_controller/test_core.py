@@ -92,6 +92,16 @@ def test_ready_is_what_has_its_settings() -> None:
     assert not found.decide("q").ready
 
 
+def test_damage_is_told_and_does_not_change_what_is_ready() -> None:
+    found = core({"q": QUEUE}, {"f-0": {"q": Held("queue", True, lost=2)}})
+    decision = found.decide("q")
+    assert (decision.ready, decision.message) == (True, "broker f-0: 2 messages lost by damage to its files")
+    assert look(found, "f-0", {"q": Held("queue", True, lost=2, stalled=True)}) == {"q"}
+    assert "cannot be read at the moment" in found.decide("q").message
+    look(found, "f-0", {"q": MINE})
+    assert found.decide("q").message == ""
+
+
 def test_nothing_is_made_before_every_broker_was_heard() -> None:
     found = core({"q": QUEUE}, silent=("u-0",))
     decision = found.decide("q")

@@ -138,8 +138,8 @@ def test_a_view_sums_up_what_lies_there() -> None:
         queue("q", user="enmasse", messageCount="3", consumerCount="2"),
         queue("theirs", user="bob"),
         queue("s1", "t", "MULTICAST", messageCount="4", consumerCount="1"),
-        queue("s2", "t/a/b", "MULTICAST", messageCount="5"),
-        queue("s3", "t/#", "MULTICAST", messageCount="6"),
+        queue("s2", "t/a/b", "MULTICAST", messageCount="5", messagesLost="2"),
+        queue("s3", "t/#", "MULTICAST", messageCount="6", messagesLost="1", stalled="true"),
         queue("volatile", "t", "MULTICAST", messageCount="7", consumerCount="1", durable="false", temporary="true"),
         queue("other", "elsewhere", "MULTICAST", messageCount="8"),
         queue("reply", temporary="true", messageCount="9"),
@@ -156,7 +156,7 @@ def test_a_view_sums_up_what_lies_there() -> None:
     assert found.held == {
         "q": Held("queue", True, 3, 2, 0),
         "theirs": Held("queue", False, 0, 0, 0),
-        "t": Held("topic", None, 15, 2, 3),
+        "t": Held("topic", None, 15, 2, 3, lost=3, stalled=True),
     }
     assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8, 4)
 

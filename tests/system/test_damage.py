@@ -1,13 +1,16 @@
-"""The data of the configuration service is damaged while an edit is wrong: nobody knows any more what was valid, and
-nothing of it is touched."""
+"""Files are damaged: those of the configuration service while an edit is wrong (nobody knows any more what was valid,
+and nothing of it is touched), and those of a broker (what that has cost is told)."""
 
 from __future__ import annotations
+
+from proton import Message
+from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, wait_for
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
 from tests.system.load import receive, send, subscribe
-from tests.system.seeing import find, kill, status, wait_address, wait_message, wait_process
+from tests.system.seeing import carrier, component, find, kill, status, wait_address, wait_message, wait_process
 
 WANTED = {"kept": {"type": "queue", "flavor": QUEUE}, "kept-news": {"type": "topic", "flavor": TOPIC}}
 
@@ -43,3 +46,38 @@ def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
     assert receive(suite.url, "kept-news", 2, container_id="away", subscription="durable") == [0, 1]
     suite.edit("addresses.json", {}, remove=[*WANTED, "kept-direct"])
     wait_for("all to be gone", lambda: not [n for n in (*WANTED, "kept-direct") if find(suite, n)])
+
+
+def test_what_damage_has_cost_is_told_with_the_address(suite: Suite) -> None:
+    suite.edit("addresses.json", {"hurt": {"type": "queue", "flavor": QUEUE}})
+    suite.wait_ready()
+    connection = BlockingConnection(suite.url, timeout=60)
+    sender = connection.create_sender("hurt")
+    marks = [f"a mark that no other message has {n}" for n in range(5)]
+    for mark in marks:
+        sender.send(Message(body=mark, durable=True))
+    broker = carrier(suite, "hurt")["name"]
+    journals = [path for path in suite.data.rglob("*.journal") if marks[2].encode() in path.read_bytes()]
+    (journal,) = journals
+    with journal.open("r+b") as file:
+        place = file.read().index(marks[2].encode())
+        file.seek(place)
+        file.write(b"A")
+    wait_process(suite, broker, kill(suite, broker))
+    told = wait_message(suite, "hurt", f"broker {broker}: 1 message lost by damage to its files")
+    assert told["messages"] == 4
+    wait_for("the component to say so", lambda: "1 of queue hurt" in component(suite, broker)["detail"])
+    report = next(journal.parent.rglob("report.jsonl"))
+    assert str(report) in component(suite, broker)["detail"]
+    receiver = connection.create_receiver("hurt", credit=10)
+    bodies = []
+    for _ in range(4):
+        bodies.append(receiver.receive(timeout=60).body)
+        receiver.accept()
+    connection.close()
+    assert bodies == [mark for mark in marks if mark != marks[2]]
+    report.unlink()
+    wait_for("that it was seen to", lambda: "damage" not in (find(suite, "hurt") or {})["message"])
+    assert component(suite, broker)["detail"] == ""
+    suite.edit("addresses.json", {}, remove=["hurt"])
+    wait_for("it to be gone", lambda: not find(suite, "hurt"))

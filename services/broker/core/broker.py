@@ -78,6 +78,7 @@ class Broker(Topology):
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
         self.stalls = Stalls(self.load)
+        self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self._pending: dict[Queue, None] = {}
         self._blocked: set[Address] = set()
         self._wakes: list[tuple[int, int, Queue]] = []
@@ -138,6 +139,8 @@ class Broker(Topology):
     def lose(self, queue: Queue, message: Message) -> None:
         """A message, already out of the queue's order, that `load` says is gone for good."""
         queue.lost += 1
+        if self.store is not None and message.flags & STORED:
+            self.store.losses.add(f"message {message.id} is gone or damaged", queue.name, 1)
         _log.error("message.lost", queue=queue.name, message=message.id, address=message.owner.name)
         queue.finish(message)
         self.acknowledged_some()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from services.broker.core.queue import Queue
 
 
+UNKNOWN = "unknown-queue-"
+"""With its id, the name of a queue whose definition is damaged."""
+
 _FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its header is not on record
 
 
@@ -40,9 +43,14 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
     shared: dict[int, Message] = {}
     found = store.recovered
     total, done = sum(map(found.count, found.queues())), 0
-    for id, value in definitions:
+    unknown = [(id, _unknown_queue(id)) for id in found.unknown]
+    broker.unknown = set(found.unknown)
+    for id, value in definitions + unknown:
         if value["kind"] == "queue":
             queue = _recover_queue(broker, id, value)
+            if lost := found.lost.get(id):
+                store.losses.add("their records were damaged or missing at the start", queue.name, lost)
+            queue.lost = store.losses.queues.get(queue.name, 0)
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)
                 if isinstance(part, Run):
@@ -53,6 +61,34 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
                 for ref in part:
                     _recover_message(broker, queue, ref, found.holders(ref.message), shared)
     store.recovered = Recovered()  # taken in: its memory is given back
+    store.losses.on_cleared = lambda: _forget_losses(broker)
+
+
+def _forget_losses(broker: Broker) -> None:
+    for queue in broker.queues.values():
+        queue.lost = 0
+
+
+def _unknown_queue(id: int) -> dict[str, Any]:
+    """In place of a definition of which every copy is damaged: its messages can be looked at and moved, and are where
+    they were should the definition come back. Not written down as long as nobody changes the queue."""
+    name = f"{UNKNOWN}{id}"
+    return {
+        "kind": "queue",
+        "name": name,
+        "address": name,
+        "routingType": "ANYCAST",
+        "filter": None,
+        "noLocal": None,
+        "maxConsumers": -1,
+        "purgeOnNoConsumers": False,
+        "exclusive": False,
+        "autoCreated": False,
+        "autoDelete": False,
+        "user": "",
+        "paused": False,
+        "subscription": None,
+    }
 
 
 def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:

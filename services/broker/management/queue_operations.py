@@ -305,11 +305,6 @@ def reset_expired(c: Context, q: Queue) -> None:
     q.expired = 0
 
 
-@op("resetMessagesLost")
-def reset_lost(c: Context, q: Queue) -> None:
-    q.lost = 0
-
-
 @op("resetMessagesKilled")
 def reset_killed(c: Context, q: Queue) -> None:
     q.killed = 0

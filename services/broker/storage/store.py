@@ -25,6 +25,7 @@ from services.broker.storage.files import Files
 from services.broker.storage.format import FORMAT, OLD, StoreError, check_format, write_format
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, Block, Index
 from services.broker.storage.journal import SEGMENT_SIZE, DamagedError, Journal
+from services.broker.storage.losses import Losses
 from services.broker.storage.reading import read_payloads
 from services.broker.storage.records import (
     DEFINE,
@@ -96,6 +97,7 @@ class Store:
         self.recovered = Recovered()
         self.full = False  # too little space for more messages, removals still fit: refuse or block senders
         self.on_space: Callable[[], None] = _nothing  # `full` has changed
+        self.losses = Losses(directory)
         self.trouble = ""  # why no more is stored and what to do, a sentence; empty: all is well
         self.index = Index()
         self.states: dict[tuple[int, int], State] = {}  # by message and queue
@@ -178,6 +180,8 @@ class Store:
         restored, dropped = recovery.merge(catalogue)
         self.recovered = recovery.finish(catalogue.kept, keep_unknown=hurt and not catalogue.intact)
         self.recovered.damaged = damaged
+        for place in damaged:
+            self.losses.add(place)
         for usage in self.usages.values():
             usage.copied = array("Q", usage.copied)
         catalogue.replace(recovery.defined(), catalogue.segments)
@@ -666,6 +670,7 @@ class Store:
         """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold;
         after a failed write tries one."""
         self._check_space()
+        self.losses.check()
         self._summarise()
         self.compactor.step()
         if self.journal.gathered:

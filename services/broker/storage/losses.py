@@ -1,0 +1,91 @@
+"""What damage has cost, kept until somebody has seen to it: a file of JSON lines beside the damaged files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from enmasse import log as logs
+
+log = logs.get(part="storage")
+
+NAME = "report.jsonl"
+MOST_LINES = 100_000  # read at a start
+
+
+class Loss(msgspec.Struct, omit_defaults=True):
+    """A damaged place, or messages of a queue that are lost; `at` is a time in ISO 8601."""
+
+    at: str
+    what: str
+    queue: str = ""
+    messages: int = 0
+
+
+def _nothing() -> None:
+    pass
+
+
+class Losses:
+    """`queues`: messages lost by name of the queue; `places`: damaged places. Both until the file is deleted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "damaged" / NAME
+        self.queues: dict[str, int] = {}
+        self.places = 0
+        self.last = ""  # the last damaged place
+        self.on_cleared: Callable[[], None] = _nothing
+        self._written = False
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            self._written = True
+            for line, _ in zip(file, range(MOST_LINES), strict=False):
+                with contextlib.suppress(msgspec.DecodeError):
+                    self._count(msgspec.json.decode(line, type=Loss))
+
+    def add(self, what: str, queue: str = "", messages: int = 0) -> None:
+        """Counts and writes it down; where that cannot be written, it is known until the end of the process."""
+        loss = Loss(datetime.now(UTC).isoformat(timespec="seconds"), what, queue, messages)
+        self._count(loss)
+        try:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            with self.path.open("ab") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(msgspec.json.encode(loss) + b"\n")
+            self._written = True
+        except OSError as error:
+            log.warning("losses.not-written", file=str(self.path), what=what, queue=queue, reason=str(error))
+
+    def _count(self, loss: Loss) -> None:
+        if loss.messages:
+            self.queues[loss.queue] = self.queues.get(loss.queue, 0) + loss.messages
+        else:
+            self.places += 1
+            self.last = loss.what
+
+    def check(self) -> None:
+        """Whether the file is still there: somebody deletes it when all is seen to."""
+        if self._written and not self.path.exists():
+            self._written = False
+            self.queues.clear()
+            self.places, self.last = 0, ""
+            self.on_cleared()
+
+    def __bool__(self) -> bool:
+        return bool(self.places or self.queues)
+
+    def told(self) -> str:
+        """A sentence for people; empty: nothing was lost."""
+        if not self:
+            return ""
+        parts = []
+        if self.queues:
+            some = [f"{count} of queue {name}" for name, count in list(self.queues.items())[:3]]
+            parts.append("messages lost by damage: " + ", ".join(some) + (", …" if len(self.queues) > 3 else ""))
+        if self.places:
+            parts.append(f"{self.places} damaged place{'s' if self.places > 1 else ''}, the last: {self.last}")
+        return f"{'; '.join(parts)}; all are in {self.path}: delete that file when it is seen to"

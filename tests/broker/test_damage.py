@@ -1,0 +1,88 @@
+"""A broker whose files were damaged: what it says of it, and what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from proton import Message
+
+from services.broker.storage.records import DEFINE
+from services.broker.storage.segment import FIRST, HEAD_SIZE
+
+from .harness import BrokerProcess, attach, bodies, until
+from .test_store_damage import flip, records
+
+
+def test_lost_messages_are_told_until_somebody_has_seen_to_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        m.queue("other")
+        m("createAddress", "t", "MULTICAST")
+        sender, other = c.create_sender("q"), c.create_sender("other")
+        for n in range(10):
+            sender.send(Message(body=f"{n} mark", durable=True))
+            other.send(Message(body=n, durable=True))
+    broker.stop()
+    (journal,) = data.glob("*.journal")
+    for n in (3, 7):
+        flip(journal, journal.read_bytes().index(b"%d mark" % n))
+    for _ in range(2):  # a restart does not make it undone
+        broker.start()
+        with broker.manage() as m:
+            assert m.rows()["q"]["messagesLost"] == "2" and m.rows()["other"]["messagesLost"] == "0"
+            assert (m.count("q"), m.count("other")) == (8, 10)
+        health = broker.health_says()
+        report = data / "damaged" / "report.jsonl"
+        assert health["ready"] and "2 of queue q" in health["detail"] and str(report) in health["detail"]
+        assert 'artemis_messages_lost{broker="b0",address="q",queue="q"} 2' in broker.metrics()
+        assert 'artemis_damaged_places{broker="b0"} 2' in broker.metrics()
+        broker.stop()
+    told = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(t["queue"], t["messages"]) for t in told if "queue" in t] == [("q", 2)]
+    assert report.stat().st_mode & 0o777 == 0o600 and (data / "damaged" / journal.name).exists()
+    broker.start()
+    report.unlink()
+    until(lambda: broker.health_says()["detail"] == "", "that it was seen to")
+    with broker.manage() as m, broker.connect() as c:
+        assert m.rows()["q"]["messagesLost"] == "0"
+        assert bodies(attach(c, "q", 8), 8) == [f"{n} mark" for n in range(10) if n not in (3, 7)]
+    broker.stop()
+
+
+def test_messages_of_a_queue_that_is_not_known_can_be_had(tmp_path: Path) -> None:
+    """Both definitions are damaged: the messages wait in a queue of that id, and can be moved from there."""
+    data = tmp_path / "data"
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        sender = c.create_sender("q")
+        for n in range(5):
+            sender.send(Message(body=n, durable=True))
+        id = int(m.rows()["q"]["id"])
+    broker.stop()
+    (journal,) = data.glob("*.journal")
+    for summary in data.glob("*.summary"):
+        summary.unlink()
+    for kind, offset, _ in records(journal):
+        if kind == DEFINE and journal.read_bytes()[offset + HEAD_SIZE] == id:
+            flip(journal, offset + HEAD_SIZE + 10)
+    flip(data / "CATALOGUE", FIRST + 20)
+    for _ in range(2):
+        broker.start()
+        with broker.manage() as m:
+            assert "q" not in m.rows() and m.count(f"unknown-queue-{id}") == 5
+        detail = broker.health_says()["detail"]
+        assert f"5 in unknown-queue-{id}" in detail and "moveMessages" in detail
+        broker.stop()
+    broker.start()
+    with broker.manage() as m, broker.connect() as c:
+        m.queue("q")
+        assert m("moveMessages", None, "q", resource=f"queue.unknown-queue-{id}") == 5
+        assert bodies(attach(c, "q", 5), 5) == list(range(5))
+    broker.restart()
+    with broker.manage() as m:
+        assert f"unknown-queue-{id}" not in m.rows() and m.count("q") == 0
+    broker.stop()
