@@ -28,7 +28,7 @@ ADDRESSES: dict[str, Any] = {
     "all": {"type": "multicast"},
 }
 SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "news": 2, "direct": 1, "all": 1}
-RATE = {"bulk": 5.0}
+RATE = {"bulk": 8.0}
 """New messages a second of each sender; of all others:"""
 USUAL_RATE = 15.0
 

@@ -58,6 +58,13 @@ class Field:
         found: dict[str, Any] = wait_for(f"{component['name']} to be started again", again)
         return found
 
+    def renew_brokers(self) -> None:
+        """Every broker is killed, and ready again: it has read its journal, and has none of its files open for that."""
+        for component in status(self.suite)["components"]:
+            if component["kind"] == "broker" and component["pid"]:
+                self.kill(component)
+        wait_for("the brokers", lambda: all(c["ready"] for c in status(self.suite)["components"]))
+
     def let(self, seconds: float) -> None:
         """The fault lasts."""
         self.over.wait(seconds)
@@ -235,24 +242,24 @@ def descriptors(kind: str) -> Fault:
 
 
 def journal_away(field: Field, rng: random.Random) -> str:
-    """Files of a broker's journal are elsewhere for two seconds."""
+    """Files of a broker's journal are elsewhere for some seconds."""
     elsewhere = field.suite.data / "away"
     elsewhere.mkdir(exist_ok=True)
-    folders = sorted({file.parent for file in (field.suite.data / "brokers").rglob("*.journal")})
+    folders = sorted({file.parent for file in (field.suite.data / "brokers").glob("*/*.journal")})
     folder = rng.choice(folders)
     files = sorted(folder.glob("*.journal"))
     chosen = files if rng.random() < 0.3 else rng.sample(files, rng.randint(1, len(files)))
-    moved = []
+    moved: list[tuple[Path, Path]] = []
     try:
         for file in chosen:
             with contextlib.suppress(FileNotFoundError):  # compaction was faster
                 away = file.rename(elsewhere / file.name)
                 moved.append((away, file))
-        field.let(2)
+        field.let(seconds := rng.choice((2.0, 5.0)))
     finally:
         for away, file in moved:
             away.rename(file)
-    return f"{folder.relative_to(field.suite.data)}: {len(moved)} of {len(files)} for 2 s"
+    return f"{folder.relative_to(field.suite.data)}: {len(moved)} of {len(files)} for {seconds:g} s"
 
 
 def flooded(kind: str) -> Fault:

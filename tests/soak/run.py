@@ -75,23 +75,24 @@ class Soak:
         names = [rng.choice(self.faults)]
         if rng.random() < 0.2 and not ALONE & {names[0], second := rng.choice(self.faults)} and second != names[0]:
             names.append(second)
-        away = [post for post in crew.posts if not post.stays and rng.random() < 0.4]
+        away = [post for post in crew.posts if not post.stays and rng.random() < 0.5]
         for post in away:
             post.leave()
         back = [post for post in crew.posts if post.receiver is None]
-        early = [post for post in back if rng.random() < 0.4]
+        early = [post for post in back if rng.random() < 0.5]
         late = [post for post in back if rng.random() < 0.7]
         time.sleep(rng.uniform(1, BACKLOG))
         self.ledger.begin_break(names[0])
-        said = self._fault(names, field, rng, early)
+        if anew := rng.random() < 0.3:
+            field.renew_brokers()
+        said = ("brokers anew, " if anew else "") + self._fault(names, field, rng, early)
         ready = self._ready(suite)
         self.ledger.end_break()
         for post in (*early, *late):
             post.go()
         self._progress(crew)
         lost = self._settle(crew)
-        memory, files, beyond = self.watch.look(status(suite))
-        self.problems += beyond
+        memory, files = self._bounds(suite)
         self._tell_violations()
         shown = "NOT" if ready is None else f"{ready:.1f} s"
         doubles, seconds = sum(self.ledger.doubles.values()), time.monotonic() - self._began
@@ -108,7 +109,7 @@ class Soak:
             for post in early:
                 post.go()
 
-        coming = threading.Timer(rng.uniform(0.1, 1.5), come)
+        coming = threading.Timer(rng.uniform(0, 0.5), come)
         coming.start()
         try:
             if len(names) == 1:
@@ -154,6 +155,16 @@ class Soak:
                 return len(missing)
             time.sleep(0.1)
         return 0
+
+    def _bounds(self, suite: Suite) -> tuple[int, int]:
+        """Memory and descriptors are within bounds, or soon will be; the most of each."""
+        since = time.monotonic()
+        while True:
+            memory, files, beyond = self.watch.look(status(suite))
+            if not beyond or time.monotonic() > since + STILL:
+                self.problems += beyond
+                return memory, files
+            time.sleep(0.5)
 
     def _report(self, missing: list[Missing]) -> None:
         groups: dict[tuple[str, str], list[Missing]] = {}
