@@ -43,7 +43,33 @@ def goamqp() -> list[str]:
     return [str(folder / "interop")]
 
 
-FAMILIES: dict[str, Callable[[], list[str]]] = {"protonj2": protonj2, "goamqp": goamqp}
+def rhea() -> list[str]:
+    """The command of the program on rhea (JavaScript), which npm fetches."""
+    node = _needs("node", "nodejs")
+    npm = _needs("npm", "npm")
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    folder = _built("rhea", lambda folder: _run(command, folder, attempts=3))
+    return [node, str(folder / "main.js")]
+
+
+def fe2o3() -> list[str]:
+    """The command of the program on fe2o3-amqp, built by Rust's Cargo; the library itself is built once."""
+    cargo = _needs("cargo", "cargo-web")
+    libraries = CACHE / "cargo"
+
+    def build(folder: Path) -> None:
+        _run([cargo, "build", "--quiet", "--target-dir", str(libraries)], folder, attempts=3)
+        shutil.copy(libraries / "debug" / "interop", folder / "interop")
+
+    return [str(_built("fe2o3", build) / "interop")]
+
+
+FAMILIES: dict[str, Callable[[], list[str]]] = {
+    "protonj2": protonj2,
+    "goamqp": goamqp,
+    "rhea": rhea,
+    "fe2o3": fe2o3,
+}
 """The programs that know the scenarios of test_clients.py."""
 JMS_VERSIONS = ("2.6.1", "2.7.0")
 """Of Qpid JMS; its program has scenarios of its own (test_jms.py)."""

@@ -1,4 +1,4 @@
-"""Clients of other families against a running suite: Apache Qpid protonj2 (Java, Netty) and Azure's go-amqp (Go)."""
+"""Clients of other families against a running suite: protonj2 (Java), go-amqp (Go), rhea (JavaScript), fe2o3 (Rust)."""
 
 from __future__ import annotations
 
