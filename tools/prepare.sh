@@ -15,6 +15,8 @@ need() {
 }
 has() { command -v "$1"; }
 java_17() { [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
+node_18() { [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 18 ]; }
+rust_1_85() { cargo --version | awk '{ split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85) }'; }
 header() { echo "#include <$1>" | gcc -fsyntax-only -xc -; }
 python_header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
 
@@ -35,6 +37,11 @@ test)
   need openjdk-17-jdk-headless has javac
   need maven has mvn
   need golang-go has go
+  need nodejs node_18
+  need npm has npm
+  rust=cargo
+  if grep -qs '^VERSION_ID="12"' /etc/os-release; then rust=cargo-web; fi # the plain one of Debian 12 is too old
+  need $rust rust_1_85
   ;;
 esac
 [ -n "$missing" ] || exit 0

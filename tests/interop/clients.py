@@ -58,8 +58,10 @@ def fe2o3() -> list[str]:
     libraries = CACHE / "cargo"
 
     def build(folder: Path) -> None:
-        _run([cargo, "build", "--quiet", "--target-dir", str(libraries)], folder, attempts=3)
-        shutil.copy(libraries / "debug" / "interop", folder / "interop")
+        with (CACHE / "cargo.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other states of the sources have their program in the same place
+            _run([cargo, "build", "--quiet", "--target-dir", str(libraries)], folder, attempts=3)
+            shutil.copy(libraries / "debug" / "interop", folder / "interop")
 
     return [str(_built("fe2o3", build) / "interop")]
 
