@@ -144,9 +144,10 @@ class InLink:
 
     def ask(self, wanted: int) -> None:
         """A consumer wants to hear whether there is anything: the peer is to send what it has, as far as its credit
-        goes, which is at least `wanted`, and to say so. `drained` follows."""
-        if self.link.credit < wanted:
-            self.link.grant(wanted - self.link.credit)
+        goes, which is at least `wanted` where the window has room for it, and to say so. `drained` follows."""
+        more = min(wanted, self.window() - self.link.unsettled) - self.link.credit
+        if more > 0:  # credit that is due is not given before the next flush
+            self.link.grant(more)
         self.close_gate()
 
     def drained(self) -> None:

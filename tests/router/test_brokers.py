@@ -203,6 +203,24 @@ def test_after_a_drain_messages_come_as_before(connect: Callable[..., BlockingCo
         assert taken(receiver, 1) == [n]
 
 
+def test_who_asks_and_never_settles_holds_no_more_than_a_window(
+    connect: Callable[..., BlockingConnection], queue: str
+) -> None:
+    """One message at a time or all at once: the session to the broker is everybody's."""
+    connection = connect()
+    sender = connect().create_sender(queue)
+    for n in range(255):
+        sender.send(Message(body=n))
+    receiver = connection.create_receiver(queue, credit=0)
+    found = []
+    for _ in range(260):
+        receiver.link.drain(1)
+        pump_until(lambda: not receiver.link.draining() or receiver.fetcher.has_message, "an answer", connection)
+        while receiver.fetcher.has_message:
+            found.append(receiver.fetcher.pop().body)
+    assert found == list(range(250))
+
+
 # Temporary queues and topics
 
 

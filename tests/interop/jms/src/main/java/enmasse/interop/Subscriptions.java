@@ -176,6 +176,14 @@ final class Subscriptions {
             MessageConsumer right = other.createSharedDurableConsumer(topic, name);
             publish(peer, "shared-global", numbered(20));
             check("each once", List.of(numbered(20)), together(left, right, 20));
+            try (Connection third = peer.connect()) {
+                expect(JMSException.class, "in use", () -> {
+                    third.createSession().unsubscribe(name);
+                    return null;
+                });
+            }
+            publish(peer, "shared-global", "one more");
+            check("nobody lost it", List.of("one more"), together(left, right, 1));
         }
         publish(peer, "shared-global", "while away");
         try (Connection connection = peer.connect()) {
