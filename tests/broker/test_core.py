@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from enmasse.amqp.errors import AmqpError
+from services.broker.core.address import Address
 from services.broker.core.choice import suits
 from services.broker.core.consumer import Consumer
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import Verdict, publish, publish_run
-from services.broker.core.settings import SettingsError, SettingsRepository, check
+from services.broker.core.settings import AddressSettings, SettingsError, SettingsRepository, check
 from services.broker.core.subscription import Identity, identity, queue_name
-from services.broker.core.wildcards import matches, specificity
+from services.broker.core.wildcards import NameTree, matches, specificity
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.sansio import Core, Outlet, decoded, encoded, more, outlet, taken
@@ -36,6 +37,52 @@ from tests.broker.sansio import Core, Outlet, decoded, encoded, more, outlet, ta
 )  # fmt: skip
 def test_wildcards(pattern: str, name: str, covers: bool) -> None:
     assert matches(pattern, name) is covers
+
+
+LEVELS = st.lists(st.sampled_from(["a", "b", "", "+", "#", "a+"]), min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sets(LEVELS, max_size=8), st.sets(LEVELS, max_size=4), LEVELS)
+def test_names_are_found_by_pattern(names: set[str], gone: set[str], pattern: str) -> None:
+    tree = NameTree()
+    for name in sorted(names | gone):
+        tree.add(name)
+    for name in gone:
+        tree.remove(name)
+        tree.remove(name)
+    tree.remove("never/there")
+    found = tree.covered(pattern)
+    assert len(found) == len(set(found))
+    assert set(found) == {name for name in names - gone if matches(pattern, name)}
+
+
+@pytest.mark.parametrize("count", [50, 400])
+def test_an_address_costs_work_for_one_address(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Core(tmp_path)
+    broker = core.broker
+    names = [f"t/{n}" for n in range(count)]
+    for name in names:
+        broker.create_address(name, frozenset({"MULTICAST"}))
+        broker.create_queue(f"{name}/level", f"s{name}", "MULTICAST", durable=True)
+    looked: list[str] = []
+    apply = Address.apply
+
+    def counted(self: Address, settings: AddressSettings) -> None:
+        looked.append(self.name)
+        apply(self, settings)
+
+    monkeypatch.setattr(Address, "apply", counted)
+    for name in names:
+        broker.put_settings(name, {"maxDeliveryAttempts": 3})
+        broker.put_settings(f"{name}/#", {"maxSizeBytes": 5})
+    assert all(address.limit == 5 for address in broker.addresses.values())
+    for name in names:
+        broker.remove_settings(f"{name}/#")
+        broker.remove_settings(f"{name}/+/#")
+        broker.delete_address(name, force=True)
+    assert len(looked) <= 7 * count
+    assert not broker.addresses and not broker.queues
 
 
 def test_many_wildcards_do_not_take_forever() -> None:

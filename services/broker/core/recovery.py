@@ -38,7 +38,7 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
             name = value["name"]
             address = Address(name, frozenset(value["routingTypes"]), broker.settings.get(name), id=id, explicit=True)
             address.auto_created = value["autoCreated"]
-            broker.addresses[name] = address
+            broker.take_in(address)
             store.limit_duplicates(id, max(1, address.settings.id_cache_size))
     shared: dict[int, Message] = {}
     found = store.recovered

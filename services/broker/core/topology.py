@@ -13,7 +13,7 @@ from services.broker.core.message import STORED, Message
 from services.broker.core.queue import Queue
 from services.broker.core.routes import Route
 from services.broker.core.settings import SettingsRepository, Value
-from services.broker.core.wildcards import PatternTree, is_pattern, parents
+from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, PatternTree, is_pattern, parents
 from services.broker.selector import compile_selector
 from services.broker.storage.store import Store
 
@@ -35,7 +35,7 @@ class Topology:
         self.duplicates = DuplicateIds()
         self.settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._bindings: PatternTree[Queue] = PatternTree()
-        self._implicit: dict[Address, None] = {}  # addresses that nobody made, which come and go with their queues
+        self._names = NameTree()  # of the addresses
         self._routes: dict[tuple[str, str | None], Route] = {}
 
     # What a Broker adds to it.
@@ -78,10 +78,9 @@ class Topology:
         address.explicit = True
         address.root = address
         address.apply(self.settings.get(name))
-        self.addresses[name] = address
-        self._implicit.pop(address, None)
+        self.take_in(address)
         self._define_address(address)
-        self._find_roots()
+        self._find_roots(name)
         self._changed()
         return address
 
@@ -94,7 +93,7 @@ class Topology:
             raise errors.address_in_use(name)
         address.routing_types = routing_types
         self._define_address(address)
-        self._find_roots()
+        self._find_roots(name)
         self._changed()
         return address
 
@@ -118,7 +117,7 @@ class Topology:
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
-        below = [a for a in self._implicit if a.root is address and a is not address]
+        below = self._below(address)
         bound = [queue for a in (address, *below) for queue in list(a.queues.values())]
         if bound and not force:
             raise errors.address_in_use(name)
@@ -131,13 +130,13 @@ class Topology:
         if self.addresses.get(address.name) is not address:
             return
         del self.addresses[address.name]
-        self._implicit.pop(address, None)
+        self._names.remove(address.name)
         self.forget_address(address)
         self.duplicates.forget(address)
         if address.id and self.store is not None:
             self.store.undefine(address.id)
             self.ask_commit(True)
-        self._find_roots()
+        self._find_roots(address.name)
         self._changed()
         for producer in list(address.producers):
             producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
@@ -154,9 +153,23 @@ class Topology:
                 return above
         return None
 
-    def _find_roots(self) -> None:
-        """After an address was made or deleted: what is not explicit may have another root."""
-        for address in self._implicit:
+    def take_in(self, address: Address) -> None:
+        """The address is there from now on."""
+        self.addresses[address.name] = address
+        self._names.add(address.name)
+
+    def _implicit(self, pattern: str) -> list[Address]:
+        """Those that the pattern covers and nobody made: they come and go with their queues."""
+        return [a for a in map(self.addresses.__getitem__, self._names.covered(pattern)) if not a.explicit]
+
+    def _below(self, address: Address) -> list[Address]:
+        """Those whose settings and limits are this address's."""
+        below = self._implicit(address.name + SEPARATOR + ANY)
+        return [a for a in below if a.root is address and a is not address]
+
+    def _find_roots(self, name: str) -> None:
+        """After the address was made or deleted: what lies below it and is not explicit may have another root."""
+        for address in self._implicit(name + SEPARATOR + ANY):
             root = next((a for a in map(self.addresses.get, parents(address.name)) if a and _is_topic(a)), address)
             if root is not address.root:
                 address.root = root
@@ -180,8 +193,7 @@ class Topology:
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
         address = Address(name, frozenset({routing_type}), settings, root=root, auto_created=True)
-        self.addresses[name] = address
-        self._implicit[address] = None
+        self.take_in(address)
         return address
 
     def create_temporary(self, name: str, routing_type: str, user: str) -> None:
@@ -361,7 +373,8 @@ class Topology:
         self._apply_settings(match)
 
     def remove_settings(self, match: str) -> None:
-        self.settings.remove(match)
+        if not self.settings.remove(match):
+            return
         id = self.settings_ids.pop(match, None)
         if id is not None and self.store is not None:
             self.store.undefine(id)
@@ -369,15 +382,13 @@ class Topology:
         self._apply_settings(match)
 
     def _apply_settings(self, match: str) -> None:
-        concerned: list[Address]
-        if is_pattern(match):
-            concerned = list(self.addresses.values())
-        elif (address := self.addresses.get(match)) is not None:
-            concerned = [address, *(a for a in self._implicit if a.root is address)]
-        else:
-            concerned = []
-        for address in concerned:
-            address.apply(self.settings.get(address.root.name))
+        """Work for the addresses that the match covers, and for those below them."""
+        for name in self._names.covered(match):
+            address = self.addresses[name]
+            if address.root is not address:
+                continue  # it goes by the settings of another
+            for concerned in (address, *self._below(address)):
+                concerned.apply(self.settings.get(name))
             if address.id and self.store is not None:
                 self.store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
         self.check_blocked()

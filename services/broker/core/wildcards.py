@@ -109,3 +109,65 @@ class PatternTree(Generic[T]):
             if child is not None:
                 todo.append((child, at + 1))
         return list(found)
+
+
+class _Level:
+    __slots__ = ("below", "name")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        self.name: str | None = None  # that ends here
+
+
+class NameTree:
+    """Names; `covered(pattern)` finds those that a pattern (or a name) covers without looking at the others."""
+
+    def __init__(self) -> None:
+        self._root = _Level()
+
+    def add(self, name: str) -> None:
+        node = self._root
+        for level in name.split(SEPARATOR):
+            found = node.below.get(level)
+            if found is None:
+                found = node.below[level] = _Level()
+            node = found
+        node.name = name
+
+    def remove(self, name: str) -> None:
+        path: list[tuple[_Level, str]] = []
+        node = self._root
+        for level in name.split(SEPARATOR):
+            path.append((node, level))
+            found = node.below.get(level)
+            if found is None:
+                return
+            node = found
+        node.name = None
+        while path and node.name is None and not node.below:
+            node, level = path.pop()
+            del node.below[level]
+
+    def covered(self, pattern: str) -> list[str]:
+        """Each once. A level of a name is taken as it is, also where it looks like a wildcard."""
+        levels = pattern.split(SEPARATOR)
+        end = len(levels)
+        found: list[str] = []
+        seen: set[tuple[int, int]] = set()
+        todo: list[tuple[_Level, int]] = [(self._root, 0)]
+        while todo:
+            node, at = todo.pop()
+            if (id(node), at) in seen:
+                continue
+            seen.add((id(node), at))
+            if at == end:
+                if node.name is not None:
+                    found.append(node.name)
+            elif levels[at] == ANY:
+                todo.append((node, at + 1))
+                todo += [(below, at) for below in node.below.values()]
+            elif levels[at] == SINGLE:
+                todo += [(below, at + 1) for below in node.below.values()]
+            elif (below := node.below.get(levels[at])) is not None:
+                todo.append((below, at + 1))
+        return found
