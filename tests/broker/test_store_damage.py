@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,10 +13,12 @@ import pytest
 
 from services.broker.storage import compaction, journal
 from services.broker.storage.files import RealFiles
+from services.broker.storage.losses import Losses
 from services.broker.storage.records import COPY, DEFINE, DUPLICATE, MESSAGE, MOVE, REF, REMOVE, REMOVES, UNDEFINE
 from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, decode_head, encode_head, walk
 from services.broker.storage.store import Store
 
+from .disks import DeafFiles, LossyFiles, PowerCutError
 from .model import LoudLog, Pair, State
 
 KINDS = {
@@ -339,3 +343,99 @@ def test_a_directory_of_format_1_is_brought_up_to_date(tmp_path: Path, seed: int
         shutil.copytree(tmp_path, directory, ignore=shutil.ignore_patterns("damaged*"))
         (directory / path.name).unlink()
         compare(directory, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("hurt", [shorten, blank, delete])
+def test_a_start_that_is_cut_off_forgets_no_loss(
+    tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
+) -> None:
+    """The power goes while a damaged segment is mended: what is lost is still known at a later start."""
+    expected = worked(tmp_path / "whole", seed, close=True)
+    path = sorted((tmp_path / "whole").glob("*.journal"))[seed]
+    hurt(path, random.Random(seed))
+    again = tmp_path / "again"
+    shutil.copytree(tmp_path / "whole", again)
+    compare(again, expected)
+    lost = Losses(again).queues
+    for fuse in range(12):
+        directory = tmp_path / f"cut{fuse}"
+        shutil.copytree(tmp_path / "whole", directory)
+        files = LossyFiles(random.Random(fuse))
+        files.fuse = fuse
+        with contextlib.suppress(PowerCutError):
+            Store.open(directory, files=files, segment_size=2048)
+        files.power_cut()
+        store = Store.open(directory, segment_size=2048)
+        assert found_in(store).values == expected.values
+        for queue, count in lost.items():
+            assert store.losses.queues[queue] in (count, 2 * count), "told once, or once by each start"
+        store.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damage_while_the_store_runs_is_for_the_next_start(tmp_path: Path, seed: int) -> None:
+    """A segment is damaged under a running store, which goes on, and compacts what it can."""
+    rng = random.Random(seed)
+    pair = Pair(tmp_path, RealFiles, 2048)
+    for _ in range(150):
+        pair.random_step(rng)
+    pair.commit()
+    closed = [number for number in pair.store.journal.segments if number < pair.store.journal.tail]
+    path = pair.store.journal.segments[rng.choice(closed[:-1])].path
+    kind, offset, size = rng.choice([r for r in records(path) if r[0] not in (BATCH, FOOTER)])
+    flip(path, offset + size - 1)
+    for _ in range(150):
+        pair.random_step(rng)
+    pair.commit()
+    expected = pair.now
+    pair.close()
+    if not path.exists():
+        return  # nothing in it was in force any more
+    store = Store.open(tmp_path, segment_size=2048)
+    found = found_in(store)
+    assert found.values == expected.values
+    for queue, messages in expected.queues.items():
+        assert list(found.queues[queue]) == [m for m in messages if m in found.queues[queue]]
+        assert len(messages) - len(found.queues[queue]) == store.recovered.lost.get(queue, 0), kind
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_read_faults_that_pass_change_nothing(tmp_path: Path, seed: int) -> None:
+    """Random work, with compaction, on a disk that is written as ever and at times cannot be read."""
+    rng = random.Random(seed)
+    faults: list[Callable[[DeafFiles], None]] = [
+        lambda disk: setattr(disk, "error", OSError(errno.EMFILE, "Too many open files")),
+        lambda disk: setattr(disk, "error", OSError(errno.ENOENT, "No such file or directory")),
+        lambda disk: setattr(disk, "short", rng.randrange(100)),
+    ]
+    disk = DeafFiles()
+    pair = Pair(tmp_path, lambda: disk, 2048)
+    refused = 0
+    for _ in range(500):
+        choice = rng.random()
+        if choice < 0.05:
+            rng.choice(faults)(disk)
+        elif choice < 0.2:
+            disk.error = disk.short = None
+        pair.random_step(rng)
+        if rng.random() < 0.2:
+            for queue in pair.now.queues.values():
+                for message in queue:
+                    try:
+                        assert pair.store.load(message) == pair.payloads[message]
+                    except OSError:
+                        refused += 1
+        if rng.random() < 0.02:
+            disk.error = disk.short = None
+            pair.check_memory()
+            pair.restart()
+    assert refused
+    disk.error = disk.short = None
+    pair.commit()
+    pair.restart()
+    for _ in range(compaction.PAUSE):
+        pair.tick()
+    pair.settle()
+    pair.restart()

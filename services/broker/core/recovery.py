@@ -48,8 +48,6 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
     for id, value in definitions + unknown:
         if value["kind"] == "queue":
             queue = _recover_queue(broker, id, value)
-            if lost := found.lost.get(id):
-                store.losses.add("their records were damaged or missing at the start", queue.name, lost)
             queue.lost = store.losses.queues.get(queue.name, 0)
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)

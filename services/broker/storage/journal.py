@@ -79,6 +79,8 @@ class Journal:
     ) -> None:
         self.directory = directory
         self.catalogue = catalogue or Catalogue(directory, files)
+        self.finish_mending: Callable[[], None] = _untold  # see Replaying.finish; before anything is read or written
+        self.summary_failed = False  # the last summary could not be written
         self.summarising = 0  # the segment whose summary is being written
         self.segments: dict[int, Segment] = {}
         self.damaged: list[str] = []
@@ -144,6 +146,7 @@ class Journal:
         self.damaged = work.damaged
         self.damaged_segments = work.hurt
         self._next = work.next
+        self.finish_mending = work.finish
         empty = [n for n, segment in self.segments.items() if segment.end <= FIRST and n not in work.hurt]
         if empty:
             self.delete(empty)
@@ -625,8 +628,10 @@ class Journal:
             self._note_summary(segment, future.result())
 
     def _note_summary(self, segment: Segment, error: Exception | None) -> None:
-        segment.summarised = True  # or given up: the next start does it
-        segment.kept = None
+        self.summary_failed = isinstance(error, OSError)
+        if not self.summary_failed:  # what is damaged is for the next start
+            segment.summarised = True
+            segment.kept = None
         if error is not None:
             log.warning("journal.not-summarised", file=str(segment.path), reason=str(error))
 

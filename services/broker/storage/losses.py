@@ -60,6 +60,11 @@ class Losses:
         except OSError as error:
             log.warning("losses.not-written", file=str(self.path), what=what, queue=queue, reason=str(error))
 
+    def sync(self) -> None:
+        """What was added is on disk, as far as it can be."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
     def _count(self, loss: Loss) -> None:
         if loss.messages:
             self.queues[loss.queue] = self.queues.get(loss.queue, 0) + loss.messages

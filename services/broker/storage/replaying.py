@@ -47,7 +47,10 @@ def path_of(directory: Path, number: int) -> Path:
 
 
 class Replaying:
-    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `hurt` (numbers)."""
+    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `hurt` (numbers).
+
+    `finish` puts what was mended in the place of what was damaged: once that has been told, for it is not found again.
+    """
 
     def __init__(
         self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, hurt: Hurt, *, legacy: bool
@@ -64,6 +67,7 @@ class Replaying:
         self._tell = hurt
         self._legacy = legacy
         self._previous: Segment | None = None
+        self._mended: list[tuple[Path, Path]] = []  # new files, and the names they are to have
 
     def run(self) -> None:
         """Raises OSError where the directory cannot be used, or what is damaged cannot be written anew."""
@@ -228,8 +232,15 @@ class Replaying:
             file.sync()
         finally:
             file.close()
-        self._files.rename(new, segment.path)
-        self._files.sync_dir(self._directory)
+        self._mended.append((new, segment.path))
+
+    def finish(self) -> None:
+        """Raises OSError."""
+        for new, path in self._mended:
+            self._files.rename(new, path)
+        if self._mended:
+            self._files.sync_dir(self._directory)
+        self._mended.clear()
 
     def _damage(self, segment: Segment, data: bytes, places: Sequence[Range], what: str) -> None:
         aside = self._directory / "damaged"

@@ -11,6 +11,7 @@ they go."""
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from array import array
 from collections import OrderedDict
@@ -68,11 +69,21 @@ Payload = bytes | bytearray | memoryview
 DUPLICATES = 20_000
 _MOST_REMOVES = 1000  # in one record
 TICK_SECONDS = 0.5
+SUMMARY_PAUSE = 60  # ticks after a summary could not be written
 RESERVE = 4  # segments' worth of free space below which no more messages are taken
 
 
 def _nothing() -> None:
     pass
+
+
+def _name_of(value: bytes) -> str:
+    """What a definition calls what it defines, if it is a JSON object that does; else nothing."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return ""
+    return str(found.get("name", "")) if isinstance(found, dict) else ""
 
 
 class Usage:
@@ -107,6 +118,7 @@ class Store:
         self.moving: dict[int, int] = {}  # being copied: id -> segment of the copy
         self._key_limits: dict[int, int] = {}
         self._last_id = 0
+        self._pause = 0  # ticks without summaries
         self._last_block: tuple[int, Block] = (-1, Block())
         self._tail: tuple[int, Usage] = (-1, Usage())
         self._files = files
@@ -165,7 +177,11 @@ class Store:
             raise
         self.compactor = Compactor(self, loop)
         self._last_id = recovery.last_id
-        self._take_in(recovery, catalogue, version)
+        try:
+            self._take_in(recovery, catalogue, version)
+        except OSError as e:
+            self.close()
+            raise StoreError(f"{directory} cannot be used as data directory: {e.strerror or e}") from e
         self._check_space()
         return self
 
@@ -178,10 +194,17 @@ class Store:
                 what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
                 damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")
         restored, dropped = recovery.merge(catalogue)
+        # Nothing may be written before what is lost has been told.
         self.recovered = recovery.finish(catalogue.kept, keep_unknown=hurt and not catalogue.intact)
         self.recovered.damaged = damaged
         for place in damaged:
             self.losses.add(place)
+        for id, count in self.recovered.lost.items():
+            name = _name_of(self.recovered.definitions[id])
+            self.losses.add("their records were damaged or missing at the start", name or str(id), count)
+        if damaged:
+            self.losses.sync()
+        self.journal.finish_mending()
         for usage in self.usages.values():
             usage.copied = array("Q", usage.copied)
         catalogue.replace(recovery.defined(), catalogue.segments)
@@ -632,6 +655,12 @@ class Store:
 
     def _summarise(self) -> None:
         """Writes the summary of a closed segment, one at a time."""
+        if self.journal.summary_failed:
+            self._pause = SUMMARY_PAUSE
+            self.journal.summary_failed = False
+        if self._pause:
+            self._pause -= 1
+            return
         numbers = self.journal.unsummarised()
         if numbers and not self.journal.summarising:
             self.journal.summarise(numbers[0], self._contents(numbers[0]))
