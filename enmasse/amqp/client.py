@@ -221,6 +221,13 @@ class Client:
             link.grant(credit)
         return receiver
 
+    async def subscription(self, name: str, *, timeout: float = 10.0) -> ClientReceiver:
+        """Attach to the durable subscription of this name as it is, by a null source (as JMS unsubscribes). `detach`
+        leaves it, `close` deletes it. Raises AmqpError: amqp:not-found where this client's container_id has none."""
+        receiver = ClientReceiver(self, None, self.session.attach_receiver(name, None, Target()), 0)
+        await receiver._wait_attached(timeout)
+        return receiver
+
     async def request(self, message: Message, address: str, *, timeout: float = 10.0) -> Message:
         """Send a request and wait for its reply, which comes to a dynamic address of this client, found by its
         correlation-id. Raises AmqpError where the request is not accepted, TimeoutError."""

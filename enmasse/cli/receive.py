@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, say
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, say
 
 if TYPE_CHECKING:
-    from enmasse.amqp.client import ClientReceiver
+    from enmasse.amqp.client import Client, ClientReceiver
     from enmasse.amqp.errors import AmqpError
     from enmasse.cli.target import Target
 
@@ -31,7 +31,7 @@ FIRST_DELAY, LAST_DELAY = 0.1, 5.0
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
               help="End when no message has come for so long.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Each message as one JSON object on a line.")
-@click.option("--selector", help="A JMS selector (brokers and topics only).")
+@click.option("--selector", help="A JMS selector (queues and topics).")
 @click.option("--durable", "subscription", metavar="NAME", help="From the durable subscription NAME of a topic.")
 @click.option("--unsubscribe", is_flag=True, help="With --durable: delete the subscription in the end.")
 @click.option("--container", metavar="ID", help=f"Container-id; owns durable subscriptions (default {CONTAINER}).")
@@ -44,7 +44,8 @@ def command(
 
     It connects again when the connection is lost.
 
-    Status 0: as many as wanted (without --count: until --timeout). 3: fewer than --count within --timeout.
+    Status 0: as many as wanted (without --count: until --timeout). 1: --unsubscribe of what does not exist.
+    3: fewer than --count within --timeout.
     4: no connection, or the address was refused.
     """
     from enmasse.cli import amqp
@@ -58,6 +59,8 @@ def command(
     wish = Wish(count, timeout, as_json, selector, subscription, unsubscribe)
     try:
         status = amqp.run(Session(target, container, wish).run(), target)
+    except NoSubscription as error:
+        end(str(error))
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
@@ -79,6 +82,10 @@ class Wish:
         self.unsubscribe = unsubscribe
 
 
+class NoSubscription(Exception):
+    """There is none to be deleted."""
+
+
 class Unprinted(Exception):
     """Standard output takes no more; the cause says why."""
 
@@ -93,6 +100,8 @@ class Session:
         self._received = 0
         self._attached = False
         """Whether it has been since the last loss."""
+        self._known = False
+        """Whether a subscription that is to be deleted in the end has been found."""
         self._deadline: float | None = None
         """The end of the patience; begins with the first attach."""
 
@@ -126,6 +135,8 @@ class Session:
 
         wish = self._wish
         async with client_for(self._target, self._container) as client:
+            if wish.unsubscribe and not self._known:
+                await self._look_for_subscription(client)
             receiver = await client.receiver(
                 self._target.address, credit=0, durable_name=wish.subscription, selector=wish.selector
             )
@@ -141,6 +152,24 @@ class Session:
                         await receiver.close()
                     else:
                         await receiver.detach()
+
+    async def _look_for_subscription(self, client: Client) -> None:
+        """Raises NoSubscription: to make one only to delete it would be no answer."""
+        from enmasse.amqp.errors import NOT_FOUND, AmqpError
+
+        name = self._wish.subscription
+        assert name is not None
+        try:
+            found = await client.subscription(name)
+        except AmqpError as error:
+            if error.condition != NOT_FOUND:
+                raise
+            raise NoSubscription(
+                f"{self._target}: there is no durable subscription {name!r} of container {self._container!r}; "
+                "nothing was deleted"
+            ) from None
+        await found.detach()
+        self._known = True
 
     def _check(self, receiver: ClientReceiver) -> None:
         """Raises AmqpError where the server has attached something else than was asked for."""

@@ -253,6 +253,12 @@ def received_as_long_as_something_came(folder: Path) -> int:
         return of("receive", "-a", f"127.0.0.1:{port}/q", "--timeout", 1)
 
 
+@case("receive", 1)
+def no_such_subscription(folder: Path) -> int:
+    with peer(refusing) as port:  # by a null source: subscriptions are looked for by their names
+        return of("receive", "-a", f"127.0.0.1:{port}/t", "--durable", "sub", "--unsubscribe")
+
+
 @case("receive", 3)
 def too_few(folder: Path) -> int:
     with peer(giving("a", "b")) as port:

@@ -43,6 +43,19 @@ def runs(up: Up) -> bool:
     )
 
 
+def is_spare_whole(journal: Path) -> bool:
+    """Whether the broker has its room for what must be written on a full disk."""
+    return (journal / "SPARE").exists() and (journal / "SPARE").stat().st_size == 2 << 20
+
+
+def wait_until_it_runs(up: Up) -> None:
+    wait_for(lambda: runs(up), 120, "all but the broker's room")
+
+
+def wait_until_it_holds(up: Up, messages: int) -> None:
+    wait_for(lambda: up.status()["addresses"][0]["messages"] == messages, what=f"{messages} messages in the status")
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("ports_taken", [False, True])
 def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, config: Path, disk: Disk) -> None:
@@ -58,7 +71,7 @@ def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, conf
             for port in set(json.loads((data / "run" / "ports.json").read_text()).values()):
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
         up = stack.enter_context(Up(config, data, fake=False, offset=up.offset))
-        wait_for(lambda: runs(up), 120, "all but the broker's room")
+        wait_until_it_runs(up)
         disk.fill()
         told = wait_for(lambda: "0 MiB free" in (told := enmasse("status", *at)).stdout and told, 120)
         assert told and told.returncode == 1 and "disk full" in told.stdout, told
@@ -72,6 +85,35 @@ def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, conf
         wait_for(lambda: "full" not in enmasse("status", *at).stdout)
         assert enmasse("send", "q", "more", *at).returncode == 0
         assert up.end() == 0
+
+
+def test_what_was_received_without_a_free_byte_does_not_come_back(config: Path, disk: Disk) -> None:
+    """The broker's journal has room kept for it, and gives back what it held."""
+    data = disk.path / "data"
+    large = "x" * 2000
+    with Up(config, data, fake=False) as up:
+        up.until_ready()
+        at = ("--port-offset", up.offset)
+        journal = data / "brokers" / "f-0"
+        wait_for(lambda: is_spare_whole(journal))
+        assert enmasse("send", "q", large, "--count", 12_000, *at, "--timeout", 60).returncode == 0
+        assert up.end() == 0
+    for count, left in ((9_000, 3_000), (3_000, 0)):
+        disk.fill()
+        with Up(config, data, fake=False, offset=up.offset) as again:
+            wait_until_it_runs(again)
+            disk.fill()
+            done = enmasse("receive", "q", "--count", count, "--timeout", 60, *at)
+            assert (done.returncode, done.stdout.count("\n")) == (0, count), done.stderr
+            wait_until_it_holds(again, left)
+            wait_for(lambda: is_spare_whole(journal), what="whole segments have gone, and there is room again")
+            again.end(signal.SIGKILL)
+    disk.free()
+    with Up(config, data, fake=False, offset=up.offset) as up:
+        up.until_ready()
+        assert up.status()["addresses"][0]["messages"] == 0
+        assert up.end() == 0
+    assert sum(file.stat().st_size for file in journal.glob("*.journal")) < 20 << 20
 
 
 def test_what_must_be_written_has_its_room(disk: Disk) -> None:

@@ -189,9 +189,18 @@ def test_durable_subscription(suite: Up) -> None:
     assert cli(suite, *subscribe, *nothing).returncode == 0
     assert cli(suite, "send", "mytopic", "while away").returncode == 0
     assert cli(suite, *subscribe, "--count", "1", "--timeout", "60").stdout == "while away\n"
-    assert cli(suite, *subscribe, *nothing, "--unsubscribe").stdout == ""
+    assert cli(suite, "send", "mytopic", "last").returncode == 0
+    assert cli(suite, *subscribe, "--timeout", "2", "--unsubscribe").stdout == "last\n"
     assert cli(suite, "send", "mytopic", "to nobody").returncode == 0
-    assert cli(suite, *subscribe, *nothing, "--unsubscribe").stdout == ""
+    done = cli(suite, *subscribe, *nothing, "--unsubscribe")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no durable subscription 'sub' of container 'me'; nothing was deleted" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["myqueue", "anycast", "broadcast"])
+def test_only_topics_have_durable_subscriptions(name: str, suite: Up) -> None:
+    done = cli(suite, "receive", name, "--durable", "sub", "--timeout", "1")
+    assert done.returncode == 4 and "durable subscriptions" in done.stderr
 
 
 def test_url_form_and_refusals(suite: Up) -> None:

@@ -177,7 +177,7 @@ class Compactor:
             if light is None and usage.live > 0 and share < SPARSE and self._definitions_alone(number) is not None:
                 light = number
         if garbage < max(live // 2, SLACK * journal.segment_size):
-            return None
+            return light if store.full else None  # a full disk needs each segment that goes; definitions are small
         return best if light is None else light
 
     def _definitions_alone(self, number: int) -> list[tuple[int, int]] | None:

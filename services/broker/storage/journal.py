@@ -43,6 +43,7 @@ from services.broker.storage.segment import (
     salt,
     walk,
 )
+from services.broker.storage.spare import PIECE, Spare
 from services.broker.storage.summary import Contents, Summary
 
 log = logs.get(part="storage")
@@ -113,6 +114,7 @@ class Journal:
         self._proving = False  # one is to be written
         self._ahead: tuple[int, int, bytes] = (0, 0, b"")  # segment, offset, bytes read ahead
         self._last_read = 0
+        self._spare = Spare(directory, files)
         self._readers: dict[int, File] = {}  # files open for reading, the oldest first
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -404,7 +406,7 @@ class Journal:
                 file = segment.file
                 if file is None:
                     file = self._create(segment)
-                file.write(chunk.start, chunk.data())
+                self._spare.spend(partial(file.write, chunk.start, chunk.data()))
                 file.sync()
                 self.syncs += 1
         except OSError as e:
@@ -413,7 +415,7 @@ class Journal:
             return e
         try:
             if self._batch is not None:
-                self.catalogue.write(self._batch)
+                self._spare.spend(partial(self.catalogue.write, self._batch))
         except OSError as e:
             return e
         return None
@@ -421,7 +423,7 @@ class Journal:
     def _create(self, segment: Segment) -> File:
         file = self._files.open(segment.path, create=True)
         try:
-            file.allocate(segment.size)
+            self._allocate(file, segment.size)
             file.write(0, encode_head(segment.number, segment.previous, segment.previous_end))
             file.sync()
             segment.size = file.size()  # not every file system allocates
@@ -433,6 +435,17 @@ class Journal:
             raise
         segment.file = file
         return file
+
+    def keep_spare(self) -> None:
+        """While there is room: see `Spare`."""
+        self._spare.keep()
+
+    def _allocate(self, file: File, size: int) -> None:
+        """Reserves a segment's space; on a full disk only that of the first records."""
+        try:
+            file.allocate(size)
+        except OSError:
+            self._spare.spend(partial(file.allocate, min(size, PIECE)))
 
     def _finish(self, error: OSError | None) -> None:
         chunks, self._writing = self._writing, []

@@ -651,6 +651,8 @@ class Store:
             self.tick()
         except Exception:
             log.exception("store.housekeeping-failed", directory=str(self.directory))
+        if self.journal.error is None:
+            self.journal.keep_spare()
         self.keep_house()
 
     def _summarise(self) -> None:
