@@ -21,6 +21,7 @@ TEMPLATES: dict[str, FlavorType] = {
     "router": "router",
 }
 MAX_BROKERS = 64
+MAX_SUBSCRIPTIONS = 1_000_000
 IN_MEMORY = "in memory: messages are lost with their broker"
 """What is said of every address of a flavor that keeps messages in memory, also of one that is ready (design §5.2)."""
 
@@ -38,6 +39,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """What a broker may keep in memory."""
     full_policy: str | None = None
     """What happens to messages that do not fit: FAIL, BLOCK, DROP or PAGE."""
+    max_subscriptions: int | None = None
+    """Durable subscriptions that one client may have on a broker."""
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -62,6 +65,7 @@ _PARAMETERS: dict[str, Callable[[Any], Any]] = {
     "STORAGE_CAPACITY": values.size,
     "MEMORY": values.size,
     "FULL_POLICY": values.full_policy,
+    "MAX_SUBSCRIPTIONS": lambda value: values.whole_parameter(value, 1, MAX_SUBSCRIPTIONS),
 }
 
 
@@ -122,6 +126,8 @@ def _parameters(given: Any, template: str) -> Parameters:
     allowed = [] if template == "router" else list(_PARAMETERS)
     if template.endswith("-inmemory"):
         allowed.remove("STORAGE_CAPACITY")
+    if template.startswith("queue-"):
+        allowed.remove("MAX_SUBSCRIPTIONS")
     found: dict[str, Any] = {}
     for key, value in given.items():
         if key not in allowed:

@@ -14,7 +14,7 @@ from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import metrics
-from services.broker.server import Server, clock
+from services.broker.server import Server, clock, wall
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovery import Progress
 from services.broker.storage.store import Store, StoreError
@@ -23,7 +23,8 @@ from services.broker.storage.store import Store, StoreError
 class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
     """`data_dir` null: nothing survives the process. `global_max_size` in bytes, -1 = no limit. `page_dir`: where
     payloads go that need not survive but do not fit in memory. `capacity`: bytes of messages in all, -1 = no limit;
-    what then becomes of messages to addresses that page. `settings`: address settings for `#`."""
+    what then becomes of messages to addresses that page. `max_subscriptions`: durable ones of one client, -1 =
+    no limit. `settings`: address settings for `#`."""
 
     listen: settings.HostPort
     data_dir: str | None = None
@@ -31,6 +32,7 @@ class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
     page_dir: str | None = None
     capacity: int = -1
     capacity_policy: Literal["FAIL", "BLOCK", "DROP"] = "FAIL"
+    max_subscriptions: int = -1
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,6 +94,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
         return Broker(
             config.name,
             clock=clock,
+            wall=wall,
             store=store,
             pager=Pager(Path(config.page_dir)) if config.page_dir is not None else None,
             global_max_size=config.global_max_size,
@@ -99,6 +102,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
             capacity=config.capacity,
             capacity_policy=config.capacity_policy,
             defaults=config.settings,
+            max_subscriptions=config.max_subscriptions,
             progress=lambda done: progress((1 + done) / 2),
         )
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from enmasse import log
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
@@ -27,6 +28,7 @@ from services.broker.termini import TOPIC, Filters, address_of, answer, capabili
 if TYPE_CHECKING:
     from services.broker.server import Server
 
+_log = log.get()
 ROUTER = "qpid-dispatch-router"
 _SOLE = Symbol("sole-connection-for-container")
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
@@ -43,7 +45,7 @@ class Peer(Handler):
             remote=remote,
             container="",
             user="",
-            created=server.broker.now,
+            created=server.broker.wall(),
             close=self.close,
             close_session=self.close_session,
         )
@@ -78,12 +80,13 @@ class Peer(Handler):
             properties = dict(c.open_fields.properties or {})
             properties[Symbol("amqp:connection-establishment-failed")] = True
             c.open_fields.properties = properties
+            client.container = ""  # it is not in use by this one
             c.close(
                 AmqpError(amqp.INVALID_FIELD, "the container-id is in use", {"invalid-field": Symbol("container-id")})
             )
 
     def on_begin(self, s: Session) -> None:
-        self.client.sessions[self._session_id(s)] = self.broker.now
+        self.client.sessions[self._session_id(s)] = self.broker.wall()
 
     def on_end(self, s: Session, error: AmqpError | None) -> None:
         self.client.sessions.pop(self._session_id(s), None)
@@ -150,7 +153,7 @@ class Peer(Handler):
                 expiry_policy=target.expiry_policy,
                 capabilities=target.capabilities,
             )
-        info = ProducerInfo(self._info_id(link), self._session_id(link.session), address, self.broker.now)
+        info = ProducerInfo(self._info_id(link), self._session_id(link.session), address, self.broker.wall())
         origin = identity(self.client.container, link.name, self.client.router).container
         if address == MANAGEMENT:
             manager = link.context = ManagementProducer(self, link, info)
@@ -314,7 +317,7 @@ class Peer(Handler):
             queue.address.name,
             browse,
             selector.text if selector is not None else "",
-            self.broker.now,
+            self.broker.wall(),
             close=lambda: link.detach(AmqpError(amqp.DETACH_FORCED, "the consumer was closed by management")),
             delivering=lambda: 0,
         )
@@ -357,14 +360,17 @@ class Peer(Handler):
             )
         else:
             name = queue_name(who, durable=durable, shared=shared, everywhere=everywhere)
-            queue = self._named_subscription(name, about, durable=durable, shared=shared)
+            client = who.container if durable else None
+            queue = self._named_subscription(name, about, durable=durable, shared=shared, client=client)
         changes: dict[str, Any] = {"distribution_mode": None}
         if durable:
             changes["expiry_policy"] = Symbol("never")
             changes["durable"] = 2
         self._consume(link, queue, answer(source, filters, **changes), filters, durable=durable, whole=True)
 
-    def _named_subscription(self, name: str, about: tuple[Any, ...], *, durable: bool, shared: bool) -> Queue:
+    def _named_subscription(
+        self, name: str, about: tuple[Any, ...], *, durable: bool, shared: bool, client: str | None
+    ) -> Queue:
         """The queue of a durable or shared subscription: found, made, or made anew where what is asked has changed."""
         address, selector, no_local = about
         queue = self.broker.queues.get(name)
@@ -375,6 +381,9 @@ class Peer(Handler):
         if queue is not None and not shared:
             # The same subscriber over another connection: its old link has no claim any more.
             for consumer in list(queue.consumers):
+                _log.warning(
+                    "subscription.stolen", queue=name, client=client, by=self.client.remote, consumer=consumer.id
+                )
                 queue.detach(consumer)
                 consumer.closed(str(amqp.STOLEN), "the subscription is used by a newer link")
         if queue is not None and queue.subscription != about:
@@ -396,6 +405,7 @@ class Peer(Handler):
                 no_local=no_local,
                 user=self.client.user,
                 subscription=about,
+                client=client,
             )
         return queue
 

@@ -25,7 +25,18 @@ LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = ("sole-connection-for-container", *OFFERED, "ANONYMOUS-RELAY")
 
 
+# Goes on while the machine sleeps, as people expect of a time to live.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_ORIGIN = time.time() - time.clock_gettime(_STEADY)
+
+
 def clock() -> int:
+    """Milliseconds since 1970 as the process saw it at its start: it goes on evenly, whatever is done to the time."""
+    return int((_ORIGIN + time.clock_gettime(_STEADY)) * 1000)
+
+
+def wall() -> int:
+    """Milliseconds since 1970."""
     return int(time.time() * 1000)
 
 

@@ -74,6 +74,7 @@ def broker_settings(name: str, flavor: Flavor) -> Settings:
         found = {"capacity": capacity, "capacity_policy": policy if policy in ("BLOCK", "DROP") else "FAIL"}
         if policy != "BLOCK":
             settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": found["capacity_policy"]}
+    _put(found, "max_subscriptions", parameters.max_subscriptions)
     memory = parameters.memory if parameters.memory is not None else DEFAULT_MEMORY
     return {
         "data_dir": name if flavor.persisted else None,

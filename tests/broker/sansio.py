@@ -59,12 +59,13 @@ class Core:
         **options: Any,
     ) -> None:
         self.now = 1_000_000
+        self.skew = 0  # milliseconds that the wall clock is before it
         self.directory = directory
         self.segment_size = segment_size
         self.options = options
         self.files = files
         self.store = Store.open(directory, segment_size=segment_size, files=files) if directory is not None else None
-        self.broker = Broker("b", clock=lambda: self.now, store=self.store, **options)
+        self.broker = self._broker()
         self.accepted: list[int] = []
         self.failed: list[int] = []
         self._sent = 0
@@ -109,7 +110,10 @@ class Core:
         assert self.directory is not None
         self.store.close()
         self.store = Store.open(self.directory, segment_size=self.segment_size, files=self.files)
-        self.broker = Broker("b", clock=lambda: self.now, store=self.store, **self.options)
+        self.broker = self._broker()
+
+    def _broker(self) -> Broker:
+        return Broker("b", clock=lambda: self.now, wall=lambda: self.now + self.skew, store=self.store, **self.options)
 
 
 def encoded(body: Any, **fields: Any) -> bytes:

@@ -250,6 +250,8 @@ def test_a_container_id_may_be_kept_for_one_connection(broker: BrokerProcess) ->
     with broker.connect("sole", **only):
         with pytest.raises(Exception, match="invalid-field"), broker.connect("sole", **only) as second:
             second.create_sender("activemq.management")
+        with broker.connect("sole") as other:  # who does not ask for it may be the second
+            other.create_sender("activemq.management")
         with broker.connect("another", **only) as third:
             third.create_sender("activemq.management")
     with broker.connect("sole", **only) as again:

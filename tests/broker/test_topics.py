@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from proton import Described, Message, symbol
 from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption
-from proton.utils import BlockingConnection, LinkDetached
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, selector, until
 
@@ -175,6 +177,36 @@ def test_the_same_durable_subscriber_elsewhere_takes_over(broker: BrokerProcess,
         publish(new, t, "x", durable=True)
         assert bodies(second, 1) == ["x"]
         second.close()
+
+
+@pytest.mark.parametrize("through_router", [False, True])
+def test_a_client_has_as_many_durable_subscriptions_as_it_may(tmp_path: Path, through_router: bool) -> None:
+    broker = BrokerProcess(tmp_path, max_subscriptions=2).start()
+    with broker.manage() as manage:
+        manage("createAddress", "news", "MULTICAST")
+    product = {symbol("product"): "qpid-dispatch-router"} if through_router else {}
+
+    def subscribe(c: BlockingConnection, client: str, name: str) -> BlockingReceiver:
+        return attach(c, "news", 0, name=f"{name}@{client}" if through_router else name, options=DURABLE)
+
+    def connect(client: str) -> Any:
+        return broker.connect("router" if through_router else client, properties=product)
+
+    for _ in range(2):  # the second time after a restart
+        with connect("greedy") as c, connect("other") as d:
+            for name in ("a", "b", "a"):
+                subscribe(c, "greedy", name).detach()
+            with pytest.raises(LinkDetached, match=r"amqp:resource-limit-exceeded.*MAX_SUBSCRIPTIONS"):
+                subscribe(c, "greedy", "c")
+            if through_router:
+                subscribe(c, "other", "a").detach()
+            else:
+                subscribe(d, "other", "a").detach()
+        broker.restart()
+    with connect("greedy") as c:
+        subscribe(c, "greedy", "b").close()
+        subscribe(c, "greedy", "c").close()
+    broker.stop()
 
 
 def test_behind_a_router_the_client_is_known_by_the_links_name(broker: BrokerProcess, m: Management, t: str) -> None:

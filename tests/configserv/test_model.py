@@ -194,6 +194,7 @@ def test_an_invalid_address_is_told_and_the_others_apply(entry: Any, expected: s
         ({"BROKERS": "many"}, "f.templateParameters.BROKERS: must be a whole number, not a string"),
         ({"BROKERS": 1.5}, "f.templateParameters.BROKERS: must be a whole number, not a fraction"),
         ({"DEDICATED": "yes"}, "f.templateParameters.DEDICATED: must be true or false"),
+        ({"MAX_SUBSCRIPTIONS": 5}, "f.templateParameters.MAX_SUBSCRIPTIONS: not a parameter of queue-inmemory"),
         ({"STORAGE_CAPACITY": "1Gi"}, "f.templateParameters.STORAGE_CAPACITY: not a parameter of queue-inmemory"),
         ({"MEMORY": "1 GiB"}, "f.templateParameters.MEMORY: '1 GiB' is no size"),
         ({"FULL_POLICY": "wait"}, "f.templateParameters.FULL_POLICY: must be one of FAIL, BLOCK, DROP, PAGE"),

@@ -123,6 +123,9 @@ def test_settings_of_a_broker() -> None:
     assert (settings["capacity"], settings["capacity_policy"]) == (100, "BLOCK")
     assert settings["settings"]["addressFullMessagePolicy"] == "PAGE", "memory is not what is full"
     assert "pageLimitBytes" not in settings["settings"]
+    assert "max_subscriptions" not in settings
+    few = msgspec.structs.replace(PERSISTED, template_parameters=Parameters(max_subscriptions=7))
+    assert policies.broker_settings("f-0", few)["max_subscriptions"] == 7
 
 
 def listing(*found: dict[str, Any]) -> str:

@@ -98,7 +98,7 @@ class Address:
         return self.size >= self.limit or self.count >= self.limit_count
 
     def expiry(self, now: int, asked: int) -> int:
-        """When a message that arrives now expires (ms since 1970, 0 = never); `asked`: what the message itself says."""
+        """When a message that arrives now expires (ms of the clock, 0 = never); `asked`: what the message says."""
         settings = self.settings
         if settings.no_expiry:
             return 0

@@ -167,7 +167,11 @@ class Arrivals:
                 message.flags &= ~(STORED | PARTLY)
                 continue
             message.id = broker.store.add(
-                payload, stored, priority=message.flags >> PRIORITY_SHIFT, expiry=message.expires, not_before=due
+                payload,
+                stored,
+                priority=message.flags >> PRIORITY_SHIFT,
+                expiry=broker.to_wall(message.expires),
+                not_before=broker.to_wall(due),
             )
         self._coming.append(arrival)
         broker.ask_commit(False)

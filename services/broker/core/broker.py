@@ -48,6 +48,7 @@ class Broker(Topology):
         name: str,
         *,
         clock: Callable[[], int],
+        wall: Callable[[], int] | None = None,
         store: Store | None = None,
         pager: Pager | None = None,
         global_max_size: int = -1,
@@ -55,15 +56,20 @@ class Broker(Topology):
         capacity: int = -1,
         capacity_policy: str = "FAIL",
         defaults: dict[str, Any] | None = None,
+        max_subscriptions: int = -1,
         progress: Progress = untold,
     ) -> None:
-        """`clock`: milliseconds since 1970. `global_max_size`: bytes of all messages, -1 = no limit. `memory_limit`:
-        bytes of payloads kept in memory where they can be had from disk again. `capacity`: bytes of messages, wherever
-        they are, -1 = no limit; beyond it addresses that page do as `capacity_policy` says (FAIL, BLOCK or DROP).
-        `defaults`: address settings for `#`. `progress`: of taking in what the store holds."""
+        """`clock`: milliseconds that only go forward; everything goes by it. `wall`: milliseconds since 1970, which may
+        jump (default: the clock): for times that clients say or see, or that are on disk. `global_max_size`: bytes of
+        all messages, -1 = no limit. `memory_limit`: bytes of payloads kept in memory where they can be had from disk
+        again. `capacity`: bytes of messages, wherever they are, -1 = no limit; beyond it addresses that page do as
+        `capacity_policy` says (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
+        ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
         self.name = name
         self.clock = clock
+        self.wall = wall or clock
         super().__init__(store, defaults)
+        self.max_subscriptions = max_subscriptions
         self.pager = pager
         self.global_max_size = global_max_size
         self.capacity = capacity if capacity >= 0 else UNLIMITED
@@ -95,6 +101,14 @@ class Broker(Topology):
     @property
     def now(self) -> int:
         return self.clock()
+
+    def to_wall(self, time: int) -> int:
+        """A time of the clock in milliseconds since 1970; 0 stays 0."""
+        return max(1, time + self.wall() - self.clock()) if time else 0
+
+    def from_wall(self, time: int) -> int:
+        """Milliseconds since 1970 as a time of the clock; 0 stays 0."""
+        return max(1, time - self.wall() + self.clock()) if time else 0
 
     def next_id(self, count: int = 1) -> int:
         """The first of so many ids that follow each other."""
@@ -209,7 +223,7 @@ class Broker(Topology):
 
     def record_attempts(self, queue: Queue, message: Message, attempts: int, due: int) -> None:
         if self.store is not None and queue.durable and message.flags & STORED:
-            self.store.update(message.id, queue.id, delivery_count=attempts, not_before=due)
+            self.store.update(message.id, queue.id, delivery_count=attempts, not_before=self.to_wall(due))
 
     def postpone(self, queue: Queue) -> None:
         if not self._pending:
@@ -259,7 +273,7 @@ class Broker(Topology):
         target = settings.expiry_address
         if target is not None and settings.auto_create_expiry:
             self._make_side_queue(target, queue, settings.expiry_prefix, settings.expiry_suffix)
-        done = self._move(queue, message, target, actual_expiry(self.now))
+        done = self._move(queue, message, target, actual_expiry(self.wall()))
         queue.expired += done
         return done
 

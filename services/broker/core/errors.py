@@ -53,6 +53,14 @@ def too_many_consumers(address: str, queue: str) -> BrokerError:
     )
 
 
+def too_many_subscriptions(client: str, count: int) -> BrokerError:
+    return BrokerError(
+        f"client {client} has {count} durable subscriptions, and may have no more: unsubscribe from some, "
+        "or ask the administrator for a higher MAX_SUBSCRIPTIONS",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def address_full(address: str) -> BrokerError:
     return BrokerError(f'AMQ229102: Address "{address}" is full.', "amqp:resource-limit-exceeded")
 

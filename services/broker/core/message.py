@@ -42,7 +42,8 @@ class Message:
     """One message in the broker; several queues share it, each holding one of its `refs`.
 
     `id` grows with arrival and is the store's id where the message is STORED. `payload` is None while the bytes are
-    out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds since 1970, 0 = never.
+    out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds of the broker's clock, 0 =
+    never.
     `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), PARTLY (the
     store holds it only for some of its queues and may forget it before the others), priority in the upper four bits.
     `owner` is the address whose size it counts to. Kept small: queues hold thousands (see backlog).

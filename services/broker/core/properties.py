@@ -50,7 +50,7 @@ def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lo
         if name == "AMQDurable":
             return "DURABLE" if message.flags & DURABLE else "NON_DURABLE"
         if name in ("AMQExpiration", "JMSExpiration"):
-            return message.expires
+            return message.expires if queue is None else queue.broker.to_wall(message.expires)
         if name == "AMQSize":
             return message.size
         if name == "AMQAddress":

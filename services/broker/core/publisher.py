@@ -157,12 +157,12 @@ def _publish_with_care(
     due = 0
     if not front.simple or owner.special:
         now = broker.now
-        asked = now + front.ttl if front.ttl >= 0 else front.absolute_expiry
+        asked = now + front.ttl if front.ttl >= 0 else broker.from_wall(front.absolute_expiry)
         if asked or owner.expiry_rules:
             message.expires = owner.expiry(now, asked)
             message.flags |= REWRITE
         if front.delivery_time or front.delivery_delay:
-            due = front.delivery_time or now + front.delivery_delay
+            due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
     key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
     if key is not None and _is_duplicate(broker, owner, key):
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
@@ -179,8 +179,8 @@ def _publish_with_care(
             payload,
             stored,
             priority=front.priority,
-            expiry=message.expires,
-            not_before=due,
+            expiry=broker.to_wall(message.expires),
+            not_before=broker.to_wall(due),
             duplicate=(owner.id, key) if key is not None and owner.id else None,
         )
         message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY

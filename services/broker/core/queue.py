@@ -46,6 +46,7 @@ class Queue:
         "broker",
         "browsers",
         "bytes",
+        "client",
         "consumers",
         "count",
         "deleted",
@@ -94,6 +95,7 @@ class Queue:
         auto_created: bool = False,
         auto_delete: bool = False,
         user: str = "",
+        client: str | None = None,
     ) -> None:
         self.broker = broker
         self.id = id
@@ -110,6 +112,7 @@ class Queue:
         self.auto_created = auto_created
         self.auto_delete = auto_delete
         self.user = user
+        self.client = client  # the container whose durable subscription it is
         self.paused = False
         self.stalled = False  # stands still until its next message can be read
         self.deleted = False

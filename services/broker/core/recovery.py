@@ -105,6 +105,7 @@ def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
         auto_created=value["autoCreated"],
         auto_delete=value["autoDelete"],
         user=value["user"],
+        client=value.get("client"),  # older definitions do not say
     )
     queue.paused = value["paused"]
     queue.simple = not queue.paused and not queue.exclusive
@@ -129,10 +130,10 @@ def _recover_message(broker: Broker, queue: Queue, ref: Reference, holders: int,
     if message is None:
         owner = queue.address.root
         flags = _FLAGS | ref.priority << PRIORITY_SHIFT
-        message = Message(ref.message, None, ref.size, flags, ref.expiry, owner, holders)
+        message = Message(ref.message, None, ref.size, flags, broker.from_wall(ref.expiry), owner, holders)
         owner.size += ref.size
         owner.count += 1
         broker.size += ref.size
         if holders > 1:
             shared[ref.message] = message
-    queue.restore(message, ref.delivery_count, ref.not_before)
+    queue.restore(message, ref.delivery_count, broker.from_wall(ref.not_before))

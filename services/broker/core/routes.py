@@ -49,4 +49,4 @@ def wants(queue: Queue, message: Message, origin: str) -> bool:
     if queue.filter is None:
         return True
     assert message.payload is not None
-    return queue.filter.matches(property_lookup(message.payload, message, None))
+    return queue.filter.matches(property_lookup(message.payload, message, queue))

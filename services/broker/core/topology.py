@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -32,6 +33,8 @@ class Topology:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.version = 0  # of the bindings
+        self.max_subscriptions = -1  # durable ones that a client may have, -1 = no limit
+        self._subscriptions: Counter[str] = Counter()  # durable ones by client
         self.duplicates = DuplicateIds()
         self.settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._bindings: PatternTree[Queue] = PatternTree()
@@ -224,9 +227,13 @@ class Topology:
         no_local: str | None = None,
         user: str = "",
         subscription: tuple[Any, ...] | None = None,
+        client: str | None = None,
     ) -> Queue:
-        """Raises BrokerError (it exists, no such address, wrong routing type, bad name) and SelectorError."""
+        """Raises BrokerError (it exists, no such address, wrong routing type, bad name, too many of this client) and
+        SelectorError."""
         check_name(name)
+        if client is not None and 0 <= self.max_subscriptions <= self._subscriptions[client]:
+            raise errors.too_many_subscriptions(client, self._subscriptions[client])
         existing = self.queues.get(name)
         if existing is not None:
             raise errors.queue_exists(name, existing.address.name)
@@ -251,6 +258,7 @@ class Topology:
             auto_created=auto_created,
             auto_delete=auto_delete,
             user=user,
+            client=client,
         )
         queue.subscription = subscription
         self.bind(queue)
@@ -259,6 +267,8 @@ class Topology:
 
     def bind(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
+        if queue.client is not None:
+            self._subscriptions[queue.client] += 1
         queue.address.queues[queue.name] = queue
         if queue.routing_type == MULTICAST:
             self._bindings.add(queue.address.name, queue)
@@ -283,6 +293,7 @@ class Topology:
             "user": queue.user,
             "paused": queue.paused,
             "subscription": queue.subscription,
+            "client": queue.client,
         }
         self.store.define(queue.id, json.dumps(value).encode())
         self.ask_commit(True)
@@ -315,6 +326,10 @@ class Topology:
             raise errors.queue_in_use(name, len(queue.consumers))
         queue.deleted = True
         del self.queues[name]
+        if queue.client is not None:
+            self._subscriptions[queue.client] -= 1
+            if not self._subscriptions[queue.client]:
+                del self._subscriptions[queue.client]
         address = queue.address
         address.queues.pop(name, None)
         if queue.routing_type == MULTICAST:

@@ -225,7 +225,7 @@ def _message_json(broker: Broker, q: Queue, message: Message) -> dict[str, Any]:
         "userID": None if user_id is None else str(user_id),
         "address": q.address.name,
         "durable": bool(message.flags & DURABLE),
-        "expiration": message.expires,
+        "expiration": broker.to_wall(message.expires),
         "priority": message.flags >> PRIORITY_SHIFT,
         "timestamp": lookup("AMQTimestamp") or 0,
         "persistentSize": message.size,
