@@ -131,6 +131,27 @@ def test_modified_counts_and_undeliverable_here_goes_elsewhere(c: BlockingConnec
     assert other.receive(DEADLINE).delivery_count == 2
 
 
+@pytest.mark.parametrize("filters", [{}, selector("n = 0")])
+def test_a_drain_right_after_the_attach_finds_what_waits(
+    c: BlockingConnection, q: str, filters: dict[str, object]
+) -> None:
+    """As `receiveNoWait` of JMS without prefetch does it."""
+    sender = c.create_sender(q)
+    if filters:  # more than is looked at in one turn
+        for _ in range(1200):
+            sender.link.send(Message(body="other", properties={"n": 1}))
+        flush(sender)
+    for n in range(20):
+        sender.send(Message(body=n, durable=n % 2 == 0, properties={"n": 0}))
+        receiver = c.create_receiver(q, credit=0, name=f"r{n}", options=Terminus(filters=dict(filters)))
+        receiver.link.drain(1)
+        c.wait(lambda receiver=receiver: not receiver.link.draining() or receiver.fetcher.has_message)
+        assert receiver.fetcher.has_message, f"in round {n}"
+        assert take(receiver).body == n
+        receiver.accept()
+        receiver.close()
+
+
 def test_what_a_lost_consumer_had_comes_back_counted(broker: BrokerProcess, c: BlockingConnection, q: str) -> None:
     send(c.create_sender(q), "a", "b", "c")
     with broker.connect() as other:
