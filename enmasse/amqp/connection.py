@@ -130,6 +130,7 @@ class Connection:
         self._over = False
         # channels
         self._by_channel: dict[int, Session] = {}  # by the peer's channel
+        self._highest_channel = -1  # of the peer's that have begun, whether they have ended or not
         self._local: dict[int, Session] = {}  # by ours
         self._touched: list[Session] = []
         self._names: dict[tuple[str, bool], Link] = {}
@@ -440,14 +441,21 @@ class Connection:
             self._by_channel[channel] = session
             session._on_begin(begin, channel)
             session._begin()
+        self._highest_channel = max(self._highest_channel, channel)
         if not session.ended:
             self.handler.on_begin(session)
         return False
 
     def _session_of(self, channel: int, performative: Any) -> Session | None:
-        """The session of a frame that has come; None: we have ended it and the peer did not know yet."""
+        """The session of a frame that has come; None: it has been ended, and the frame is to be ignored.
+
+        By us, and the peer did not know yet; or by the peer, and this answers what it had not read by then, a drain for
+        example: some clients do so, and it must not cost their other sessions.
+        """
         session = self._by_channel.get(channel)
         if session is None:
+            if channel <= self._highest_channel and isinstance(performative, Flow | Disposition | Detach):
+                return None
             raise AmqpError(
                 errors.ILLEGAL_STATE, f"{type(performative).__name__} on channel {channel}, where no session has begun"
             )

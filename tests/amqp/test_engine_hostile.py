@@ -296,6 +296,22 @@ def test_a_second_detach_ends_nothing(refused: bool, handle: int) -> None:
     assert "end" not in raw.handler.names()
 
 
+@pytest.mark.parametrize("late", [flow(), Disposition(role=False, first=0, settled=True), Detach(handle=0)])
+def test_answers_that_come_after_the_end_of_a_session_are_ignored(late: Any) -> None:
+    """Some clients answer a drain after they have ended the session; their other sessions go on."""
+    raw = Raw()
+    (answer,) = raw.feed(frame(1, begin()))
+    assert type(answer) is Begin
+    (answer,) = raw.feed(frame(0, End()))
+    assert type(answer) is End
+    assert raw.feed(frame(0, late) * 3) == []
+    assert raw.connection.state == "open"
+    (answer,) = raw.feed(frame(1, End()))
+    assert type(answer) is End
+    (answer,) = raw.feed(frame(2, late))  # where nothing has ever begun
+    assert type(answer) is Close and answer.error is not None
+
+
 def test_second_close_and_frames_after_it_are_ignored() -> None:
     raw = Raw()
     (answer,) = raw.feed(frame(0, Close()) + TRANSFER + frame(0, Close()))
