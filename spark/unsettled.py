@@ -42,7 +42,7 @@ def key_of(payload: bytes) -> bytes | None:
     """
     try:
         sections = Sections(payload)
-        if sections.properties.message_id is None:
+        if sections.message_id is None:
             return None
         return blake2b(sections.content, digest_size=16).digest()
     except AmqpError:

@@ -354,6 +354,25 @@ class Sections:
         return to
 
     @property
+    def message_id(self) -> MessageId | None:
+        """properties.message-id alone, the other properties passed over."""
+        if self._properties is not None:
+            return self._properties.message_id
+        pos = self._find(PROPERTIES)
+        if pos < 0:
+            return None
+        buf = self.payload
+        count, pos, stop = _list_head(buf, pos, len(buf), "properties")
+        if count < 1:
+            return None
+        if pos >= stop:
+            raise cut_short(pos)
+        if buf[pos] == 0x40:
+            return None
+        found: MessageId = ID.decode(buf, pos, stop, MAX_DEPTH)[0]
+        return found
+
+    @property
     def application_properties(self) -> dict[str, Any]:
         if self._application_properties is None:
             self._application_properties = self._map(APPLICATION_PROPERTIES)
