@@ -439,3 +439,47 @@ def test_read_faults_that_pass_change_nothing(tmp_path: Path, seed: int) -> None
         pair.tick()
     pair.settle()
     pair.restart()
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_the_end_of_a_journal_is_known_also_after_a_crash(tmp_path: Path, close: bool) -> None:
+    """What a crash leaves is no damage; a last file that was shortened or deleted is, and is told."""
+    store = Store.open(tmp_path / "whole", segment_size=1 << 16)
+    queue = store.new_id()
+    store.define(queue, b'{"name": "q"}')
+    for _ in range(10):
+        store.add(b"x" * 1000, [queue])
+        store.flush()
+    store.tick()
+    store.flush()
+    if close:
+        store.close()
+    else:
+        assert store._lock is not None
+        RealFiles().unlock(store._lock)
+    (path,) = (tmp_path / "whole").glob("*.journal")
+    *_, (_, end, _) = records(path)
+    copies = {}
+    for name in ("untouched", "shortened", "deleted"):
+        copies[name] = tmp_path / name
+        shutil.copytree(tmp_path / "whole", copies[name])
+    shortened = copies["shortened"] / path.name
+    shortened.write_bytes(shortened.read_bytes()[: end // 2])
+    (copies["deleted"] / path.name).unlink()
+    for name, directory in copies.items():
+        store = Store.open(directory, segment_size=1 << 16)
+        assert bool(store.recovered.damaged) == (name != "untouched"), store.recovered.damaged
+        assert store.recovered.definitions == {queue: b'{"name": "q"}'}
+        left = store.recovered.count(queue)
+        if name == "untouched":
+            assert left == 10
+        elif close:
+            assert store.losses.queues == {"q": 10 - left}
+        else:
+            assert "is not known" in store.losses.told()
+        store.close()
+        again = Store.open(directory, segment_size=1 << 16)
+        assert not again.recovered.damaged and again.recovered.count(queue) == left
+        again.close()
+    kept = copies["shortened"] / "damaged" / path.name
+    assert kept.stat().st_mode & 0o777 == 0o600

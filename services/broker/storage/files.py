@@ -128,6 +128,7 @@ class RealFiles:
 
     def copy(self, old: Path, new: Path) -> None:
         try:
+            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))  # there are messages in it
             shutil.copyfile(old, new)
         except OSError:
             with contextlib.suppress(OSError):

@@ -39,6 +39,8 @@ Replay = Callable[[int, memoryview, int], None]
 Hurt = Callable[[int, Sequence[Range], Summary | None, bytes], None]
 """(segment, ranges that cannot be read, its summary, its bytes as found), before what is behind them is replayed."""
 
+SHORTENED = "the file was shortened; what was behind it is not known"
+
 NAME = re.compile(r"(\d{10})\.journal")
 
 
@@ -128,23 +130,26 @@ class Replaying:
         at, bad, kind = self._replayed(data, number, FIRST, len(data) if end is None else min(end, len(data)))
         if end is None and kind == FOOTER and not bad:
             end = at
-        elif bad and is_open:
-            at, ranges = _torn(data, number, at)
+        elif is_open:
+            ranges: list[Range] = []
+            if bad:
+                at, ranges = _torn(data, number, at)
+            if len(data) < allocated:
+                self._damage(segment, data, [(at, allocated)], SHORTENED)
+                self._tell(number, (), None, data)
+            elif bad and not ranges:
+                log.info("journal.torn", file=str(segment.path), offset=at, bytes=len(data) - at)
             if ranges:
                 self._mend(segment, data, ranges, at)
                 return
-            log.info("journal.torn", file=str(segment.path), offset=at, bytes=len(data) - at)
-        elif is_open and len(data) < allocated:
-            self._damage(segment, data, [(at, allocated)], "the file was shortened; what was behind it is not known")
-            self._tell(number, (), None, data)
-        elif end is None and not is_last:
+        elif end is None:
             found = summaries.read(self._files, segment.path, number) if segment.summarised else None
             if found:
                 end = found.end
             elif bad or self._legacy:
                 end = len(data) if bad else at
             else:
-                self._damage(segment, data, [(at, at)], "the file was shortened; what was behind it is not known")
+                self._damage(segment, data, [(at, at)], SHORTENED)
                 self._tell(number, (), None, data)
                 end = at
         if end is not None and at < end:
