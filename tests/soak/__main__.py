@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.soak.faults import FAULTS
 from tests.soak.run import Soak
 
-DISK = "768m"
+DISK = "1g"
 
 
 @contextmanager

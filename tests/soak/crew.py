@@ -23,31 +23,41 @@ ADDRESSES: dict[str, Any] = {
     "jobs": {"type": "queue", "flavor": "soak-queue", "deadletter": "jobs-dead"},
     "jobs-dead": {"type": "queue", "flavor": "soak-queue"},
     "bulk": {"type": "queue", "flavor": "soak-queue"},
+    "deep": {"type": "queue", "flavor": "soak-queue"},
     "news": {"type": "topic", "flavor": "soak-topic"},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
 }
-SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "news": 2, "direct": 1, "all": 1}
-RATE = {"bulk": 8.0}
+SENDERS = {"orders": 3, "jobs": 1, "bulk": 1, "deep": 1, "news": 2, "direct": 1, "all": 1}
+RATE = {"bulk": 8.0, "deep": 30.0}
 """New messages a second of each sender; of all others:"""
 USUAL_RATE = 15.0
+PACE = 8.0
+"""Messages of 1 MiB a second that are taken from `deep`."""
 
 
 class Crew:
-    """Senders, and posts for receivers. `seed` chooses which sender gives which kind of message-id."""
+    """Senders, and posts for receivers. `seed` chooses which sender gives which kind of message-id.
 
-    def __init__(self, suite: Suite, ledger: Ledger, seed: int) -> None:
+    `depth`: so many MiB wait in the queue `deep` all the time, in more files than a broker keeps open.
+    """
+
+    def __init__(self, suite: Suite, ledger: Ledger, seed: int, depth: int) -> None:
         self.ledger = ledger
         self.senders: list[Sender] = []
         self.posts: list[Post] = []
         self._suite, self._seed = suite, seed
+        self._depth = depth
         flows = {name: [Flow(f"{name}/{i}") for i in range(many)] for name, many in SENDERS.items()}
         ids = list(IDS)
         random.Random(seed).shuffle(ids)
+        self.deep = ledger.taker("deep", flows["deep"], behind=True)
         for address, some in flows.items():
             for flow in some:
                 kind, rate = ids[len(self.senders) % len(ids)], RATE.get(address, USUAL_RATE)
-                self.senders.append(Sender(suite.url, address, ledger, flow, ids=kind, rate=rate))
+                pauses = self.is_deep if address == "deep" else lambda: False
+                self.senders.append(Sender(suite.url, address, ledger, flow, ids=kind, rate=rate, pauses=pauses))
+        self._post("deep", self.deep, stays=True, pace=PACE)
         orders, jobs, bulk = (ledger.taker(name, flows[name]) for name in ("orders", "jobs", "bulk"))
         self._post("orders", orders, returns=True)
         self._post("orders", orders)
@@ -65,13 +75,24 @@ class Crew:
             self._post("direct", direct, stays=True)
             self._post("all", ledger.taker(f"all: {i}", flows["all"], strict=False), stays=True)
 
-    def _post(self, address: str, taker: Taker, *, stays: bool = False, **options: Any) -> None:
+    def is_deep(self) -> bool:
+        """The backlog is there."""
+        (flow,) = self.deep.flows.values()
+        return flow.accepted - self.deep.receipts >= self._depth
+
+    def hurry(self) -> None:
+        """From now on everybody takes what there is."""
+        self.deep.behind = False
+        for post in self.posts:
+            post.pace = 0
+
+    def _post(self, address: str, taker: Taker, *, stays: bool = False, pace: float = 0, **options: Any) -> None:
         seed = self._seed + len(self.posts)
 
-        def make() -> Receiver:
-            return Receiver(self._suite.url, address, self.ledger, taker, seed, **options)
+        def make(pace: float) -> Receiver:
+            return Receiver(self._suite.url, address, self.ledger, taker, seed, pace=pace, **options)
 
-        self.posts.append(Post(make, address, taker, stays=stays))
+        self.posts.append(Post(make, address, taker, stays=stays, pace=pace))
 
     def start(self) -> None:
         """Every receiver is attached before the first message is sent: what a subscription gets counts from then on."""

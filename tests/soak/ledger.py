@@ -16,6 +16,7 @@ from typing import NamedTuple
 GRACE = 5.0
 """Seconds before a fault in which an acknowledgement may still be on its way."""
 MOST = 255
+OVERTAKEN = 100
 
 
 class Flow:
@@ -45,11 +46,16 @@ class Missing(NamedTuple):
 
 
 class Taker:
-    """Whoever shares the messages of these flows. `strict`: what was accepted near a fault has to come, too."""
+    """Whoever shares the messages of these flows.
 
-    def __init__(self, name: str, flows: Sequence[Flow], *, strict: bool = True) -> None:
+    `strict`: what was accepted near a fault has to come, too. `behind`: always far behind; what was overtaken
+    by many later ones should have come.
+    """
+
+    def __init__(self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False) -> None:
         self.name = name
-        self.strict = strict
+        self.strict, self.behind = strict, behind
+        self.receipts = 0
         self.flows = {flow.name: flow for flow in flows}
         self.counts = {flow.name: bytearray() for flow in flows}
         self.last = {flow.name: array("d") for flow in flows}
@@ -78,8 +84,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._breaks: list[tuple[float, float, str]] = []
 
-    def taker(self, name: str, flows: Sequence[Flow], *, strict: bool = True) -> Taker:
-        made = Taker(name, flows, strict=strict)
+    def taker(self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False) -> Taker:
+        made = Taker(name, flows, strict=strict, behind=behind)
         self.takers.append(made)
         return made
 
@@ -124,8 +130,9 @@ class Ledger:
                 last.extend([0.0] * more)
             if counts[number]:
                 self._double(taker, origin, number, last[number], now)
-            elif (flow, number) in taker.given_up:
-                self.found_late += 1
+            else:
+                taker.receipts += 1
+                self.found_late += (flow, number) in taker.given_up
             counts[number] = min(MOST, counts[number] + 1)
             last[number] = now
 
@@ -166,7 +173,7 @@ class Ledger:
         return sum(flow.accepted for flow in self._flows())
 
     def receipts(self) -> int:
-        return sum(len(c) - c.count(0) for taker in self.takers for c in taker.counts.values())
+        return sum(taker.receipts for taker in self.takers)
 
     def missing(self, accepted_before: float, takers: Sequence[Taker] | None = None) -> list[Missing]:
         """What was accepted before that time, has not been received, and was not given up yet."""
@@ -181,7 +188,10 @@ class Ledger:
     def _missing(self, taker: Taker, flow: Flow, accepted_before: float) -> list[Missing]:
         found = []
         low = taker.done[flow.name]
-        for number in range(low, flow.sent):
+        end = flow.sent
+        if taker.behind:
+            end = len(taker.counts[flow.name].rstrip(b"\0")) - OVERTAKEN
+        for number in range(low, end):
             at = flow.accepted_at[number]
             if at and (taker.count(flow.name, number) or (flow.name, number) in taker.given_up):
                 if number == low:

@@ -34,11 +34,12 @@ IDS: dict[str, Callable[[str, int], Any]] = {
 }
 SMALL = (0, 1, 100, 100, 100, 1000, 1000, 5000, 20_000)
 LARGE = (10_000, 50_000, 100_000, 300_000, 1 << 20)
+HUGE = (1 << 20,)
 
 
 def body(flow: str, number: int) -> bytes:
     """What this message carries, of a size that varies with the number."""
-    sizes = LARGE if flow.startswith("bulk") else SMALL
+    sizes = {"bulk": LARGE, "deep": HUGE}.get(flow.partition("/")[0], SMALL)
     size = random.Random(f"{flow} {number}").choice(sizes)
     pattern = f"{flow} {number};".encode()
     return (pattern * (size // len(pattern) + 1))[:size]
@@ -59,11 +60,14 @@ class _Party(Attempt):
 
 
 class Sender(Client):
-    """Sends `rate` new messages a second until `enough()`; what is not accepted is sent again."""
+    """Sends `rate` messages a second but while it `pauses`, until `enough()`; what is not accepted is sent again."""
 
-    def __init__(self, url: str, address: str, ledger: Ledger, flow: Flow, *, ids: str, rate: float) -> None:
+    def __init__(
+        self, url: str, address: str, ledger: Ledger, flow: Flow, *, ids: str, rate: float,
+        pauses: Callable[[], bool],
+    ) -> None:  # fmt: skip
         super().__init__(url, address)
-        self.ledger, self.flow, self.rate = ledger, flow, rate
+        self.ledger, self.flow, self.rate, self.pauses = ledger, flow, rate, pauses
         self.id = IDS[ids]
         self.again: deque[int] = deque()
         self.outcomes = 0
@@ -91,7 +95,7 @@ class Sender(Client):
             return None
         if self.again:
             number = self.again.popleft()
-        elif self._enough:
+        elif self._enough or self.pauses():
             return None
         else:
             number = self.ledger.fresh(self.flow)
@@ -171,15 +175,19 @@ class Subscription(ReceiverOption):
 
 
 class Receiver(Client):
-    """Accepts; if it `returns`, gives some back first; if it `rejects`, sends some to the dead letter."""
+    """Accepts; if it `returns`, gives some back first; if it `rejects`, sends some to the dead letter.
+
+    `pace`: it asks for no more than so many a second; 0 for as many as there are.
+    """
 
     def __init__(
         self, url: str, address: str, ledger: Ledger, taker: Taker, seed: int, *, container_id: str = "",
         subscription: str = "", shared: bool = False, returns: bool = False, rejects: bool = False,
+        pace: float = 0,
     ) -> None:  # fmt: skip
         super().__init__(url, address, container_id=container_id)
         self.ledger, self.taker, self.subscription, self.shared = ledger, taker, subscription, shared
-        self.returns, self.rejects = returns, rejects
+        self.returns, self.rejects, self.pace = returns, rejects, pace
         self.random = random.Random(seed)
         self.came = 0
 
@@ -192,8 +200,21 @@ class Receiver(Client):
 
 class _Receiving(_Party):
     def __init__(self, owner: Receiver) -> None:
-        super().__init__(owner, prefetch=CREDIT, auto_accept=False)
+        super().__init__(owner, prefetch=0, auto_accept=False)
         self.receiver = owner
+        self._asked = time.monotonic()
+
+    def on_link_opened(self, event: Any) -> None:
+        super().on_link_opened(event)
+        self.tick()
+
+    def tick(self) -> None:
+        more = CREDIT - self.link.credit
+        if pace := self.receiver.pace:
+            more = min(more, int((time.monotonic() - self._asked) * pace))
+        if more > 0:
+            self.link.flow(more)
+            self._asked = time.monotonic()
 
     def attach(self, container: Any) -> Any:
         options = Subscription(shared=self.receiver.shared) if self.receiver.subscription else None
@@ -226,14 +247,16 @@ class _Receiving(_Party):
 class Post:
     """A place where a receiver works, and from which it may be away for a while unless it `stays`."""
 
-    def __init__(self, make: Callable[[], Receiver], address: str, taker: Taker, *, stays: bool) -> None:
-        self.address, self.taker, self.stays = address, taker, stays
+    def __init__(
+        self, make: Callable[[float], Receiver], address: str, taker: Taker, *, stays: bool, pace: float
+    ) -> None:
+        self.address, self.taker, self.stays, self.pace = address, taker, stays, pace
         self._make = make
         self.receiver: Receiver | None = None
 
     def go(self) -> None:
         if self.receiver is None:
-            self.receiver = self._make()
+            self.receiver = self._make(self.pace)
             self.receiver.start()
 
     def leave(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite, running, wait_for
 from tests.soak.crew import ADDRESSES, FLAVORS, Crew
 from tests.soak.faults import ALONE, FAULTS, Field, both
 from tests.soak.ledger import Ledger, Missing
@@ -21,6 +21,8 @@ READY = 120.0
 """Seconds within which everything has to be ready again after a fault."""
 STILL = 45.0
 """Seconds without any progress after which what is missing counts as lost, and who waits as stuck."""
+DEPTH, LONG = 400, 30.0
+"""MiB that wait in a queue all the time, in a soak of so many seconds and longer."""
 BACKLOG = 8.0
 """Seconds, at most, in which a backlog gathers before a fault."""
 HEAD = ("s", "round", "fault", "accepted", "doubles", "lost", "ready", "MiB", "files")
@@ -52,10 +54,11 @@ class Soak:
             suite.stderr = self.errors
             suite.edit("addresses.json", {}, remove=("myqueue", "mytopic", "anycast", "broadcast"))
             suite.up()
-            crew = Crew(suite, self.ledger, self.seed)
+            crew = Crew(suite, self.ledger, self.seed, DEPTH if seconds >= LONG else 1)
             try:
                 crew.start()
                 self._progress(crew)
+                wait_for("the backlog of `deep`", crew.is_deep, 600)
                 self.watch.look(status(suite))
                 say(ROW.format(*HEAD))
                 field = Field(suite, self.small_disk)
@@ -195,6 +198,9 @@ class Soak:
                 self.problems += [f"not everything was accepted: {sender.describe()}" for sender in waiting]
                 break
             time.sleep(0.1)
+        crew.hurry()
+        for post in crew.posts:
+            post.leave()
         self.ledger.begin_break("the end")
         if status_of_up := suite.down():
             self.problems.append(f"enmasse up ended with status {status_of_up}")
