@@ -33,6 +33,22 @@ LAST = ("tests/interop/",)
 NICE = 5
 
 
+class Failures:
+    """With `-n`: a failed test is named at once; what it said stands at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.config.get_terminal_writer().line(f"\n{report.when} of {report.nodeid} failed", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(Failures(config))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def rank(item: pytest.Item) -> int:
         if item.nodeid.startswith(LAST):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -85,6 +86,14 @@ class Broker:
             receiver.accept()
         connection.close()
         return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where Spark and its JVMs put what they need: those that are killed take nothing away."""
+    folder = str(tmp_path_factory.mktemp("spark"))
+    os.environ["SPARK_LOCAL_DIRS"] = folder
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} -XX:-UsePerfData"
 
 
 @pytest.fixture(scope="module")
