@@ -94,7 +94,7 @@ def entities(suite: Suite, type_: str) -> set[str]:
         await node.opened()
         return [entity["name"] for entity in await node.query(type_, ["name"])]
 
-    return {name for name in talk(f"127.0.0.1:{5672 + suite.offset}", read) if str(name).startswith("ragent-")}
+    return {name for name in talk(suite.operators, read) if str(name).startswith("ragent-")}
 
 
 def waits_in_vain(suite: Suite, seconds: float = 1.0) -> str:
