@@ -92,6 +92,11 @@ class Sender(Link):
         return max(0, self._limit - self._sent)
 
     @property
+    def sending(self) -> bool:
+        """A delivery is begun, or waits for room: those that follow on this link wait behind it."""
+        return bool(self._queue)
+
+    @property
     def unsettled(self) -> int:
         """Deliveries sent and not settled."""
         return self._sent - self._done

@@ -110,18 +110,21 @@ class Address:
             self.treatment = treatment
             self._changed()
             for link in self.ins:
-                self._bind(link)
+                self.bind(link)
 
-    def _bind(self, link: InLink) -> None:
+    def bind(self, link: InLink) -> None:
+        """What comes on this link goes where the address says."""
         if self.subscriber is not None:
             forward = link.forward_internal
+        elif link.ahead is not None:
+            forward = link.forward_behind
         else:
             forward = link.forward_multicast if self.treatment == MULTICAST else link.forward
         link.link.on_delivery = limited(link.link, forward)
 
     def add_in(self, link: InLink) -> None:
         self.ins[link] = None
-        self._bind(link)
+        self.bind(link)
         if self.reachable:
             link.open_gate()
 

@@ -170,7 +170,7 @@ class AnonymousInLink(InLink):
             for out in address.outs:
                 out.offer(payload, token, message_format)
         else:
-            chosen = address.pick()
+            chosen = self.way(address)
             if chosen is None:
                 self.refuse(delivery_id, settled)
             elif settled:

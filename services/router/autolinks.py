@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import Source, Target
+from services.router import extras
+from services.router.extras import Extra
 from services.router.links import InLink, OutLink
 from services.router.management.schema import BAD_REQUEST, ManagementError
 
 if TYPE_CHECKING:
+    from services.router.address import Address
     from services.router.connections import RouterConnection
     from services.router.core import Router
 
@@ -80,7 +83,7 @@ class AutoLink:
 class LiveAutoLink:
     """An auto-link on one connection."""
 
-    __slots__ = ("autolink", "connection", "error", "record", "status", "tries")
+    __slots__ = ("autolink", "connection", "error", "extras", "record", "single", "status", "tries")
 
     def __init__(self, autolink: AutoLink, connection: RouterConnection) -> None:
         self.autolink = autolink
@@ -89,6 +92,8 @@ class LiveAutoLink:
         self.status = "attaching"
         self.error: str | None = None
         self.tries = 0
+        self.extras: list[Extra] = []
+        self.single = False  # the peer refused to have more than one link
 
     def attach(self) -> None:
         """Make the link; called at first and for every new try."""
@@ -98,25 +103,66 @@ class LiveAutoLink:
             return
         router = connection.router
         self.status = "attaching"
-        name = "qdlink." + secrets.token_urlsafe(11)
-        peer_address = autolink.external or autolink.address
         try:
-            session = connection.session_for_links(receiving=autolink.direction == "in")
+            self.record = self._make(router.address_of_autolink(autolink))
         except AmqpError as error:
             self.detached(error)
             return
-        address = router.address_of_autolink(autolink)
-        if autolink.direction == "in":
+        self.record.auto = self
+
+    def _make(self, address: Address) -> InLink | OutLink:
+        """Attach a link. Raises AmqpError where the peer allows no more."""
+        autolink, connection = self.autolink, self.connection
+        router = connection.router
+        incoming = autolink.direction == "in"
+        name = "qdlink." + secrets.token_urlsafe(11)
+        peer_address = autolink.external or autolink.address
+        session = connection.session_for_links(receiving=incoming)
+        record: InLink | OutLink
+        if incoming:
             receiver = session.attach_receiver(name, Source(address=peer_address), Target(), streaming=True)
-            self.record = InLink(router.next_identity(), connection, receiver, address)
-            receiver.context = self.record
+            record = InLink(router.next_identity(), connection, receiver, address)
         else:
             sender = session.attach_sender(name, Source(), Target(address=peer_address))
-            self.record = OutLink(router.next_identity(), connection, sender, address)
-            sender.context = self.record
-        self.record.auto = self
-        connection.links[self.record.identity] = self.record
+            record = OutLink(router.next_identity(), connection, sender, address)
+        record.link.context = record
+        connection.links[record.identity] = record
         session.connection.wake()
+        return record
+
+    # More links (extras.py)
+
+    def _add(self) -> Extra | None:
+        """One more link; None: there are as many as there may be."""
+        connection, record = self.connection, self.record
+        if self.single or record is None or record.address is None or not connection.usable:
+            return None
+        if len(self.extras) >= extras.MOST or len(connection.extras) >= extras.MOST_OF_CONNECTION:
+            return None
+        try:
+            return Extra(self, self._make(record.address))
+        except AmqpError:
+            return None
+
+    def detour(self) -> OutLink | None:
+        """A link for a delivery that may take long; None: there is only the one."""
+        outs = [extra.record for extra in self.extras if isinstance(extra.record, OutLink)]
+        free = next((out for out in outs if not out.busy), None)
+        if free is not None:
+            return free
+        extra = self._add()
+        if extra is not None and isinstance(extra.record, OutLink):
+            return extra.record
+        return min(outs, key=lambda out: len(out.queue), default=None)
+
+    def widen(self, stuck: set[Any]) -> None:
+        """Links on which a delivery takes long are `stuck`: if all are, and a consumer is ready, there is one more."""
+        record = self.record
+        if record is None or record.address is None:
+            return
+        links = [record, *(extra.record for extra in self.extras)]
+        if all(link in stuck for link in links) and any(out.ready for out in record.address.outs):
+            self._add()
 
     def attached(self) -> None:
         """The peer answered; a null terminus means that a detach with the reason follows."""
@@ -132,6 +178,7 @@ class LiveAutoLink:
             target = record.link.remote_target
             if target is None or not target.address:
                 return
+            record.know_limit()
             record.address.add_out(record)
             record.flow()
         self.status = "active"
@@ -193,6 +240,8 @@ class AutoLinks:
                 del where[0][where[1]]
         for live in autolink.links:
             live.connection.autolinks.pop(autolink, None)
+            for extra in list(live.extras):
+                extra.close()
             if live.record is not None:
                 record, live.record = live.record, None
                 self.router.detach(record)
@@ -212,8 +261,10 @@ class AutoLinks:
     def connection_closed(self, connection: RouterConnection) -> None:
         for autolink, live in connection.autolinks.items():
             live.record = None
+            live.extras.clear()
             autolink.links = tuple(other for other in autolink.links if other is not live)
         connection.autolinks.clear()
+        connection.extras.clear()
 
     def _activate(self, autolink: AutoLink, connection: RouterConnection) -> None:
         live = LiveAutoLink(autolink, connection)

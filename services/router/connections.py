@@ -9,9 +9,11 @@ from enmasse.amqp.errors import AmqpError
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
+    from enmasse.amqp.delivery import Partial
     from enmasse.amqp.session import Session
     from services.router.autolinks import AutoLink, LiveAutoLink
     from services.router.core import Router
+    from services.router.extras import Extra
     from services.router.linkroutes import RoutedHalf, RoutedLink
     from services.router.links import InLink, OutLink
     from services.router.policy import Rights
@@ -57,6 +59,8 @@ class RouterConnection:
         self.links: dict[int, InLink | OutLink | RoutedHalf] = {}
         self.waiting: set[OutLink | RoutedLink] = set()  # links with deliveries that could not be sent yet
         self.streams: set[Stream] = set()  # that came by auto-links and are under way
+        self.gathering: set[Partial] = set()  # deliveries of which more is awaited before anybody gets them
+        self.extras: dict[Extra, None] = {}
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
         self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
         # The attach that waits for such a name to be free, and what makes its link then.

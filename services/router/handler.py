@@ -196,11 +196,11 @@ class RouterHandler(Handler):
         record = OutLink(router.next_identity(), connection, link, address)
         if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
             record.presettle = True
-            record.direct = False
         link.context = record
         connection.links[record.identity] = record
         connection.receivers += 1
         link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
+        record.know_limit()
         address.add_out(record)
 
     def _granted(self, address: Address, text: str, terminus: Any, *, incoming: bool) -> Any:

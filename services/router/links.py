@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp import errors
-from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Modified, Rejected, Released
+from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
 from services.router.annotations import stripped
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class InLink:
 
     __slots__ = (
         "address",
+        "ahead",
         "auto",
         "capacity",
         "connection",
@@ -96,6 +97,7 @@ class InLink:
         self.address = address
         self.capacity = connection.link_capacity
         self.auto: Any = None
+        self.ahead: OutLink | None = None  # a link of its own on which a large delivery of this link went
         self.settle: Callable[..., None] = link.session.settle
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
@@ -200,6 +202,31 @@ class InLink:
             for out in outs:
                 if message_format or not out.direct or not out.sender.pass_on(payload, token):
                     out.offer(payload, token, message_format)
+
+    def follow(self, out: OutLink) -> None:
+        """A delivery has gone by a link of its own, on which it may be under way for long: those that come after it
+        follow it there, until it is through."""
+        self.ahead = out
+        if self.address is not None:
+            self.address.bind(self)
+
+    def way(self, address: Address) -> OutLink | None:
+        """The consumer for the next delivery; one that must not overtake another goes where that went."""
+        ahead = self.ahead
+        return ahead if ahead is not None and ahead.address is address and ahead.busy else address.pick()
+
+    def forward_behind(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        out, address = self.ahead, self.address
+        assert address is not None
+        if out is not None and out.busy and out.address is address:
+            self.presettled += settled
+            out.offer(stripped(payload), None if settled else (self, delivery_id), message_format)
+            return
+        self.ahead = None
+        address.bind(self)
+        link.on_delivery(link, delivery_id, settled, payload, tag, message_format)
 
     def forward_internal(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -318,9 +345,12 @@ class OutLink:
         "delayed10",
         "direct",
         "dropped",
+        "extra",
         "identity",
+        "limit",
         "modified",
         "name",
+        "plain",
         "presettle",
         "presettled",
         "queue",
@@ -343,7 +373,10 @@ class OutLink:
         self.address = address
         self.capacity = connection.link_capacity
         self.auto: Any = None
+        self.extra = False  # one of several of an auto-link (extras.py), and none of the address's consumers
         self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
+        self.limit = 0  # bytes that the receiver takes as one message; 0: as many as come
+        self.plain = True  # nothing is to be looked at before a delivery goes
         self.direct = True
         self.queue: deque[Held] = deque()
         self.stream: Any = None
@@ -356,11 +389,23 @@ class OutLink:
     def link(self) -> Sender:
         return self.sender
 
-    @property
-    def max_message_size(self) -> int:
-        """Bytes that the receiver takes as one message; 0: no limit."""
+    def know_limit(self) -> None:
+        """Both have attached: what the receiver takes is known."""
         attach = self.sender.remote_attach
-        return 0 if attach is None else attach.max_message_size or 0
+        self.limit = 0 if attach is None else int(attach.max_message_size or 0)
+        frame = self.sender.session.connection.remote_max_frame
+        self.plain = not self.presettle and not 0 < self.limit < frame
+        self.direct = self.plain
+
+    @property
+    def busy(self) -> bool:
+        """A delivery waits, or is half sent."""
+        return bool(self.stream is not None or self.queue or self.sender.sending) and not self.sender.detached
+
+    @property
+    def ready(self) -> bool:
+        """It can take a delivery now."""
+        return self.sender.credit > 0 and self.stream is None and not self.queue
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
         """Send now or keep until there is credit. `token` None: settled already, and dropped when too many wait."""
@@ -376,6 +421,8 @@ class OutLink:
     def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
         if not isinstance(payload, bytes | bytearray | memoryview):
             payload.start(self, token)
+        elif 0 < self.limit < len(payload):
+            self.refuse_size(token)
         elif token is None:
             self.presettled += 1
             self.sender.send(payload, None, settled=True, message_format=message_format)
@@ -385,6 +432,17 @@ class OutLink:
             token[0].settle(token[1])
         else:
             self.sender.send(payload, token, message_format=message_format)
+
+    def refuse_size(self, token: Token | None) -> None:
+        """A delivery is larger than this receiver takes."""
+        if token is None:
+            self.presettled += 1
+            self.dropped += 1
+            return
+        error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.limit} bytes")
+        state = Rejected(error=Error.of(error))
+        token[0].settle(token[1], state)
+        token[0].count(state)
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         """Start a delivery that goes out in pieces."""
@@ -415,7 +473,7 @@ class OutLink:
         self.queue = deque(held for held in self.queue if held[0] is not stream)
         if not self.queue:
             self.connection.waiting.discard(self)
-            self.direct = self.stream is None and not self.presettle
+            self.direct = self.stream is None and self.plain
 
     def waiting_bytes(self) -> int:
         return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
@@ -432,8 +490,8 @@ class OutLink:
             self._put(payload, token, message_format)
         if not queue:
             self.connection.waiting.discard(self)
-            self.direct = self.stream is None and not self.presettle
-            if sender.credit > 0 and self.stream is None:
+            self.direct = self.stream is None and self.plain
+            if sender.credit > 0 and self.stream is None and not self.extra:
                 if len(self.address.outs) > 1:
                     self.address.relieve(self)
                 if self.address.parked:
@@ -461,7 +519,7 @@ class OutLink:
             self._put(payload, token, message_format)
         if not queue:
             other.connection.waiting.discard(other)
-            other.direct = other.stream is None and not other.presettle
+            other.direct = other.stream is None and other.plain
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
         """The receiver told `state` of these deliveries: pass it to their senders."""
@@ -510,6 +568,9 @@ class OutLink:
 
     def gone(self, unsettled: list[Token]) -> None:
         """The receiver is no more: what it had is modified, what still waited here is released (A.6.9)."""
+        if self.extra:
+            self.address.egress += self.sent
+            self.address.egress_containers += self.sent
         self.address.remove_out(self)
         self.connection.waiting.discard(self)
         self.direct = False

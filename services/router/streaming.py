@@ -4,16 +4,17 @@ A stream keeps what its slowest receiver has not taken; when that is `HIGH_WATER
 whose session window then holds the sender back, and with it the other links of that session. A broker's session is
 shared by many queues: a stream of an auto-link that crowds it and that no consumer has begun to take is given back.
 
-A link carries one delivery at a time: while others wait behind a stream whose sender has stopped in the middle, it is
-broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
+A link carries one delivery at a time. So up to `HIGH_WATER` a delivery is gathered and goes whole. A larger one goes to
+a broker by a link of its own (extras.py). If it goes to a client's link, others wait for it, and its sender hardly goes
+on, it is broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
-from enmasse.amqp.performatives import RELEASED, Error, Rejected
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.performatives import RELEASED
 from services.router.address import MULTICAST, Address
 from services.router.annotations import complete, stripped
 from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to, read_to
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from services.router.linkroutes import RoutedLink
 
 HIGH_WATER = 128 * 1024
-TRICKLE = 4 * 1024
-"""Bytes that a stream others wait for must bring in `STALLED`."""
+GATHERING = 64
+"""Deliveries of a connection that are awaited whole at a time; what comes beside them is passed on as it comes."""
+TRICKLE = 64 * 1024
+"""Bytes that a stream others wait for must bring, or its receiver take, in `STALLED`."""
 STALLED = 5.0
 """Seconds."""
 MAX_HEAD = 64 * 1024
@@ -47,16 +50,33 @@ class _Copy:
 
 
 class Stream:
-    """One incoming delivery and its copies. For watch.py: `looks`, how often it was seen to crowd its session; `came`,
-    (when, bytes): since then it has brought next to nothing."""
+    """One incoming delivery and its copies. For watch.py: `seen`, it was there before; `looks`, how often it was seen
+    to crowd its session; `came` and `went`, (when, bytes): since then it has brought, or its receivers have taken, next
+    to nothing."""
 
-    __slots__ = ("again", "base", "came", "copies", "discard", "held", "log", "looks", "partial", "pumping", "source")
+    __slots__ = (
+        "again",
+        "base",
+        "came",
+        "copies",
+        "discard",
+        "held",
+        "log",
+        "looks",
+        "partial",
+        "pumping",
+        "seen",
+        "source",
+        "went",
+    )
 
     def __init__(self, partial: Partial, source: InLink | RoutedLink) -> None:
         self.partial = partial
         self.source = source
         self.looks = 0
+        self.seen = False
         self.came: tuple[float, int] | None = None
+        self.went: tuple[float, int] | None = None
         self.copies: list[_Copy] = []
         self.log: list[bytes] = []
         self.base = 0  # number of the first chunk in the log
@@ -72,11 +92,26 @@ class Stream:
         copy = next((c for c in self.copies if c.out is out), None)
         if copy is None or self.partial.aborted:
             return
+        if isinstance(out, OutLink):
+            if self._by_a_link_of_its_own(out, token):
+                return
+            copy.room = out.limit or None
         out.stream = self
         copy.outgoing = out.begin_stream(token, self.partial)
-        if isinstance(out, OutLink) and out.max_message_size:
-            copy.room = out.max_message_size
         self.pump()
+
+    def _by_a_link_of_its_own(self, out: OutLink, token: Token | None) -> bool:
+        """Nobody knows when the rest comes: others go to the broker by the link that they share."""
+        if out.auto is None or out.extra or self.partial.done:
+            return False
+        own = out.auto.detour()
+        if own is None:
+            return False
+        self.move(out, own)
+        assert isinstance(self.source, InLink)
+        self.source.follow(own)
+        own.offer(self, token, self.partial.message_format)
+        return True
 
     def resume(self, out: OutLink | RoutedLink) -> None:
         """There is room again."""
@@ -156,10 +191,7 @@ class Stream:
         self._take_back(copy, outgoing)
         if copy.token is not None:
             assert isinstance(copy.out, OutLink)
-            error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {copy.out.max_message_size} bytes")
-            state = Rejected(error=Error.of(error))
-            copy.token[0].settle(copy.token[1], state)
-            copy.token[0].count(state)
+            copy.out.refuse_size(copy.token)
         if not self.copies:
             self._forget()
 
@@ -194,8 +226,15 @@ class Stream:
             self.came = (now, partial.size)
         return now - self.came[0] >= STALLED
 
+    def held_up(self, now: float) -> bool:
+        """Whether its receivers take next to nothing. To be asked about once a second."""
+        gone = self.partial.size - self.partial.waiting - self.held
+        if self.went is None or gone - self.went[1] >= TRICKLE:
+            self.went = (now, gone)
+        return now - self.went[0] >= STALLED
+
     def break_off(self) -> None:
-        """The sender has stopped in the middle: it is released, and the receivers go on with what waits."""
+        """Others wait behind it, and it does not go on: it is released, and aborted for receivers that have begun."""
         source = self.source
         assert isinstance(source, InLink)
         copies, self.copies = self.copies, []
@@ -268,11 +307,33 @@ def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
         stream.add(source, None)
         source.deliver_stream(stream)
     elif partial.aborted:
+        source.connection.gathering.discard(partial)
+    elif _gather(source, partial):
         return
+    elif partial.done and partial.context is None:  # no other waits for the rest of this one, nor ever has
+        link = source.link
+        payload = partial.take()
+        link.on_delivery(link, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
     elif isinstance(source, AnonymousInLink):
         _start_anonymous(source, partial)
     else:
         _start_named(source, partial)
+
+
+def _gather(source: InLink, partial: Partial) -> bool:
+    """True: more is awaited before anybody gets it. Nobody is kept waiting by a sender that brings it slowly."""
+    gathering = source.connection.gathering
+    if (
+        not partial.done
+        and partial.context is None
+        and partial.size < HIGH_WATER
+        and (partial in gathering or len(gathering) < GATHERING)
+        and not partial.link.session.crowded
+    ):
+        gathering.add(partial)
+        return True
+    gathering.discard(partial)
+    return False
 
 
 def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
@@ -289,7 +350,7 @@ def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> N
     if address.treatment == MULTICAST:
         outs = list(address.outs)
     else:
-        only = address.pick()
+        only = source.way(address)
         outs = [only] if only is not None else []
     settled = partial.settled
     if not outs:

@@ -159,11 +159,20 @@ class Watch:
             if seen.moved != (next_in, next_out):
                 seen.moved = (next_in, next_out)
                 connection.last_delivery = now
+        stuck = {stream.source for stream in connection.streams if stream.seen}
         for stream in list(connection.streams):
+            stream.seen = True
             if stream.partial.waiting and stream.partial.link.session.crowded:
                 stream.looks += 1
                 if stream.looks > PATIENCE:
                     stream.give_back()
+                if stream.held_up(now):
+                    stream.break_off()
+        for source in stuck:
+            if isinstance(source, InLink) and source.auto is not None:
+                source.auto.widen(stuck)
+        for extra in list(connection.extras):
+            extra.look(now, stuck)
         for link in list(connection.waiting):
             if not isinstance(link, OutLink):
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -168,7 +169,7 @@ def begin(sender: BlockingSender, size: int) -> Any:
     return delivery
 
 
-@pytest.mark.parametrize("size", [100_000, 6 * MEGABYTE])
+@pytest.mark.parametrize("size", [300_000, 6 * MEGABYTE])
 def test_a_sender_that_stops_in_the_middle_does_not_hold_up_the_others(
     router: RouterProcess, address: str, size: int
 ) -> None:
@@ -195,6 +196,103 @@ def test_a_sender_that_stops_in_the_middle_does_not_hold_up_the_others(
     assert outcome_of(stopping, whole) == Delivery.ACCEPTED
     for connection in (consumer, stopping, other):
         connection.close()
+
+
+@pytest.mark.parametrize("multicast", [False, True])
+def test_a_message_that_comes_slowly_keeps_nobody_waiting(router: RouterProcess, address: str, multicast: bool) -> None:
+    """Nothing of it goes on before it is there, so it needs no patience."""
+    address = f"testall/{address}" if multicast else address
+    consumer, slow, other = router.connect(), router.connect(), router.connect()
+    receiver = consumer.create_receiver(address, credit=10)
+    slowly = slow.create_sender(address)
+    half = begin(slowly, 100_000)
+    for text in ("small", "another"):
+        small = post(other.create_sender(address, name=text), Message(body=text))
+        assert takes(receiver, slow, other) == len(text)
+        assert outcome_of(other, small) == Delivery.ACCEPTED
+    slowly.link.stream(b"x" * 50_000)
+    slowly.link.advance()
+    assert takes(receiver, slow) == 100_000
+    assert outcome_of(slow, half) == Delivery.ACCEPTED
+    for connection in (consumer, slow, other):
+        connection.close()
+
+
+@pytest.fixture
+def waypoint(management: Management, broker: Broker) -> Iterator[str]:
+    """A queue of the broker, in both directions."""
+    management.create(CONNECTOR, "wide", host="127.0.0.1", port=str(broker.port), role="route-container")
+    management.create(ADDRESS, "wide", pattern="wide", waypoint=True)
+    for direction in ("in", "out"):
+        management.create(AUTO_LINK, f"wide-{direction}", address="wide", direction=direction, containerId="b0")
+    yield "wide"
+    for direction in ("in", "out"):
+        management.delete(AUTO_LINK, f"wide-{direction}")
+    management.delete(ADDRESS, "wide")
+    management.delete(CONNECTOR, "wide")
+
+
+def links_of(management: Management, key: str) -> list[dict[str, Any]]:
+    rows = management.query("router.link", "linkName", "owningAddr")
+    return [row for row in rows if row["owningAddr"] == key and row["linkName"].startswith("qdlink.")]
+
+
+@pytest.mark.parametrize("streams", [1, 8, 10])
+@pytest.mark.parametrize("relay", [False, True])
+def test_large_messages_that_come_slowly_keep_no_sender_to_a_queue_waiting(
+    router: RouterProcess, management: Management, broker: Broker, waypoint: str, streams: int, relay: bool
+) -> None:
+    """They go by links of their own, of which there are 8 at most; small messages pass them all the time."""
+    slow = [router.connect() for _ in range(streams)]
+    other = router.connect()
+    size = 600_000
+    halves = [begin(connection.create_sender(waypoint), size) for connection in slow]
+    pump_until(lambda: len(links_of(management, "M0wide")) == 1 + min(streams, 8), "links of their own", *slow)
+    small = other.create_sender(None if relay else waypoint)
+    for i in range(20):
+        delivery = post(small, Message(address=waypoint, body=i))
+        assert outcome_of(other, delivery) == Delivery.ACCEPTED
+    assert broker.stored[waypoint] == list(range(20))
+    if streams > 8:  # two wait for one of the others, whose senders have stopped: it is broken off
+        pump_until(lambda: any(half.settled for half in halves), "one is released", *slow)
+    going_on = [pair for pair in zip(slow, halves, strict=True) if streams <= 8]
+    for connection, half in going_on:
+        half.link.stream(b"x" * (size // 2))
+        half.link.advance()
+        pump(connection)
+        after = post(BlockingSender(connection, half.link), Message(body="after it"))
+        assert outcome_of(connection, after) == Delivery.ACCEPTED
+        assert half.remote_state == Delivery.ACCEPTED
+    stored = [body if body == "after it" else len(body) for body in broker.stored[waypoint][20:]]
+    assert stored == [size, "after it"] * len(going_on), "what a sender sends after it does not overtake it"
+    for connection in (*slow, other):
+        connection.close()
+    wait_for(lambda: len(links_of(management, "M0wide")) == 1, "they are closed")
+
+
+def test_a_consumer_that_takes_slowly_keeps_no_other_consumer_waiting(
+    router: RouterProcess, management: Management, broker: Broker, waypoint: str
+) -> None:
+    stuck, quick = router.connect(), router.connect()
+    receiver = stuck.create_receiver(waypoint, credit=1)
+    wait_for(lambda: broker.credit(waypoint) > 0)
+    broker.put(waypoint, Message(body=b"x" * (LARGE * MEGABYTE)))
+    pump_until(lambda: receiver.link.current is not None, "the beginning of the large message", stuck)
+    others = quick.create_receiver(waypoint, credit=100)
+    for i in range(5):
+        broker.put(waypoint, Message(body=i))
+    for i in range(5):
+        comes(others, f"message {i}", quick)
+        assert others.receive().body == i
+        others.accept()
+    assert takes(receiver, quick) == LARGE * MEGABYTE
+    wait_for(lambda: len(links_of(management, "M1wide")) == 1, "the second link is closed")
+    broker.put(waypoint, Message(body="as before"))
+    comes(others, "the next", stuck)
+    assert others.receive().body == "as before"
+    others.accept()
+    stuck.close()
+    quick.close()
 
 
 def test_what_is_larger_than_the_broker_takes_is_rejected_and_its_link_stays(

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from proton import Delivery, Message
 
-from tests.router.harness import RouterProcess, body_of, comes, idle, outcome_of, post, pump
+from tests.router.harness import RouterProcess, body_of, comes, idle, outcome_of, post, pump, pump_until
 
 
 @pytest.mark.parametrize("size", [20_000, 1_048_576, 5_000_000])
@@ -55,7 +55,7 @@ def test_an_aborted_delivery_is_aborted_for_the_receiver(router: RouterProcess, 
     sender = connection.create_sender(address)
     connection.wait(lambda: sender.link.credit > 0)
     delivery = sender.link.delivery("half")
-    sender.link.stream(Message(body=b"x" * 100_000).encode()[:50_000])
+    sender.link.stream(Message(body=b"x" * 400_000).encode()[:200_000])
     idle(connection)
     connection.wait(lambda: receiver.link.current is not None, msg="the first half")
     delivery.abort()
@@ -66,24 +66,46 @@ def test_an_aborted_delivery_is_aborted_for_the_receiver(router: RouterProcess, 
     connection.close()
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_is_aborted_early_costs_the_receiver_nothing(router: RouterProcess, address: str, times: int) -> None:
+    """It had credit for one message, and gets one."""
+    connection, consumer = router.connect(), router.connect()
+    receiver = consumer.create_receiver(address, credit=1)
+    sender = connection.create_sender(address)
+    for i in range(times):
+        connection.wait(lambda: sender.link.credit > 0)
+        delivery = sender.link.delivery(f"half{i}")
+        sender.link.stream(Message(body=b"x" * 100_000).encode()[:50_000])
+        idle(connection)
+        delivery.abort()
+    whole = post(sender, Message(body="whole"))
+    comes(receiver, "the whole one", connection)
+    assert receiver.receive().body == "whole"
+    receiver.accept()
+    pump(consumer)
+    assert outcome_of(connection, whole) == Delivery.ACCEPTED
+    connection.close()
+    consumer.close()
+
+
 def test_streams_are_cut_through(router: RouterProcess, address: str) -> None:
     """The receiver sees the beginning of a message whose end has not been sent."""
     connection = router.connect()
     receiver = connection.create_receiver(address, credit=10)
     sender = connection.create_sender(address)
     connection.wait(lambda: sender.link.credit > 0)
-    encoded = Message(body=b"x" * 200_000).encode()
+    encoded = Message(body=b"x" * 400_000).encode()
     sender.link.delivery("stream")
-    sender.link.stream(encoded[:100_000])
+    sender.link.stream(encoded[:200_000])
 
     def begun() -> bool:
         current = receiver.link.current
         return current is not None and current.partial and current.pending > 50_000
 
     connection.wait(begun, msg="the beginning")
-    sender.link.stream(encoded[100_000:])
+    sender.link.stream(encoded[200_000:])
     sender.link.advance()
-    assert len(body_of(receiver.receive())) == 200_000
+    assert len(body_of(receiver.receive())) == 400_000
     connection.close()
 
 
@@ -93,7 +115,7 @@ def test_a_sender_lost_in_the_middle_of_a_message(router: RouterProcess, address
     sender = producer.create_sender(address)
     producer.wait(lambda: sender.link.credit > 0)
     sender.link.delivery("half")
-    sender.link.stream(Message(body=b"x" * 100_000).encode()[:50_000])
+    sender.link.stream(Message(body=b"x" * 400_000).encode()[:200_000])
     idle(producer)
     consumer.wait(lambda: receiver.link.current is not None)
     producer.close()
@@ -112,8 +134,7 @@ def test_a_receiver_lost_in_the_middle_of_a_message(router: RouterProcess, addre
     encoded = Message(body=b"x" * 1_000_000).encode()
     delivery = sender.link.delivery("half")
     sender.link.stream(encoded[:500_000])
-    pump(producer)
-    consumer.wait(lambda: receiver.link.current is not None)
+    pump_until(lambda: receiver.link.current is not None, "the first half", producer, consumer)
     consumer.close()
     sender.link.stream(encoded[500_000:])
     sender.link.advance()
