@@ -198,7 +198,7 @@ def _why_no_credit(target: Target) -> str:
             "kept until it is empty, or its broker is away"
         )
     if entry["phase"] == "Active" and entry["type"] in ("anycast", "multicast"):
-        return "No consumer is attached"
+        return f"The address is of type {entry['type']}: no consumer is attached"
     message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
     return f"The address is {entry['phase']}{': ' if message else ''}{message}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,19 +34,16 @@ class Disk:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[Disk]:
-    """A disk of that size: mounted on `folder` by root, by others in a name space of their own."""
+    """A disk of that size, in a name space of mounts that ends with this process, however that ends. Others reach it
+    through the process that holds it.
+    """
     folder.mkdir()
+    held = ["sh", "-c", '"$@" && echo && exec cat', "sh"]
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode == 0:
-        try:
-            yield Disk(folder)
-        finally:
-            subprocess.run(["umount", "-l", str(folder)], check=True)
-        return
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", '"$@" && echo && exec cat', "sh", *mount]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    alone = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--mount"]
+    with subprocess.Popen([*alone, *held, *mount], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == b"\n", "neither root nor a name space of one's own may mount a disk here"
+        assert holder.stdout.readline() == b"\n", "a disk cannot be mounted here in a name space of its own"
         try:
             yield Disk(Path(f"/proc/{holder.pid}/root{folder}"))
         finally:
