@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from proton import Message, symbol, ulong
 
 from enmasse.amqp.encoder import encode
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.types import Described, Symbol, ULong
 from services.router.annotations import complete, stripped
+from services.router.anonymous import read_to
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
@@ -126,3 +131,24 @@ def test_the_beginning_is_complete_when_the_bare_message_has_begun() -> None:
     head = HEADER + ROUTERS
     assert [complete((head + BODY)[:n]) for n in range(len(head) + 1)] == [False] * (len(head) + 1)
     assert complete(head + BODY) and complete(BODY)
+
+
+_FRONT = Message(annotations={**OTHERS, **OWN}, properties={"p": 1}, body="x").encode()
+_UNKNOWN_SECTION = bytes.fromhex("005370d0000000050000000141005332d1000000070000000241415373d0000000")
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    st.sampled_from([_FRONT, _UNKNOWN_SECTION, b"\0Sr" + b"\xd0\0\0\0\xff\0\0\0\1" * 2000]),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=5),
+    st.integers(0, 80),
+)
+def test_what_cannot_be_decoded_ends_no_connection(front: bytes, changes: list[tuple[int, int]], cut: int) -> None:
+    """What a router reads or takes away of a message is refused with an AMQP error at most."""
+    data = bytearray(front)
+    for at, value in changes:
+        data[min(at, len(data) - 1)] = value
+    message = bytes(data[: len(data) - cut]) if cut < len(data) else b""
+    assert isinstance(stripped(message), bytes)
+    with contextlib.suppress(AmqpError):
+        read_to(message)
