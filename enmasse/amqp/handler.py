@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from enmasse.amqp.session import Session
 
 
+MOST_REFUSED = 256
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of what one connection may make this process hold. Sizes in bytes, times in milliseconds."""
 
     max_sessions: int = 256
     """Sessions at a time; channel-max is one less (2.7.1)."""
-    max_links: int = 16384
-    """Links at a time over all sessions; handle-max is one less (2.7.2)."""
+    max_links: int = 1024
+    """Links at a time over all sessions. A further one is refused; a peer that makes `MOST_REFUSED` more without
+    taking note of it loses the session."""
     max_link_state: int = 8 * 1024 * 1024
     """Encoded size of all attach frames that are remembered."""
     max_message_size: int = 100 * 1024 * 1024

@@ -41,8 +41,9 @@ _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
 SLICE_BYTES = 64 * 1024
-"""A slice of what was read: after so many bytes (up to half as many again at the end), or so many frames that went by
-the tables, `read_frames` returns, so that whoever called it can turn to somebody else."""
+"""A slice of what was read: after so many bytes (up to half as many again at the end), so many frames that went by the
+tables, or one by which sessions or links came or went, `read_frames` returns, so that whoever called it can turn to
+somebody else."""
 SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
@@ -218,6 +219,7 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             body = pos + 4 * doff
             if doff < 2 or body > frame_end:
                 raise AmqpError(errors.FRAMING_ERROR, f"a frame of {size} bytes with data offset {doff}")
+            plain = True
             if body != frame_end or frame_type != 0:
                 plain = connection._on_frame(frame_type, channel, data, body, frame_end)
                 if not plain:  # sessions or links came or went
@@ -228,7 +230,7 @@ def read_frames(connection: Connection, data: bytes, pos: int) -> int:
             by_tables -= 1
             if connection.finished:
                 return len(data)
-            if not by_tables:
+            if not plain or not by_tables:
                 break
     finally:  # also where a callback or a broken frame has raised
         try:

@@ -12,6 +12,7 @@ from enmasse.amqp.disposition import by_state, send_dispositions
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import U32, Link, SessionFault, from_error, serial_difference
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.handler import MOST_REFUSED
 from enmasse.amqp.incoming import came_settled, no_transactions
 from enmasse.amqp.outgoing import pump
 from enmasse.amqp.performatives import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
 
 MAX_WINDOW = 0x7FFFFFFF
+MAX_HANDLE = 65535
 _ACCEPTED = encode(ACCEPTED)
 _CREDIT = Struct(">IHHIBBBIBIBIBIBIBIBI").pack
 
@@ -201,7 +203,7 @@ class Session:
                 next_outgoing_id=0,
                 incoming_window=self._window,
                 outgoing_window=MAX_WINDOW,
-                handle_max=connection.limits.max_links - 1,
+                handle_max=MAX_HANDLE,
             ),
         )
 
@@ -296,7 +298,7 @@ class Session:
     def _on_attach(self, attach: Attach, size: int) -> None:
         connection = self.connection
         handle = int(attach.handle)
-        if handle >= connection.limits.max_links:
+        if handle > MAX_HANDLE:
             raise AmqpError(errors.FRAMING_ERROR, f"handle {handle} is beyond handle-max")
         if handle in self._by_remote:
             raise SessionFault(
@@ -308,7 +310,8 @@ class Session:
             self._took(link, attach, handle, size)
             self._answered(link)
             return
-        if connection._link_count >= connection.limits.max_links:
+        beyond = connection._link_count - connection.limits.max_links
+        if beyond >= MOST_REFUSED:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, f"more than {connection.limits.max_links} links")
         if connection._link_state + size > connection.limits.max_link_state:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, "the links of this connection carry too much state")
@@ -328,6 +331,11 @@ class Session:
         if stolen is not None and stolen is not link and not stolen.detached:
             stolen.detach(AmqpError(errors.STOLEN, f"link {attach.name!r} has been attached anew"))
         try:
+            if beyond >= 0:
+                raise AmqpError(
+                    errors.RESOURCE_LIMIT_EXCEEDED,
+                    f"a connection may have {connection.limits.max_links} links here; detach some, or use another one",
+                )
             connection.handler.on_attach(link)
         except AmqpError as error:
             link.refuse(error)

@@ -9,7 +9,7 @@ from enmasse import log
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler
+from enmasse.amqp.handler import Handler, Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator, Source, Target
 from enmasse.amqp.session import Session
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = log.get()
 ROUTER = "qpid-dispatch-router"
+ROUTER_LIMITS = Limits(max_links=65536, max_link_state=64 << 20)
+"""A router attaches two links for each queue of a broker over one connection."""
 _SOLE = Symbol("sole-connection-for-container")
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
 """Capabilities of every link; `open` offers them too."""
@@ -74,6 +76,8 @@ class Peer(Handler):
         client.container = opened.container_id
         client.user = c.user or ""
         client.router = (opened.properties or {}).get(Symbol("product")) == ROUTER
+        if client.router:
+            c.limits = ROUTER_LIMITS
         if _SOLE in (opened.desired_capabilities or ()) and any(
             other.container == client.container for other in self.server.clients.all.values() if other is not client
         ):

@@ -9,7 +9,6 @@ from typing import Any
 
 from enmasse import log
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Limits
 from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.transport import Hub, serve
 from services.broker.core.broker import Broker
@@ -120,8 +119,6 @@ class Server:
             sasl=SaslServer(),
             properties={"product": "apache-activemq-artemis", "version": VERSION},
             offered_capabilities=CAPABILITIES,
-            # A router attaches two links for each queue of a broker over one connection.
-            limits=Limits(max_links=65536, max_link_state=64 << 20),
         )
         peer.connection = connection
         self.peers.add(peer)

@@ -40,6 +40,7 @@ class Address:
         "at",
         "egress",
         "egress_containers",
+        "feeds",
         "from_router",
         "identity",
         "ingress",
@@ -70,6 +71,7 @@ class Address:
         self.treatment = treatment
         self.outs: list[OutLink] = []
         self.ins: dict[InLink, None] = {}
+        self.feeds: dict[InLink, None] = {}  # those of them that come from brokers
         self.only: OutLink | None = None
         self.ring: Sequence[OutLink] = ()
         self.at = 0
@@ -124,6 +126,8 @@ class Address:
 
     def add_in(self, link: InLink) -> None:
         self.ins[link] = None
+        if link.auto is not None:
+            self.feeds[link] = None
         self.bind(link)
         if self.reachable:
             link.open_gate()
@@ -131,6 +135,7 @@ class Address:
     def remove_in(self, link: InLink) -> None:
         if link in self.ins:
             del self.ins[link]
+            self.feeds.pop(link, None)
             if link.auto is not None:
                 self.share = UNLIMITED  # until another broker's window is set
             self.parked = tuple(other for other in self.parked if other is not link)
@@ -145,10 +150,11 @@ class Address:
         self._changed()
         if len(self.outs) == 1:
             self.parked = ()
-        for producer in self.ins:
-            if len(self.outs) == 1:
+        if len(self.outs) == 1:
+            for producer in self.ins:
                 producer.open_gate()
-            else:
+        else:
+            for producer in self.feeds:
                 producer.resize()
 
     def remove_out(self, link: OutLink) -> None:
@@ -159,10 +165,11 @@ class Address:
             self.egress_containers += link.sent
         self.egress += link.sent
         self._changed()
-        for producer in self.ins:
-            if self.reachable:
+        if self.reachable:
+            for producer in self.feeds:
                 producer.resize()
-            else:
+        else:
+            for producer in self.ins:
                 producer.close_gate()
 
     def ask(self, out: OutLink) -> bool:

@@ -24,6 +24,7 @@ SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 back only when it is larger than this, and never the others of the connection."""
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
+OWN_LINKS = 65536
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 OFFERED = (*CAPABILITIES, "sole-connection-for-container")
 
@@ -110,7 +111,7 @@ class Sockets:
             properties=properties,
             offered_capabilities=OFFERED,
             desired_capabilities=CAPABILITIES,
-            limits=_limits(body),
+            limits=_limits(body, own=is_client or record.is_container),
         )
         connection.context = record
         record.amqp = connection
@@ -126,8 +127,9 @@ class Sockets:
                 return
 
 
-def _limits(body: dict[str, Any]) -> Limits:
-    limits: dict[str, int] = {}
+def _limits(body: dict[str, Any], *, own: bool) -> Limits:
+    """`own`: a connection to a broker, or to whom we have dialled; it carries the links of all clients."""
+    limits: dict[str, int] = {"max_links": OWN_LINKS, "max_link_state": OWN_LINKS * 1024} if own else {}
     if body.get("initialHandshakeTimeoutSeconds"):
         limits["handshake_timeout_ms"] = body["initialHandshakeTimeoutSeconds"] * 1000
     window = body["maxSessionFrames"] or min(SESSION_FRAMES, max(64, SESSION_BYTES // body["maxFrameSize"]))

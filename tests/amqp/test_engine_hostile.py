@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.handler import MOST_REFUSED, Limits
 from enmasse.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -92,7 +92,7 @@ CASES: list[tuple[str, str, bytes, type[Any], str]] = [
     (
         "handle beyond handle-max",
         "begun",
-        frame(0, attach("l", 16384, sending=True)),
+        frame(0, attach("l", 65536, sending=True)),
         Close,
         "amqp:connection:framing-error",
     ),
@@ -224,14 +224,32 @@ def test_message_size_exceeded() -> None:
     assert handler.received == []
 
 
-def test_too_many_links() -> None:
+@pytest.mark.parametrize("channel", [0, 1])
+@pytest.mark.parametrize("polite", [True, False])
+def test_too_many_links(channel: int, polite: bool) -> None:
     raw = Raw("begun", limits=Limits(max_links=3))
     for handle in range(3):
         raw.feed(frame(0, attach(f"l{handle}", handle, sending=True)))
-    # handle-max is 2, so a fourth link has no handle; on another session it meets the bound of the connection
     raw.feed(frame(1, begin()))
-    (end,) = [a for a in raw.feed(frame(1, attach("one more", 0, sending=True))) if type(a) is End]
-    assert told(end) == "amqp:resource-limit-exceeded"
+    refused = 0
+    for handle in range(10, 10 + 2 * MOST_REFUSED):
+        answers = raw.feed(frame(channel, attach(f"more {handle}", handle, sending=True)))
+        if type(answers[-1]) is End:
+            break
+        assert [type(a) for a in answers] == [Attach, Detach]
+        assert told(answers[1]) == "amqp:resource-limit-exceeded"
+        assert "3 links" in answers[1].error.description
+        refused += 1
+        if polite:
+            assert raw.feed(frame(channel, Detach(handle=handle, closed=True))) == []
+    assert refused == (2 * MOST_REFUSED if polite else MOST_REFUSED)
+    if not polite:
+        assert told(answers[-1]) == "amqp:resource-limit-exceeded"
+        return
+    assert raw.handler.names().count("attach") == 3
+    raw.feed(frame(0, Detach(handle=1, closed=True)))  # there is room again
+    (answer, *_) = raw.feed(frame(channel, attach("last", 9, sending=True)))
+    assert raw.handler.links["last"].attached and answer.name == "last"
 
 
 def test_too_much_link_state() -> None:

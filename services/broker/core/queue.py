@@ -46,6 +46,7 @@ class Queue:
         "broker",
         "browsers",
         "bytes",
+        "choosy",
         "client",
         "consumers",
         "count",
@@ -131,6 +132,7 @@ class Queue:
         self.browsers: list[Any] = []
         self.active: deque[Consumer] = deque()  # those with credit, as far as known, in turn
         self.draining: set[Consumer] = set()
+        self.choosy = 0  # consumers with a selector or a priority of their own
         self.simple = True  # no filter, consumer priority, message priority, exclusion or pause is in play
 
         self.count = 0  # messages held: arriving, ready, scheduled and being delivered
@@ -458,7 +460,9 @@ class Queue:
     def attach(self, consumer: Consumer) -> None:
         consumer.queue = self
         self.consumers.append(consumer)
-        if consumer.selector is not None or consumer.priority or self.exclusive:
+        if consumer.selector is not None or consumer.priority:
+            self.choosy += 1
+        if self.choosy or self.exclusive:
             self.simple = False
 
     def flow(self, consumer: Consumer) -> None:
@@ -477,6 +481,8 @@ class Queue:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
+        if consumer.selector is not None or consumer.priority:
+            self.choosy -= 1
         self.draining.discard(consumer)
         self.deactivate(consumer)
         self.exclusions.leave(consumer)
@@ -498,7 +504,7 @@ class Queue:
             and not self.exclusive
             and not self.paused
             and not self.stalled
-            and not any(c.selector is not None or c.priority for c in self.consumers)
+            and not self.choosy
         )
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
