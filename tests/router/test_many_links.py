@@ -13,6 +13,7 @@ class Producer:
 
     def __init__(self, told: Counter[str], auto: Any) -> None:
         self.auto = auto
+        self.ahead: Any = None
         self.link = self
         self.on_delivery: Any = None
         self.max_message_size = 0
