@@ -16,7 +16,7 @@ need() {
 has() { command -v "$1"; }
 java_17() { [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 node_18() { [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 18 ]; }
-rust_1_85() { cargo --version | awk '{ split($2, v, "."); exit !(v[1] > 1 || v[2] >= 85) }'; }
+rust_1_85() { cargo --version | awk '{ split($2, v, "."); new = v[1] > 1 || v[2] >= 85 } END { exit !new }'; }
 header() { echo "#include <$1>" | gcc -fsyntax-only -xc -; }
 python_header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
 
