@@ -720,6 +720,48 @@ def test_one_bad_arrival_costs_the_others_nothing(tmp_path: Path, monkeypatch: p
     assert (taken(consumer), core.accepted) == (["b"], [1, 2])
 
 
+@pytest.mark.parametrize("kind", ["message", "run", "copy", "settled", "subscriptions"])
+def test_what_came_while_a_write_failed_is_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Between the arrival and its own commit, an earlier commit that is still being written fails."""
+    disk = FailingDisk()
+    monkeypatch.setattr(files, "FILES", disk)
+    core = Core(tmp_path)
+    broker = core.broker
+    core.queue()
+    for name in ("s1", "s2"):
+        broker.create_queue("t", name, "MULTICAST", durable=True, auto_create_address=True)
+    core.send("before", durable=True)
+    core.commit()
+    core.send("first", durable=True, properties={"_AMQ_DUPL_ID": "1"})
+    broker.commit()  # is being written
+    route = broker.route("q", None)
+    assert route is not None and core.store is not None
+    if kind == "message":
+        core.send("late", durable=True)
+    elif kind == "run":
+        publish_run(broker, route, [encoded(n, durable=True) for n in range(3)], core, 3)
+    elif kind == "copy":
+        core.send("first", durable=True, properties={"_AMQ_DUPL_ID": "1"})
+    elif kind == "settled":
+        publish(broker, route, encoded("late", durable=True), None, 9)
+    else:
+        core.send("late", "t", durable=True)
+    disk.broken = True
+    core.store.flush()
+    disk.broken = False
+    core.commit()
+    core.commit()
+    late = {"run": [3, 4, 5], "settled": []}.get(kind, [3])
+    assert (core.accepted, sorted(core.failed)) == ([1], [2, *late])
+    held = taken(core.consumer(broker.queues["q"], 10))
+    assert held == (["before", "late"] if kind == "settled" else ["before"])
+    core.restart()
+    assert taken(core.consumer(core.broker.queues["q"], 10)) == held
+    assert [core.broker.queues[name].count for name in ("s1", "s2")] == [0, 0]
+
+
 def test_what_could_not_be_written_goes_back_to_its_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)

@@ -79,7 +79,7 @@ class Arrivals:
 
     def committed(self, batch: list[Arrival], error: OSError | None) -> None:
         """They are on disk, or will not be."""
-        if error is not None:
+        if error is not None and batch:
             _log.error("commit.failed", messages=sum(arrival[2] for arrival in batch), reason=str(error))
         whose: Waiting | None = None  # answers to deliveries with consecutive ids are given together
         begin = end = 0

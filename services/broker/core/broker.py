@@ -96,6 +96,7 @@ class Broker(Topology):
         if store is not None:
             recover(self, store, progress)
             store.on_space = self.check_disk
+            store.on_failure(self._uncommitted)
             self.check_disk()
 
     @property
@@ -447,6 +448,11 @@ class Broker(Topology):
             tell(None)
         else:
             self.unacknowledged.append(tell)
+
+    def _uncommitted(self) -> Callable[[OSError | None], None]:
+        """What has arrived since the last `commit`: an earlier one has failed, and the store has forgotten it."""
+        batch = self.arrivals.take()
+        return lambda error: self.arrivals.committed(batch, error)
 
     def _committed(
         self, batch: list[Arrival], told: list[Callable[[OSError | None], None]], error: OSError | None

@@ -61,6 +61,10 @@ def _untold(*_: object) -> None:
     pass
 
 
+def _nobody() -> Done:
+    return _untold
+
+
 class DamagedError(Exception):
     """A record is not there any more, or was read and is not what was written: it will never be read."""
 
@@ -81,6 +85,7 @@ class Journal:
         self.directory = directory
         self.catalogue = catalogue or Catalogue(directory, files)
         self.finish_mending: Callable[[], None] = _untold  # see Replaying.finish; before anything is read or written
+        self.uncommitted: Callable[[], Done] = _nobody  # see Store.on_failure
         self.summary_failed = False  # the last summary could not be written
         self.summarising = 0  # the segment whose summary is being written
         self.segments: dict[int, Segment] = {}
@@ -463,7 +468,7 @@ class Journal:
                 else:
                     self.catalogue.made(segment.number, segment.size)
         else:
-            done += self._waiting
+            done += [*self._waiting, self.uncommitted()]
             self._waiting = []
             self._fail(chunks, error)
         for call in done:

@@ -570,6 +570,11 @@ class Store:
         """`commit` at the end of a turn of the loop: nothing more is waited for, and `done` may run inside."""
         self.journal.commit_now(done)
 
+    def on_failure(self, uncommitted: Callable[[], Done]) -> None:
+        """A commit that fails takes along what was added since it began. `uncommitted` is called then: it gives the
+        `done` of what no `commit` has been called for yet."""
+        self.journal.uncommitted = uncommitted
+
     def flush(self) -> None:
         """Writes and syncs now, blocking; calls what waits. Only for a store without a loop."""
         self.journal.flush()
