@@ -11,7 +11,7 @@ from enmasse.amqp.types import Symbol
 from services.router.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
 from services.router.addresses import MOBILE, parse
 from services.router.annotations import stripped
-from services.router.links import Copies, InLink
+from services.router.links import NOT_A_MESSAGE, Copies, InLink
 from services.router.relay import Relays, relays
 from services.router.sizes import limited
 
@@ -121,7 +121,6 @@ def rejected(condition: str, description: str) -> Rejected:
 
 
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
-NOT_A_MESSAGE = rejected("amqp:decode-error", "the message cannot be decoded")
 NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
 NO_DELAY = rejected(NOT_IMPLEMENTED, "a delivery delay needs a queue or a topic: this address keeps no message back")
 _DELAY = b"x-opt-delivery-"

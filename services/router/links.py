@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from enmasse.amqp import errors
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
+from enmasse.amqp.types import Symbol
 from services.router.annotations import stripped
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 WINDOWS = 16
 """Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got
 and not settled: it bounds what waits in the router's memory."""
+
+SHORTEST = 4
+"""Bytes of a message of one empty section: some clients' libraries raise an error for less."""
+NOT_A_MESSAGE = Rejected(
+    error=Error(condition=Symbol("amqp:decode-error"), description="the message cannot be decoded")
+)
 
 FAILED = Modified(delivery_failed=True)
 """The state of deliveries that were on the wire when their receiver went away."""
@@ -168,7 +175,9 @@ class InLink:
             if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
                 payload = stripped(payload)
         except IndexError:
-            pass  # too short to be a message
+            if len(payload) < SHORTEST:
+                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+                return
         address = self.address
         out = address.only or address.choose()  # type: ignore[union-attr]
         if out is None:
@@ -189,7 +198,9 @@ class InLink:
             if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
                 payload = stripped(payload)
         except IndexError:
-            pass  # too short to be a message
+            if len(payload) < SHORTEST:
+                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+                return
         outs = self.address.outs  # type: ignore[union-attr]
         if not outs:
             self.refuse(delivery_id, settled)
@@ -220,6 +231,9 @@ class InLink:
     ) -> None:
         out, address = self.ahead, self.address
         assert address is not None
+        if len(payload) < SHORTEST:
+            self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
         if out is not None and out.busy and out.address is address:
             self.presettled += settled
             out.offer(stripped(payload), None if settled else (self, delivery_id), message_format)

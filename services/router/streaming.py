@@ -17,8 +17,8 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
 from services.router.address import MULTICAST, Address
 from services.router.annotations import complete, stripped
-from services.router.anonymous import NOT_A_MESSAGE, AnonymousInLink, find_to, read_to
-from services.router.links import FAILED, Copies, InLink, OutLink, Token
+from services.router.anonymous import AnonymousInLink, find_to, read_to
+from services.router.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
@@ -387,7 +387,9 @@ def _start_named(source: InLink, partial: Partial) -> None:
     if head is None:
         head = partial.context = _Head()
     head.data += partial.take()
-    if partial.done or len(head.data) >= MAX_HEAD or complete(head.data):
+    if partial.done and len(head.data) < SHORTEST:
+        source.refuse(partial.delivery_id, partial.settled, NOT_A_MESSAGE)
+    elif partial.done or len(head.data) >= MAX_HEAD or complete(head.data):
         _start(source, source.address, partial, stripped(head.data))
 
 

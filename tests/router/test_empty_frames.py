@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from proton import Message
 
-from enmasse.amqp.performatives import Begin, Close, Disposition, Flow, Open, Target, Transfer
+from enmasse.amqp.performatives import Accepted, Begin, Close, Disposition, Flow, Open, Rejected, Target, Transfer
 from tests.amqp.engine_kit import AMQP, attach, frame, frames
-from tests.router.harness import DEADLINE, Broker, Management, RouterProcess, wait_for
+from tests.router.harness import DEADLINE, Broker, Management, RouterProcess, pump, wait_for
 from tests.router.test_containers import connector, topic
 
 BODY = Message(body="in pieces").encode()
@@ -99,3 +99,26 @@ def test_empty_frames_around_a_message(
         for name in ("t-news-in", "t-news-out"):
             management.delete("router.config.linkRoute", name)
     management.delete("connector", "t-b0")
+
+
+@pytest.mark.parametrize("address", ["test/no-sections", "testall/no-sections"])
+def test_a_message_without_a_section_reaches_nobody(router: RouterProcess, address: str) -> None:
+    """Proton's Python raises an error where it should read one."""
+    connection = router.connect()
+    receiver = connection.create_receiver(address, credit=10)
+    sender = Sender(router.port, address)
+    sender.wait(Flow)
+    for n, pieces in enumerate([[b""], [b"", b""], [b"\x00\x53"], [b""] * 300, [BODY]]):
+        sender.send(n, pieces)
+    assert receiver.receive(timeout=DEADLINE).body == "in pieces"
+    receiver.accept()
+    pump(connection)
+    states: dict[int, Any] = {}
+    told: list[Any] = []
+    while len(states) < 5:
+        told = sender.wait(Disposition, len(told) + 1)
+        for d in told:
+            states |= dict.fromkeys(range(d.first, (d.last or d.first) + 1), type(d.state))
+    assert states == {**dict.fromkeys(range(4), Rejected), 4: Accepted}
+    sender.close()
+    connection.close()
