@@ -316,8 +316,12 @@ class Agent:
             return False, "no router is connected"
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
-            return False, f"being configured: {', '.join(sorted(late))}"
-        return True, "; ".join([f"{len(self.routers)} routers", *self._notes()])
+            return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
+        return True, "; ".join([f"{len(self.routers)} routers", *self._notes(), *self._refusals()])
+
+    def _refusals(self) -> list[str]:
+        """What routers have refused that is no address's."""
+        return [f"{name}: {router.failed['']}" for name, router in sorted(self.routers.items()) if "" in router.failed]
 
     def _notes(self) -> list[str]:
         """What people should know of routers that work."""

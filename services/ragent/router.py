@@ -441,7 +441,8 @@ class Router:
         self.failed[subject] = reason[:300]
         if attributes is None:
             self._undeleted.setdefault(subject, set()).add((type_, name))
-        self._news.add(subject)
+        if subject:
+            self._news.add(subject)
 
     async def _retry(self) -> None:
         """Tries again what the router has refused, beginning with what is there now."""

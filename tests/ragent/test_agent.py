@@ -203,6 +203,23 @@ def test_the_state_of_a_listener_is_read_back(play: Play, state: str) -> None:
     play(scenario)
 
 
+def test_a_listener_that_the_router_refuses_is_told_of_the_router_and_is_no_address(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.router.refuse["ragent-listener/amqp"] = "Address already in use"
+        world.configserv.place(PLACED)
+        world.configserv.addresses(ALL)
+        await world.ready(*ALL)
+        told = "router-0: cannot create listener ragent-listener/amqp: Address already in use"
+        await world.tells(f"being configured: router-0; {told}")
+        world.router = world.router.restarted()
+        await world.join(world.router)
+        await world.tells("1 routers")
+        await world.ready(*ALL)
+        assert set(world.configserv.readiness["ragent"]) == set(ALL)
+
+    play(scenario)
+
+
 def test_what_others_have_made_is_told_and_left_alone(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
