@@ -19,6 +19,7 @@ from services.broker.peer import OFFERED, Peer
 
 _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
+TRY_AGAIN = 0.5  # and what could not be written, before it is tried again
 RETRY_TICK = 1000  # milliseconds
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = ("sole-connection-for-container", *OFFERED, "ANONYMOUS-RELAY")
@@ -66,9 +67,11 @@ class Server:
         if urgent:
             self.loop.call_soon(self._commit)
             return
-        self._lazy_due = self.loop.time() + LAZY_COMMIT
+        store = self.broker.store
+        pause = TRY_AGAIN if store is not None and store.failing else LAZY_COMMIT
+        self._lazy_due = self.loop.time() + pause
         if self._lazy is None:
-            self._lazy = self.loop.call_later(LAZY_COMMIT, self._commit_lazily)
+            self._lazy = self.loop.call_later(pause, self._commit_lazily)
 
     def _commit(self) -> None:
         """After every socket that was ready has been read. A small batch is on disk when this returns."""

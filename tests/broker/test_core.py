@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -703,6 +704,46 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     dead = core.broker.queues["dead"]
     assert sorted(taken(core.consumer(dead, 5))) == ["x", "y"]
     assert dead.expiring == 1
+
+
+class _Loop:
+    """Remembers for when it was asked."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.soon: list[Any] = []
+
+    def time(self) -> float:
+        return 0.0
+
+    def call_soon(self, work: Any) -> None:
+        self.soon.append(work)
+
+    def call_later(self, pause: float, work: Any) -> None:
+        self.pauses.append(pause)
+
+
+def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that nobody waits for: dozens of tries a second took a whole CPU, and a line in the log each."""
+    disk = FailingDisk()
+    monkeypatch.setattr(files, "FILES", disk)
+    core, loop = Core(tmp_path), _Loop()
+    core.queue()
+    core.commit()
+    route = core.broker.route("q", None)
+    assert route is not None
+    disk.broken = True
+    publish(core.broker, route, encoded("x", durable=True), None, 1)
+    server.Server(core.broker, cast(asyncio.AbstractEventLoop, loop))
+    loop.pauses.clear()
+    core.commit()
+    assert loop.pauses == [server.TRY_AGAIN]
+    core.send("y", durable=True)
+    assert len(loop.soon) == 1, "who sends is told at once whether it works again"
+    disk.broken = False
+    core.commit()
+    assert core.accepted == [1]
+    assert len(taken(core.consumer(core.broker.queues["q"], 5))) == 2
 
 
 def test_one_bad_arrival_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -753,6 +753,11 @@ class Store:
         return "" if error is None else f"data directory {self.directory}: the last write failed: {error}"
 
     @property
+    def failing(self) -> bool:
+        """Whether the last commit failed."""
+        return self.journal.error is not None
+
+    @property
     def disk_bytes(self) -> int:
         """What the segments take."""
         return self.journal.disk_bytes
