@@ -24,7 +24,7 @@ PERCENTILES = (50, 90, 99, 99.9)
 @click.command(name="bench", short_help="Measure rate and latency of an address.")
 @click.argument("address", required=False)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS", help="An address of another server.")
-@click.option("--seconds", type=Seconds(0.1, 3600), default=5.0, show_default=True,
+@click.option("--seconds", type=Seconds(0.1, 3600), default=5.0, show_default=True, metavar="SECONDS",
               help="How long each of the two measurements takes.")  # fmt: skip
 @click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes of a body.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")

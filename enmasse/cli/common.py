@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Seconds(click.FloatRange):
     """A time an option takes, in seconds from `least` to `most`; `above_zero`: not none at all."""
 
-    name = "seconds"
+    name = "number of seconds"
 
     def __init__(self, least: float = 0, most: float = MAX_SECONDS, *, above_zero: bool = False) -> None:
         super().__init__(least, most, min_open=above_zero)

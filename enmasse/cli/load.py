@@ -24,6 +24,7 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source
 from enmasse.amqp.performatives import Target as TargetTerminus
 from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
 from enmasse.amqp.transport import Hub, dial
+from enmasse.cli.amqp import explain
 from enmasse.cli.target import Target
 
 CREDIT = 1000
@@ -71,7 +72,7 @@ class _End(Handler):
         except TimeoutError:
             raise LoadError(f"{target} does not answer") from None
         except OSError as error:
-            raise LoadError(f"cannot connect to {target.host}:{target.port}: {error.strerror or error}") from None
+            raise LoadError(explain(error, target)) from None
 
     def on_attached(self, link: Link) -> None:
         terminus = link.remote_target if link.is_sender else link.remote_source
@@ -79,7 +80,7 @@ class _End(Handler):
             self.attached.set_result(None)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        self.fail(LoadError(f"{self.target}: {error or 'the link was closed'}"))
+        self.fail(LoadError(explain(error, self.target) if error else f"{self.target}: the link was closed"))
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         self.fail(LoadError(f"{self.target}: {error or c.transport_error or 'the connection was closed'}"))

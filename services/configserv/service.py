@@ -337,9 +337,8 @@ class ConfigService:
 
     def _show_health(self) -> None:
         if self._applied.state.complete:
-            self._health.set(
-                True, f"{len(self._applied.problems)} errors in the files" if self._applied.problems else ""
-            )
+            count = len(self._applied.problems)
+            self._health.set(True, f"{count} error{'s' if count != 1 else ''} in the files" if count else "")
         else:
             reasons = [str(problem) for problem in self._applied.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")

@@ -317,7 +317,8 @@ class Agent:
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
-        return True, "; ".join([f"{len(self.routers)} routers", *self._notes(), *self._refusals()])
+        count = len(self.routers)
+        return True, "; ".join([f"{count} router{'s' if count != 1 else ''}", *self._notes(), *self._refusals()])
 
     def _refusals(self) -> list[str]:
         """What routers have refused that is no address's."""

@@ -17,7 +17,7 @@ from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from services.storage_controller import fleet, policies
 from services.storage_controller.conversation import Conversation
-from services.storage_controller.core import Broker, Core, Decision, Entry
+from services.storage_controller.core import Broker, Core, Decision, Entry, counted
 from services.storage_controller.driver import LocalDriver, Running, Wish
 from services.storage_controller.told import Told
 
@@ -520,7 +520,7 @@ class Controller:
         away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
-        return True, "; ".join((f"{len(self.core.brokers)} brokers", *self._pending().values()))
+        return True, "; ".join((counted(len(self.core.brokers), "broker"), *self._pending().values()))
 
     def metrics(self) -> str:
         """Prometheus text."""

@@ -424,8 +424,8 @@ class Core:
                     self._set_home(name, broker.name)
                     return broker.name, (
                         f"given flavor {want.flavor} instead of {broker.flavor}: stays on broker {broker.name}, where "
-                        f"it has {_count(lies.subscriptions, 'durable subscription')} with "
-                        f"{_count(lies.messages, 'message')}; end them, or discard them: {_force(name)}, then add it "
+                        f"it has {counted(lies.subscriptions, 'durable subscription')} with "
+                        f"{counted(lies.messages, 'message')}; end them, or discard them: {_force(name)}, then add it "
                         "again"
                     )
         if home is not None and home in self.brokers and not self.brokers[home].connected:
@@ -522,7 +522,7 @@ def _left(left: list[tuple[Broker, Held]]) -> str:
     brokers = ", ".join(broker.name for broker, held in left if held.messages or not messages)
     if not messages:
         return f"is empty on broker {brokers} and goes as soon as no producer can reach it there"
-    return f"still holds {_count(messages, 'message')} on broker {brokers}"
+    return f"still holds {counted(messages, 'message')} on broker {brokers}"
 
 
 def _discard(name: str, left: list[tuple[Broker, Held]], *, again: bool) -> str:
@@ -549,5 +549,5 @@ def _force(name: str) -> str:
     return process.command(f"address remove {shlex.quote(name)} --force")
 
 
-def _count(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -210,6 +210,8 @@ def test_url_form_and_refusals(suite: Up) -> None:
     assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == [{"sequence": 1}, {"sequence": 2}]
     done = cli(suite, "send", "nothing.here", "x")
     assert done.returncode == 4 and "amqp:not-found" in done.stderr and "enmasse address list" in done.stderr
+    done = cli(suite, "bench", "nothing.here")
+    assert done.returncode == 4 and "amqp:not-found" in done.stderr and "enmasse address list" in done.stderr
     done = cli(suite, "receive", "nothing.here", "--count", "1")
     assert done.returncode == 4 and "amqp:not-found" in done.stderr
     done = enmasse("send", "-a", "localhost:1/x", "body")

@@ -196,9 +196,9 @@ def test_the_state_of_a_listener_is_read_back(play: Play, state: str) -> None:
         world.configserv.addresses(ALL)
         await world.ready(*ALL)
         await until(lambda: world.router.names(LISTENER))
-        await world.tells("1 routers" if state == "up" else "being configured: router-0")
+        await world.tells("1 router" if state == "up" else "being configured: router-0")
         world.router.listeners = "up"
-        await world.tells("1 routers")
+        await world.tells("1 router")
 
     play(scenario)
 
@@ -213,7 +213,7 @@ def test_a_listener_that_the_router_refuses_is_told_of_the_router_and_is_no_addr
         await world.tells(f"being configured: router-0; {told}")
         world.router = world.router.restarted()
         await world.join(world.router)
-        await world.tells("1 routers")
+        await world.tells("1 router")
         await world.ready(*ALL)
         assert set(world.configserv.readiness["ragent"]) == set(ALL)
 
@@ -231,10 +231,10 @@ def test_what_others_have_made_is_told_and_left_alone(play: Play) -> None:
         told = (
             "on router-0, not made here: connector evil (192.0.2.7:5672), listener open (*:7000), autoLink theirs (x)"
         )
-        await world.tells(f"1 routers; {told}")
+        await world.tells(f"1 router; {told}")
         for type_, name in ((CONNECTOR, "evil"), (LISTENER, "open"), (AUTO_LINK, "theirs")):
             del router.tables[type_][name]
-        await world.tells("1 routers")
+        await world.tells("1 router")
         assert "DELETE" not in {r[0] for r in router.requests}
 
     play(scenario)
