@@ -175,8 +175,11 @@ class ClientSender(ClientLink):
         outcome = self.send_nowait(message, settled=settled, tag=tag)
         if outcome is None:
             return None
-        left = None if deadline is None else max(0.0, deadline - loop.time())
-        return await within(outcome, left, f"the outcome of a message to {self.address}")
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await outcome
+        except TimeoutError:
+            raise TimeoutError(f"waited {timeout:g} s for the outcome of a message to {self.address}") from None
 
     def send_nowait(
         self, message: Message | bytes, *, settled: bool = False, tag: bytes | None = None

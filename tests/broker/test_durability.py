@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from proton import Delivery, Message, symbol
+from proton.utils import BlockingConnection
 
 from tests.broker.harness import DEADLINE, BrokerProcess, Terminus, attach, bodies, flush, modify, take, until
 from tests.broker.load import Receiver, Sender
@@ -68,15 +69,15 @@ def test_what_is_settled_second_does_not_come_again(tmp_path: Path) -> None:
     with broker.manage() as m:
         m.queue("q")
     for i in range(3):
-        with broker.connect() as c:
-            c.create_sender("q").send(Message(body=i, durable=True))
-            receiver = c.create_receiver("q", credit=1)
-            c.wait(lambda: bool(receiver.fetcher.incoming))  # noqa: B023
-            message, delivery = receiver.fetcher.incoming[0]
-            assert message.body == i
-            delivery.update(Delivery.ACCEPTED)
-            c.wait(lambda: delivery.settled)  # noqa: B023
-            broker.kill()
+        c = BlockingConnection(broker.url, timeout=DEADLINE)  # not closed: it would wait for the dead broker
+        c.create_sender("q").send(Message(body=i, durable=True))
+        receiver = c.create_receiver("q", credit=1)
+        c.wait(lambda: bool(receiver.fetcher.incoming))  # noqa: B023
+        message, delivery = receiver.fetcher.incoming[0]
+        assert message.body == i
+        delivery.update(Delivery.ACCEPTED)
+        c.wait(lambda: delivery.settled)  # noqa: B023
+        broker.kill()
         broker.start()
     with broker.manage() as m:
         assert m.count("q") == 0

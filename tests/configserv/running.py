@@ -153,8 +153,10 @@ class Client:
         before, container.timeout = container.timeout, 0
         try:
             container.process()
-        except proton.ConnectionException:
-            self._lost = True  # who uses it is told again
+        except (proton.ConnectionException, AttributeError):
+            # Who uses it is told again. Proton's reactor looks for the transport of a connection that has just been
+            # lost, and finds None, if a time limit of it runs out in the same moment.
+            self._lost = True
         except proton.ProtonException:
             pass  # a link was closed: likewise
         finally:
