@@ -81,25 +81,28 @@ class Arrivals:
         """They are on disk, or will not be."""
         if error is not None and batch:
             _log.error("commit.failed", messages=sum(arrival[2] for arrival in batch), reason=str(error))
-        whose: Waiting | None = None  # answers to deliveries with consecutive ids are given together
-        begin = end = 0
+        self._answer_all(batch, error)  # first: a sender goes on while its messages go to consumers
         for arrival in batch:
             try:
                 if error is None:
                     self._arrive(arrival)
                 else:
                     self._failed(arrival)
-            except Exception:  # it is about these messages: others have their turn, and who waits gets an answer
+            except Exception:  # it is about these messages: others have their turn
                 _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
-            waiting, first, count, *_ = arrival
+        if error is not None:
+            self._broker.check_blocked()
+
+    def _answer_all(self, batch: list[Arrival], error: OSError | None) -> None:
+        whose: Waiting | None = None  # answers to deliveries with consecutive ids are given together
+        begin = end = 0
+        for waiting, first, count, *_ in batch:
             if waiting is whose and first == end:
                 end += count
                 continue
             self._answer(whose, begin, end, error)
             whose, begin, end = waiting, first, first + count
         self._answer(whose, begin, end, error)
-        if error is not None:
-            self._broker.check_blocked()
 
     def _answer(self, waiting: Waiting | None, first: int, end: int, error: OSError | None) -> None:
         if waiting is None:
