@@ -25,6 +25,9 @@ ROUTE_CONTAINER = "route-container"
 DEFAULT_CAPACITY = 250
 LINKS_PER_SESSION = 1000
 RECEIVING_SESSIONS = 8
+LEAVING_LINKS = 512
+"""Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
+the container has answered: without a bound one client could keep a broker, and all who use it, busy with attaches."""
 
 
 class RouterConnection:
@@ -63,6 +66,8 @@ class RouterConnection:
         self.extras: dict[Extra, None] = {}
         self.autolinks: dict[AutoLink, LiveAutoLink] = {}
         self.routed: dict[tuple[str, str], RoutedLink] = {}  # as container, by direction and link name
+        # Links at containers whose client, which is here, has left them: they are there until the container answers.
+        self.leaving: set[RoutedHalf] = set()
         # The attach that waits for such a name to be free, and what makes its link then.
         self.routes_waiting: dict[tuple[str, str], tuple[RoutedLink, Callable[[], None]]] = {}
         self.senders = 0
@@ -128,6 +133,7 @@ class RouterConnection:
         if self.links.pop(half.identity, None) is not None:
             self.router.gone.add(half)
         pair = half.pair
+        pair.client.connection.leaving.discard(half)
         if pair.container is half:
             key = (half.direction, half.name)
             if self.routed.get(key) is pair:

@@ -349,6 +349,8 @@ class Router:
         for record in list(connection.links.values()):
             if isinstance(record, InLink | OutLink):
                 self.link_gone(record)
+            else:
+                record.pair.client.connection.leaving.discard(record)
         connection.links.clear()
         connection.waiting.clear()
 

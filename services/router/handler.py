@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Partial
-from enmasse.amqp.errors import AmqpError, no_transactions
+from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, no_transactions
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
@@ -18,7 +18,7 @@ from services.router import termini
 from services.router.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
 from services.router.addresses import parse
 from services.router.anonymous import AnonymousInLink
-from services.router.connections import RouterConnection
+from services.router.connections import LEAVING_LINKS, RouterConnection
 from services.router.core import Router
 from services.router.linkroutes import RoutedHalf, RoutedLink, survives
 from services.router.links import FAILED, InLink, OutLink
@@ -288,6 +288,9 @@ class RouterHandler(Handler):
         self._join(self._pair(connection, link, name, durable), external, container, terminus)
 
     def _pair(self, connection: RouterConnection, link: Link, name: str, durable: bool = False) -> RoutedLink:
+        if len(connection.leaving) >= LEAVING_LINKS:
+            text = f"{LEAVING_LINKS} links of this connection are still being ended at their brokers: wait a little"
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
         pair = RoutedLink(f"{link.name}@{connection.container}", "M0" + name if name else "", durable)
         if isinstance(link, Receiver):
             link.streaming = True

@@ -429,6 +429,8 @@ class RoutedLink:
         half.connection.routed_gone(half)
         if other is None:
             return
+        if other is self.container and other.open:
+            half.connection.leaving.add(other)
         other.connection.waiting.discard(self)
         if self.temporary is not None:
             half.connection.router.temporaries.over(self.temporary)

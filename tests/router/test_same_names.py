@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import symbol
+from proton import Endpoint, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, LinkDetached
 
+from services.router.connections import LEAVING_LINKS
 from tests.router.harness import LISTENER, Broker, Management, RouterProcess, free_port, pump, pump_until, wait_for
 from tests.router.test_containers import connector, topic
 
@@ -46,6 +48,15 @@ def attach(connection: BlockingConnection, name: str) -> Any:
     link.open()
     pump(connection)
     return link
+
+
+def open_links(session: Any, count: int) -> list[Any]:
+    """Receivers whose attaches go with the next turn."""
+    links = [session.receiver(f"l{n}") for n in range(count)]
+    for link in links:
+        link.source.address = "ids"
+        link.open()
+    return links
 
 
 @pytest.mark.parametrize("waiters", [1, 2, 3])
@@ -88,6 +99,47 @@ def test_a_client_that_goes_while_it_waits_for_a_name(router: RouterProcess, top
         pump_until(lambda: False, "the first is told that it is over", clients[0])
     clients[0].close()
     clients[2].close()
+
+
+def test_a_client_leaves_so_many_links_at_a_broker_and_no_more(router: RouterProcess, topics: Broker) -> None:
+    """The handle of a link is free again before the broker has answered its end."""
+    client, other = connect(router, "hasty"), connect(router, "calm")
+    go_on = threading.Event()
+    stopped = threading.Thread(target=topics.do, args=(go_on.wait,))
+    stopped.start()
+    session = client.conn.session()
+    session.open()
+    left = open_links(session, LEAVING_LINKS)
+    pump(client)
+    for link in left:
+        link.close()
+    pump_until(lambda: all(link.state & Endpoint.REMOTE_CLOSED for link in left), "the handles are free", client)
+    beyond = open_links(session, 40)
+
+    def turn() -> None:
+        with contextlib.suppress(LinkDetached):  # the refusals
+            pump(client)
+
+    def refusals() -> list[str]:
+        turn()
+        return [link.remote_condition.name for link in beyond if link.remote_condition is not None]
+
+    wait_for(lambda: len(refusals()) == 40, "those beyond are refused")
+    assert set(refusals()) == {"amqp:resource-limit-exceeded"}
+    waiting = attach(other, "mine")
+    go_on.set()
+    stopped.join()
+    pump_until(lambda: waiting.remote_source.address == "ids", "somebody else is attached", other)
+    wait_for(lambda: topics.names() == ["mine@calm"])
+    [again] = open_links(session, 1)
+
+    def attached() -> bool:
+        turn()
+        return bool(again.remote_source.address == "ids")
+
+    wait_for(attached, "it may attach again")
+    client.close()
+    other.close()
 
 
 class Refused(MessagingHandler):
