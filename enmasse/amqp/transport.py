@@ -331,7 +331,10 @@ class Wire(asyncio.Protocol):
         if connection.state != self._state:
             self._plan_tick()  # other deadlines hold from now on
         if data and not transport.is_closing():
-            transport.write(data)
+            try:
+                transport.write(data)
+            except RuntimeError:  # uvloop has closed the socket without a word: the loop is about to end
+                return
             if connection.blocked and transport.get_write_buffer_size() > connection.limits.max_buffered:
                 size = transport.get_write_buffer_size()
                 log.warning("amqp.peer-does-not-read", peer=self.peer, buffered=size)

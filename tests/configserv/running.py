@@ -188,7 +188,10 @@ class Client:
         message = body if isinstance(body, proton.Message) else proton.Message(body=json.dumps(body))
         if subject is not None:
             message.subject = subject
-        self._senders[key].send(message, timeout=DEADLINE)
+        sender = self._senders[key]
+        if sender.link.state & proton.Endpoint.REMOTE_CLOSED:  # it was told so in the turn of another client
+            raise proton.utils.LinkDetached(sender.link)
+        sender.send(message, timeout=DEADLINE)
 
     def ready(self, reporter: str, *names: str, subject: str = "full", **more: Any) -> None:
         """Reports these addresses as ready."""
