@@ -8,6 +8,8 @@ from typing import Any
 
 import matplotlib
 
+from enmasse.text import counted
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -71,7 +73,7 @@ def _about(component: dict[str, Any], status: dict[str, Any]) -> str:
     restarts = component["restarts"]
     text = f"{component['name']}\npid {component['pid']}"
     if restarts:
-        text += f", started again {restarts} time{'s' if restarts > 1 else ''}"
+        text += f", started again {counted(restarts, 'time')}"
     held = [a["name"] for a in status["addresses"] if component["name"] in a["components"]]
     if component["kind"] == "broker" and held:
         text += "\n" + ", ".join(held[:4]) + (" …" if len(held) > 4 else "")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from enmasse import log, process
+from enmasse.backoff import ReconnectBackoff
 from enmasse.control.connection import MAX_FRAME, Connection
 from enmasse.control.errors import AmqpError, ConnectionLost
 
-BACKOFF_MIN, BACKOFF_SOON, BACKOFF_MAX = 0.05, 0.25, 2.0
-SOON = 15.0
-"""Seconds in which a peer is expected to come back: so long the back-off stays short, a refused connect is cheap."""
 MAX_CONNECTIONS = 1024
 
 
@@ -76,7 +73,7 @@ async def keep_connected(
     `session` is cancelled when the connection is lost; when it returns the connection is closed and made anew. Runs
     until cancelled.
     """
-    delay, lost = BACKOFF_MIN, time.monotonic()
+    backoff = ReconnectBackoff(time.monotonic(), first=0.05, most=2.0, jitter=0.5)
     logger = log.get(peer=f"{host}:{port}")
     while True:
         try:
@@ -84,10 +81,10 @@ async def keep_connected(
         except ConnectionLost as error:
             logger.info("cannot connect", reason=str(error))
         else:
+            opened = time.monotonic()
             await _run_session(connection, session, logger)
-            delay, lost = BACKOFF_MIN, time.monotonic()
-        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-        delay = min(delay * 2, BACKOFF_SOON if time.monotonic() - lost < SOON else BACKOFF_MAX)
+            backoff.lost(time.monotonic(), opened)
+        await asyncio.sleep(backoff.wait_from(time.monotonic()))
 
 
 async def _run_session(

@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enmasse.backoff import Backoff
 from enmasse.supervisor import logfile
 from enmasse.supervisor.files import read_json, write_json
 from enmasse.supervisor.plan import Spec
 from enmasse.supervisor.ports import LOOPBACK
 from enmasse.supervisor.probe import Health, Probe
 
-BACK_OFF = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before the first, second … restart in a row; the last one for all further."""
+RESTART_FIRST, RESTART_LAST = 0.1, 5.0
+"""Seconds before the second restart in a row, and at most. The first is at once."""
 STABLE = 10.0
 """Seconds a process must have run for its next death to count as the first again."""
 POLL_STARTING, POLL_READY = 0.05, 1.0
@@ -115,7 +116,7 @@ class Child:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        deaths_in_a_row = 0
+        backoff, deaths_in_a_row = Backoff(RESTART_FIRST, RESTART_LAST, factor=5.0), 0
         while not self._stopping.is_set():
             started = loop.time()
             end = await self._run_once()
@@ -123,7 +124,8 @@ class Child:
                 break
             if loop.time() - started >= STABLE:
                 deaths_in_a_row = 0
-            delay = BACK_OFF[min(deaths_in_a_row, len(BACK_OFF) - 1)]
+                backoff.reset()
+            delay = backoff.wait() if deaths_in_a_row else 0.0
             deaths_in_a_row += 1
             self.restarts += 1
             again = f"starting again in {delay:g} s" if delay else "starting again"

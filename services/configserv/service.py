@@ -16,6 +16,7 @@ from enmasse.model import feeds
 from enmasse.model.brokers import place
 from enmasse.model.configuration import Applied, State, apply
 from enmasse.model.jsonfile import Problem
+from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
@@ -338,7 +339,7 @@ class ConfigService:
     def _show_health(self) -> None:
         if self._applied.state.complete:
             count = len(self._applied.problems)
-            self._health.set(True, f"{count} error{'s' if count != 1 else ''} in the files" if count else "")
+            self._health.set(True, f"{counted(count, 'error')} in the files" if count else "")
         else:
             reasons = [str(problem) for problem in self._applied.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")

@@ -11,6 +11,7 @@ import msgspec
 from enmasse import health, log, process, settings
 from enmasse.control import Connection, keep_connected, listen
 from enmasse.control.configuration import ReadinessReporter, Report, Restored, follow
+from enmasse.text import counted
 from services.ragent import entities
 from services.ragent.byhand import ByHand
 from services.ragent.desired import Desired
@@ -317,8 +318,7 @@ class Agent:
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
-        count = len(self.routers)
-        return True, "; ".join([f"{count} router{'s' if count != 1 else ''}", *self._notes(), *self._refusals()])
+        return True, "; ".join([counted(len(self.routers), "router"), *self._notes(), *self._refusals()])
 
     def _refusals(self) -> list[str]:
         """What routers have refused that is no address's."""

@@ -9,8 +9,8 @@ from enmasse import process
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.transport import dial
+from enmasse.backoff import ReconnectBackoff
 from services.router import hosts, tls
-from services.router.backoff import Backoff
 from services.router.connections import RouterConnection
 from services.router.honoured import check_connector, check_role
 from services.router.management import schema
@@ -55,7 +55,7 @@ class Connector:
 
     async def _run(self) -> None:
         clock = self._sockets.router.now
-        backoff = Backoff(clock())
+        backoff = ReconnectBackoff(clock())
         while True:
             lost: asyncio.Event = asyncio.Event()
             record = self._new_record(lost)
@@ -75,7 +75,7 @@ class Connector:
                     self.status = "FAILED"
                 error_text = record.amqp.transport_error or "closed by the peer"
                 self.message = f"{self._to}: {error_text}"
-            await asyncio.sleep(backoff.wait(clock()))
+            await asyncio.sleep(backoff.wait_from(clock()))
 
     def _new_record(self, lost: asyncio.Event) -> RouterConnection:
         record = RouterConnection(

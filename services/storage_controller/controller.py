@@ -15,9 +15,10 @@ from enmasse.control import Connection, keep_connected
 from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, Restored, follow
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
+from enmasse.text import counted
 from services.storage_controller import fleet, policies
 from services.storage_controller.conversation import Conversation
-from services.storage_controller.core import Broker, Core, Decision, Entry, counted
+from services.storage_controller.core import Broker, Core, Decision, Entry
 from services.storage_controller.driver import LocalDriver, Running, Wish
 from services.storage_controller.told import Told
 

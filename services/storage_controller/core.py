@@ -14,6 +14,7 @@ from typing import NamedTuple
 from enmasse import process
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
+from enmasse.text import counted
 from services.storage_controller import fleet, policies
 from services.storage_controller.view import EMPTY, Held, View
 
@@ -547,7 +548,3 @@ def _full(broker: str, policy: str, want: Address) -> str:
 
 def _force(name: str) -> str:
     return process.command(f"address remove {shlex.quote(name)} --force")
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from enmasse.text import counted
+
 USER = "enmasse"
 """The `user` of queues that we make: the mark by which they are known again."""
 ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
@@ -75,7 +77,7 @@ class Held(NamedTuple):
         """What people should know of messages that are lost or cannot be had; empty: there are none."""
         parts = ["messages cannot be read at the moment and wait until they can be"] if self.stalled else []
         if self.lost:
-            parts.append(f"{self.lost} message{'s' if self.lost > 1 else ''} lost by damage to its files")
+            parts.append(f"{counted(self.lost, 'message')} lost by damage to its files")
         return "; ".join(parts)
 
 

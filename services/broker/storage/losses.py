@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from enmasse import log as logs
+from enmasse.text import counted
 
 log = logs.get(part="storage")
 
@@ -92,5 +93,5 @@ class Losses:
             some = [f"{count} of queue {name}" for name, count in list(self.queues.items())[:3]]
             parts.append("messages lost by damage: " + ", ".join(some) + (", …" if len(self.queues) > 3 else ""))
         if self.places:
-            parts.append(f"{self.places} damaged place{'s' if self.places > 1 else ''}, the last: {self.last}")
+            parts.append(f"{counted(self.places, 'damaged place')}, the last: {self.last}")
         return f"{'; '.join(parts)}; all are in {self.path}: delete that file when it is seen to"
