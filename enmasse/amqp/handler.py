@@ -53,6 +53,11 @@ class Limits:
     """From our close to the peer's, before the socket is dropped."""
 
 
+INNER_LIMITS = Limits(max_links=65536, max_link_state=64 << 20)
+"""Between a router and a broker, or two routers: one connection carries the links of all clients, and two for each
+queue."""
+
+
 class Handler:
     """Callbacks of a connection. Override what is needed: everything has a default that behaves.
 

@@ -1,4 +1,4 @@
-"""The process: recovers, listens, serves until it is told to stop."""
+"""The process: recovers, listens, serves until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
 from services.broker.metrics import metrics
-from services.broker.server import Server, clock, wall
+from services.broker.server import BrokerServer, clock, wall
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovery import Progress
 from services.broker.storage.store import Store, StoreError
@@ -40,7 +40,7 @@ class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
 
 
 class _Stopped(Exception):
-    """Told to stop before everything was there."""
+    """Asked to stop before everything was there."""
 
 
 async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
@@ -64,7 +64,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.Fatal(f"broker {config.name}: {error}") from None
     if broker.store is not None:
         broker.store.keep_house()
-    server = Server(broker, loop)
+    server = BrokerServer(broker, loop)
     health.metrics = lambda: metrics(broker, server.clients)
     host, port = settings.host_port(config.listen)
     try:
@@ -73,7 +73,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         raise process.cannot_listen(config.listen, error, "listen") from None
     health.endpoints = {"amqp": f"{host}:{port}"}
     health.set(True)
-    health.check = lambda: told(broker)
+    health.check = lambda: health_of(broker)
     try:
         await stop.wait()
     finally:
@@ -111,7 +111,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
         gc.enable()
 
 
-def told(broker: Broker) -> tuple[bool, str]:
+def health_of(broker: Broker) -> tuple[bool, str]:
     """Whether all is well, and what a person should know."""
     store = broker.store
     troubles = [store.trouble] if store is not None and store.trouble else []

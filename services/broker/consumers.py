@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -15,16 +16,12 @@ from services.broker.core.consumer import Consumer
 from services.broker.core.queue import Queue
 from services.broker.selector import Selector
 
-if TYPE_CHECKING:
-    from services.broker.peer import Peer
-
 
 class LinkConsumer(Consumer):
     """One receiver attached to a queue, be it the queue of an address or of a subscription."""
 
     def __init__(
         self,
-        peer: Peer,
         link: Sender,
         info: ConsumerInfo,
         *,
@@ -36,7 +33,6 @@ class LinkConsumer(Consumer):
         super().__init__(
             info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1, relay=relay
         )
-        self.peer = peer
         self.link = link
         self.info = info
         self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
@@ -52,7 +48,7 @@ class LinkConsumer(Consumer):
         return self.link.session.connection.blocked
 
     def outcomes(self, messages: list[Any], state: Any, settled: bool) -> None:
-        """B.3.9: a disposition without a state decides nothing; the message comes back with the end of the link."""
+        """A disposition without a state decides nothing; the message comes back with the end of the link."""
         queue = self.queue
         if queue is None or state is None:
             return
@@ -87,7 +83,7 @@ class LinkConsumer(Consumer):
         if queue is None:
             return
         queue.detach(self)
-        broker = self.peer.server.broker
+        broker = queue.broker
         if self.durable and closed and not queue.consumers and not queue.deleted:
             broker.destroy_queue(queue.name, remove_consumers=True)
         else:
@@ -95,14 +91,19 @@ class LinkConsumer(Consumer):
 
 
 class LinkBrowser(Browser):
-    def __init__(self, peer: Peer, link: Sender, queue: Queue, selector: Selector | None) -> None:
+    """A receiver that looks at a queue and takes nothing from it."""
+
+    def __init__(
+        self, later: Callable[[Callable[[], None]], object], link: Sender, queue: Queue, selector: Selector | None
+    ) -> None:
+        """`later` calls in the next turn."""
         super().__init__(queue, link, selector)
-        self.peer = peer
+        self._later = later
         self.link = link
         queue.browsers.append(self)
 
     def again(self) -> None:
-        self.peer.server.later(self.flow)
+        self._later(self.flow)
 
     def flow(self) -> None:
         if not self.link.detached:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
@@ -11,14 +10,13 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.address import UNLIMITED, Address
+from services.broker.core.broker import Broker
 from services.broker.core.clients import ProducerInfo
 from services.broker.core.message import destination_type, to_address
 from services.broker.core.publisher import ACCEPT, WAIT, publish, publish_run
 from services.broker.core.routes import Route
 from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
-
-if TYPE_CHECKING:
-    from services.broker.peer import Peer
+from services.broker.nodes import Nodes
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
@@ -37,10 +35,10 @@ class AddressProducer:
     runs = True  # deliveries that came together have one route
 
     def __init__(
-        self, peer: Peer, link: Receiver, name: str, routing_type: str | None, origin: str, info: ProducerInfo
+        self, broker: Broker, link: Receiver, name: str, routing_type: str | None, origin: str, info: ProducerInfo
     ) -> None:
-        self.peer = peer
-        self.broker = peer.server.broker
+        """`origin`: the container-id of the client, for no-local."""
+        self.broker = broker
         self.link = link
         self.name = name
         self.routing_type = routing_type
@@ -111,7 +109,7 @@ class AddressProducer:
                     route = self._find_route()
                 done = publish_run(broker, route, payloads, self, first)
             except (errors.BrokerError, AmqpError):
-                pass  # told one by one
+                pass  # each is answered by itself below
             self.info.sent += done
         for n in range(done, len(payloads)):
             self.deliver(link, first + n, False, payloads[n], b"", 0)
@@ -157,6 +155,14 @@ class RelayProducer(AddressProducer):
 
     runs = False
 
+    def __init__(
+        self, nodes: Nodes, manage: Callable[[bytes], None], link: Receiver, origin: str, info: ProducerInfo
+    ) -> None:
+        """`manage` serves a request to the management address."""
+        super().__init__(nodes.broker, link, "", None, origin, info)
+        self._nodes = nodes
+        self._manage = manage
+
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
@@ -166,12 +172,12 @@ class RelayProducer(AddressProducer):
                 raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
             if to == MANAGEMENT:
                 self.info.sent += 1
-                self.peer.manage(payload)
+                self._manage(payload)
                 if not settled:
                     link.session.settle(delivery_id, ACCEPTED)
                 return
             kind = destination_type(payload)
-            if self.broker.route(to, None) is None and not self.peer.auto_create(to, _kind(kind)):
+            if self.broker.route(to, None) is None and not self._nodes.auto_create(to, _kind(kind)):
                 raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
         except (errors.BrokerError, AmqpError) as error:
             if not settled:
@@ -192,11 +198,10 @@ def _kind(jms_destination: int | None) -> str | None:
 class ManagementProducer:
     """Requests to `activemq.management`, served one after the other, also when every address is full."""
 
-    def __init__(self, peer: Peer, link: Receiver, info: ProducerInfo) -> None:
-        self.peer = peer
+    def __init__(self, manage: Callable[[bytes], None], link: Receiver, info: ProducerInfo) -> None:
+        self._manage = manage
         self.link = link
         self.info = info
-        self.on_end: Callable[[], None] | None = None
 
     def start(self) -> None:
         self.link.on_delivery = self.deliver
@@ -207,7 +212,7 @@ class ManagementProducer:
     ) -> None:
         self.info.sent += 1
         try:
-            self.peer.manage(payload)
+            self._manage(payload)
         except AmqpError as error:
             if not settled:
                 link.session.settle(delivery_id, rejected(error))

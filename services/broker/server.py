@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 from enmasse import log
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.transport import Hub, serve
+from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.clients import Clients
 from services.broker.management.context import VERSION
 from services.broker.management.node import ManagementNode
-from services.broker.peer import OFFERED, Peer
 
 _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
@@ -40,28 +39,30 @@ def wall() -> int:
     return int(time.time() * 1000)
 
 
-class Server:
+class BrokerServer:
+    """One broker on the loop: its listener, its connections, its timers."""
+
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
         self.clients = Clients()
         self.management = ManagementNode(broker, self.clients)
         self.hub = Hub(loop)
-        self.peers: set[Peer] = set()
+        self.connections: set[BrokerConnection] = set()
         self._listener: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_due = 0.0
-        broker.on_pending = lambda: self.later(broker.run_pending)
+        broker.on_pending = self._run_pending_later
         broker.on_commit = self._commit_later
         broker.on_deadline = self._arm
         # What was found at the start may be scheduled or expire.
         self._arm(broker.now)
 
-    def later(self, work: Callable[[], None]) -> None:
+    def _run_pending_later(self) -> None:
         """In the next turn of the loop, after other connections have been read."""
-        self.loop.call_soon(work)
+        self.loop.call_soon(self.broker.run_pending)
 
     def _commit_later(self, urgent: bool) -> None:
         if urgent:
@@ -113,9 +114,16 @@ class Server:
         return int(self._listener.port)
 
     def _connection(self, remote: Any) -> Connection:
-        peer = Peer(self, remote.address)
+        handler = BrokerConnection(
+            self.broker,
+            self.clients,
+            remote.address,
+            manage=self.management.handle,
+            later=self.loop.call_soon,
+            gone=self.connections.discard,
+        )
         connection = Connection(
-            peer,
+            handler,
             container_id=self.broker.name,
             is_client=False,
             max_frame_size=131072,
@@ -123,23 +131,18 @@ class Server:
             properties={"product": "apache-activemq-artemis", "version": VERSION},
             offered_capabilities=CAPABILITIES,
         )
-        peer.connection = connection
-        self.peers.add(peer)
+        handler.connection = connection
+        self.connections.add(handler)
         return connection
 
-    def gone(self, peer: Peer) -> None:
-        self.peers.discard(peer)
-        self.clients.remove(peer.client)
-        peer.connection = None  # they refer to each other, and nobody waits for the collector
-
     async def close(self) -> None:
-        """Tells the clients, writes what is to be written, ends."""
+        """Closes the connections, commits what is to be written, ends."""
         if self._listener is not None:
             self._listener.close()
-        for peer in list(self.peers):
-            peer.close()
+        for connection in list(self.connections):
+            connection.close()
         for _ in range(50):
-            if not self.peers:
+            if not self.connections:
                 break
             await asyncio.sleep(0.01)
         if self._timer is not None:

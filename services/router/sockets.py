@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse import process
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.handler import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.transport import Hub
 from services.router import PRODUCT, SIMULATES, tls
@@ -24,7 +24,6 @@ SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 back only when it is larger than this, and never the others of the connection."""
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
-OWN_LINKS = 65536
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
 OFFERED = (*CAPABILITIES, "sole-connection-for-container")
 
@@ -129,7 +128,9 @@ class Sockets:
 
 def _limits(body: dict[str, Any], *, own: bool) -> Limits:
     """`own`: a connection to a broker, or to whom we have dialled; it carries the links of all clients."""
-    limits: dict[str, int] = {"max_links": OWN_LINKS, "max_link_state": OWN_LINKS * 1024} if own else {}
+    limits: dict[str, int] = {}
+    if own:
+        limits = {"max_links": INNER_LIMITS.max_links, "max_link_state": INNER_LIMITS.max_link_state}
     if body.get("initialHandshakeTimeoutSeconds"):
         limits["handshake_timeout_ms"] = body["initialHandshakeTimeoutSeconds"] * 1000
     window = body["maxSessionFrames"] or min(SESSION_FRAMES, max(64, SESSION_BYTES // body["maxFrameSize"]))

@@ -14,8 +14,7 @@ import pytest
 from enmasse.amqp.performatives import Begin, Close, Detach, End, Flow, Open
 from enmasse.amqp.transport import Hub
 from services.broker.core.broker import Broker
-from services.broker.server import Server as BrokerServer
-from services.broker.server import clock
+from services.broker.server import BrokerServer, clock
 from services.router import config
 from services.router.app import LoopClock
 from services.router.management.live import core_tables

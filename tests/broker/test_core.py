@@ -734,7 +734,7 @@ def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: p
     assert route is not None
     disk.broken = True
     publish(core.broker, route, encoded("x", durable=True), None, 1)
-    server.Server(core.broker, cast(asyncio.AbstractEventLoop, loop))
+    server.BrokerServer(core.broker, cast(asyncio.AbstractEventLoop, loop))
     loop.pauses.clear()
     core.commit()
     assert loop.pauses == [server.TRY_AGAIN]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.broker.app import told
+from services.broker.app import health_of
 from services.broker.core.browser import Browser
 from services.broker.core.clients import Clients
 from services.broker.core.errors import BrokerError
@@ -231,19 +231,19 @@ def test_a_damaged_message_is_counted_and_the_others_go_on(core: Core) -> None:
     core.broker.run_pending()
     assert taken(consumer) == [n for n in range(40) if n not in (5, 6, 30)]
     assert q.lost == 3 and held(q) == 37 and not q.stalled
-    assert "3 of queue q" in told(core.broker)[1]
-    assert told(core.broker)[0], "it is over: nothing stands still"
+    assert "3 of queue q" in health_of(core.broker)[1]
+    assert health_of(core.broker)[0], "it is over: nothing stands still"
 
 
 def test_health_says_what_stands_still_and_what_to_do(core: Core) -> None:
     assert core.store is not None
     disk_of(core).error = OSError(errno.EMFILE, "Too many open files")
     core.consumer(core.broker.queues["q"], 100)
-    ready, detail = told(core.broker)
+    ready, detail = health_of(core.broker)
     assert not ready and "queue q" in detail and "Too many open files" in detail and "ulimit -n" in detail
     well(disk_of(core))
     core.tick(LONGEST)
-    assert told(core.broker) == (True, "")
+    assert health_of(core.broker) == (True, "")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,0 +1,199 @@
+"""What an attach names: the address, queue or subscription is found, or made if settings and client allow it."""
+
+from __future__ import annotations
+
+import uuid
+
+from enmasse import log
+from enmasse.amqp import errors as amqp
+from services.broker.core import errors
+from services.broker.core.broker import Broker
+from services.broker.core.clients import Client
+from services.broker.core.errors import BrokerError
+from services.broker.core.queue import Queue
+from services.broker.core.subscription import Identity, queue_name
+from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
+from services.broker.core.wildcards import is_pattern
+
+_log = log.get()
+
+About = tuple[str, str | None, str | None]
+"""What a subscription selects: address or pattern, selector, container-id whose messages it does not want."""
+
+
+class Nodes:
+    """The nodes of the broker as one client may use them. Methods raise BrokerError, whose condition is the link's."""
+
+    def __init__(self, broker: Broker, client: Client) -> None:
+        self.broker = broker
+        self.client = client
+
+    # -- to send to ----------------------------------------------------------------------------------------------------
+    def check_target(self, address: str, kind: str | None) -> None:
+        """Raises BrokerError if messages to `address` have no place; makes the address if that is allowed."""
+        if is_pattern(address.partition("::")[0]):
+            raise BrokerError(f"a sender needs an address without wildcards, not {address}", "amqp:invalid-field")
+        if "::" in address:
+            name, _, queue = address.partition("::")
+            known = self.broker.queues.get(queue)
+            if known is None or known.address.name != name:
+                raise BrokerError(f"AMQ119002: target address {address} does not exist", "amqp:not-found")
+            return
+        root = self.broker.root_of(address)
+        if root is None:
+            if not self.auto_create(address, kind):
+                raise BrokerError(f"AMQ119002: target address {address} does not exist", "amqp:not-found")
+            return
+        _check_kind(address, kind, root.routing_types if root.name != address else self._kinds(address))
+
+    def auto_create(self, address: str, kind: str | None) -> bool:
+        """Makes an address (and its queue) if settings allow it and the client is no router. False: it may not."""
+        settings = self.broker.settings.get(address)
+        kind = kind or settings.default_address_routing_type
+        if self.client.router or address.startswith(MANAGEMENT) or not settings.auto_create_addresses:
+            return False
+        if kind == ANYCAST:
+            if not settings.auto_create_queues:
+                return False
+            self.broker.create_queue(
+                address,
+                address,
+                ANYCAST,
+                durable=True,
+                auto_created=True,
+                auto_delete=settings.auto_delete_queues,
+                auto_create_address=True,
+                user=self.client.user,
+            )
+        else:
+            self.broker.create_address(address, frozenset({MULTICAST}), auto_created=True)
+        return True
+
+    def _kinds(self, address: str) -> frozenset[str]:
+        return self.broker.addresses[address].routing_types
+
+    # -- to receive from -----------------------------------------------------------------------------------------------
+    def temporary_queue(self, kind: str) -> Queue:
+        """For a dynamic source: of its own name, on an address of the same name."""
+        name = str(uuid.uuid4())
+        return self.broker.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
+
+    def is_subscription(self, address: str, kind: str | None) -> bool:
+        """Whether to receive from `address` is to subscribe; makes the address if that is allowed."""
+        known = self.broker.addresses.get(address)
+        root = self.broker.root_of(address)
+        if address in self.broker.queues and known is None:
+            return False  # a queue by its own name
+        if known is not None and known.explicit:
+            _check_kind(address, kind, known.routing_types)
+            if kind is None:
+                return known.routing_types == {MULTICAST}
+            return kind == MULTICAST
+        if known is not None and any(queue.routing_type == ANYCAST for queue in known.queues.values()):
+            return False
+        if root is not None:
+            _check_kind(address, kind, root.routing_types)
+            return True
+        if is_pattern(address):
+            if self.client.router or kind == ANYCAST or not self.broker.settings.get(address).auto_create_addresses:
+                raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
+            return True
+        if not self.auto_create(address, kind):
+            raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
+        return MULTICAST in self._kinds(address)
+
+    def queue_of(self, address: str) -> Queue:
+        """The queue to receive from: of this name, or the first anycast one of the address of this name."""
+        queue = self.broker.queues.get(address)
+        if queue is not None:
+            return queue
+        known = self.broker.addresses.get(address)
+        for candidate in known.queues.values() if known is not None else ():
+            if candidate.routing_type == ANYCAST:
+                return candidate
+        raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
+
+    def qualified_queue(self, address: str) -> Queue:
+        """The queue of `address::queue` or `::queue`."""
+        name, _, queue_part = address.partition("::")
+        queue = self.broker.queues.get(queue_part)
+        if queue is None or (name and queue.address.name != name):
+            raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
+        return queue
+
+    # -- subscriptions -------------------------------------------------------------------------------------------------
+    def anonymous_subscription(self, about: About) -> Queue:
+        """Neither durable nor shared: it has no name for others and ends with its link."""
+        address, selector, no_local = about
+        return self.broker.create_queue(
+            address,
+            str(uuid.uuid4()),
+            MULTICAST,
+            durable=False,
+            temporary=True,
+            filter=selector,
+            no_local=no_local,
+            user=self.client.user,
+        )
+
+    def subscription(self, name: str, about: About, *, durable: bool, shared: bool, client: str | None) -> Queue:
+        """The queue of a durable or shared subscription: found, made, or made anew if what is asked has changed."""
+        address, selector, no_local = about
+        queue = self.broker.queues.get(name)
+        if queue is not None and queue.subscription is None:
+            if queue.address.name != address:
+                raise errors.queue_exists(name, queue.address.name)
+            return queue
+        if queue is not None and not shared:
+            # The same subscriber over another connection: its old link has no claim any more.
+            for consumer in list(queue.consumers):
+                _log.warning(
+                    "subscription.stolen", queue=name, client=client, by=self.client.remote, consumer=consumer.id
+                )
+                queue.detach(consumer)
+                consumer.closed(str(amqp.STOLEN), "the subscription is used by a newer link")
+        if queue is not None and queue.subscription != about:
+            if queue.consumers:
+                raise BrokerError(
+                    f"AMQ119005: error creating consumer, subscription {name} is in use with another address or filter",
+                    "amqp:illegal-state",
+                )
+            self.broker.destroy_queue(name, remove_consumers=True)
+            queue = None
+        if queue is None:
+            queue = self.broker.create_queue(
+                address,
+                name,
+                MULTICAST,
+                durable=durable,
+                temporary=not durable,
+                filter=selector,
+                no_local=no_local,
+                user=self.client.user,
+                subscription=about,
+                client=client,
+            )
+        return queue
+
+    def durable_subscription(self, who: Identity) -> Queue:
+        """The one of this client and link name as it is, whatever it selects (B.3.6)."""
+        found = [
+            queue
+            for everywhere in (False, True)
+            for shared in (False, True)
+            if (queue := self.broker.queues.get(queue_name(who, durable=True, shared=shared, everywhere=everywhere)))
+        ]
+        if not found:
+            raise BrokerError(f"AMQ119010: source address does not exist: no subscription {who.link}", "amqp:not-found")
+        queue = found[0]
+        if queue.consumers:  # a client that attaches like this is about to end it: not under those that use it
+            raise BrokerError(
+                f"subscription {who.link} is in use: close its consumers first", str(amqp.RESOURCE_LOCKED)
+            )
+        return queue
+
+
+def _check_kind(address: str, kind: str | None, known: frozenset[str]) -> None:
+    if kind is not None and kind not in known:
+        support = "topic" if kind == MULTICAST else "queue"
+        raise BrokerError(f"Address {address} is not configured for {support} support", "amqp:illegal-state")
