@@ -182,7 +182,7 @@ class Address:
 
     def _ask(self) -> bool:
         waiting = [out for out in self.next_to_hear if out in self.outs and out.sender.drain]
-        feeds = [link for link in self.ins if link.auto is not None] if waiting else []
+        feeds = list(self.feeds) if waiting else []
         self.next_to_hear = []
         if not feeds:
             return False

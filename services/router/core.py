@@ -219,7 +219,7 @@ class Router:
         several the one that takes messages too: others are being emptied. None: it is not connected."""
         entry = self.addresses.get("M0" + address.key[2:])
         taking = {out.connection for out in entry.outs if out.auto is not None} if entry is not None else set()
-        feeds = [link.auto for link in address.ins if link.auto is not None]
+        feeds = [link.auto for link in address.feeds]
         feed = next((auto for auto in feeds if auto.connection in taking), feeds[0] if feeds else None)
         return None if feed is None else (feed.connection, feed.autolink.external or feed.autolink.address)
 

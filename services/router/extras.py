@@ -59,7 +59,7 @@ class Extra:
             live.single = live.single or not self.attached_once
             record = self.record
             if isinstance(record, InLink) and record.address is not None:
-                for other in record.address.ins:
+                for other in record.address.feeds:
                     other.resize()
 
     def widen(self, stuck: set[Any]) -> None:

@@ -511,7 +511,7 @@ class OutLink:
                 if self.address.parked:
                     self.address.unpark()
                 if not sender.unsettled and len(self.address.outs) > WINDOWS:
-                    for producer in self.address.ins:
+                    for producer in self.address.feeds:
                         producer.resize()
         if sender.drain and self.stream is None and not queue and not self.address.ask(self):
             sender.drained()
@@ -544,8 +544,7 @@ class OutLink:
                     source.settle(delivery_id)
                 return
             self._count(state, len(tokens))
-            if type(state) is Modified and state.undeliverable_here and self._has_others():
-                state = elsewhere(state)
+            state = self._passed_on(state)
             for source, delivery_id in tokens:
                 source.settle(delivery_id, state)
                 source.count(state)
@@ -554,16 +553,16 @@ class OutLink:
         else:
             self.two_phase = True
             sender = self.sender
-            if type(state) is Modified and state.undeliverable_here and self._has_others():
-                state = elsewhere(state)
+            state = self._passed_on(state)
             for token in tokens:
                 source, delivery_id = token
                 source.awaits(delivery_id, sender, token)
                 source.update(delivery_id, state)
 
-    def _has_others(self) -> bool:
-        """Whether a broker's messages for this consumer can go to another one here."""
-        return len(self.address.outs) > 1 and any(producer.auto is not None for producer in self.address.ins)
+    def _passed_on(self, state: Any) -> Any:
+        """The state for the sender: what is undeliverable here may go to another consumer of a broker's queue."""
+        others = len(self.address.outs) > 1 and self.address.feeds
+        return elsewhere(state) if others and type(state) is Modified and state.undeliverable_here else state
 
     def _count(self, state: Any, n: int) -> None:
         kind = type(state)
