@@ -15,7 +15,7 @@ from services.router.management.agent import Agent
 from services.router.management.live import core_tables
 from services.router.management.statics import static_tables, stats_tables
 from services.router.management.tables import ConfigTable
-from services.router.sockets import Sockets
+from services.router.network.sockets import Sockets
 
 
 class LoopClock:

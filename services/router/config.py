@@ -6,7 +6,6 @@ from typing import Any
 
 from enmasse.process import Fatal
 from enmasse.settings import Settings as CommonSettings
-from services.router.core import Clock, Router
 from services.router.management.schema import (
     ROUTER_CONFIG,
     ManagementError,
@@ -16,6 +15,7 @@ from services.router.management.schema import (
 )
 from services.router.management.statics import ConnectorTable, EntityTable, ListenerTable
 from services.router.management.tables import ConfigTable
+from services.router.routing.core import Clock, Router
 
 
 class Settings(CommonSettings, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.router.core import Router
 from services.router.management.live import links_blocked
+from services.router.routing.core import Router
 
 
 def text(router: Router) -> str:

@@ -20,7 +20,7 @@ from services.router.app import LoopClock
 from services.router.management.live import core_tables
 from services.router.management.statics import ListenerTable, static_tables
 from services.router.management.tables import ConfigTable
-from services.router.sockets import Sockets
+from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
 

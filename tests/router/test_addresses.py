@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.router.addresses import PatternTree, canonical, parse, strip
+from services.router.routing.names import PatternTree, canonical, parse, strip
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from services.router.address import Address
+from services.router.routing.address import Address
 
 
 class Producer:

@@ -10,7 +10,7 @@ from proton import ConnectionException, Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from services.router.management.schema import ManagementError
-from services.router.policy import Names, Rights, read_group
+from services.router.routing.policy import Names, Rights, read_group
 from tests.router.harness import DEADLINE, PREFIX, SILENCE, Management, RouterProcess, post, wait_for
 
 GROUP: dict[str, Any] = {

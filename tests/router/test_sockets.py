@@ -283,7 +283,7 @@ def test_what_the_file_names_is_there(tmp_path: Path) -> None:
 
 
 def test_ssl_context_is_strict() -> None:
-    from services.router.tls import ProfileError, client_context, server_context
+    from services.router.network.tls import ProfileError, client_context, server_context
 
     with pytest.raises(ProfileError, match="needs certFile"):
         server_context("p", {}, authenticate=False)

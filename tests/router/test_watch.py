@@ -13,10 +13,10 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import Source, Target
-from services.router.connections import RouterConnection
-from services.router.core import Router
-from services.router.handler import RouterHandler
-from services.router.watch import STUCK, Held
+from services.router.routing.connections import RouterConnection
+from services.router.routing.core import Router
+from services.router.routing.handler import RouterHandler
+from services.router.routing.watch import STUCK, Held
 from tests.router.harness import PREFIX, Management, RouterProcess, outcome_of, post, pump, wait_for
 
 

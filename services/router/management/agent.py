@@ -33,9 +33,9 @@ from services.router.management.schema import (
 )
 
 if TYPE_CHECKING:
-    from services.router.core import Router
-    from services.router.links import InLink
     from services.router.management.tables import Table
+    from services.router.routing.core import Router
+    from services.router.routing.links import InLink
 
 _log = log.get()
 ROWS_PER_TURN = 200

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from services.router import SIMULATES, VERSION
-from services.router.address import MULTICAST, Address
-from services.router.connections import RouterConnection
-from services.router.core import Record, Router, Totals
-from services.router.linkroutes import RoutedHalf
 from services.router.management import schema
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
 from services.router.management.tables import Getter, Table, address_configs, auto_links, link_routes, zero
+from services.router.routing.address import MULTICAST, Address
+from services.router.routing.connections import RouterConnection
+from services.router.routing.core import Record, Router, Totals
+from services.router.routing.linkroutes import RoutedHalf
 
 if TYPE_CHECKING:
     from services.router.management.agent import Request

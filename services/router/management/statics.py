@@ -7,17 +7,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from enmasse import log
-from services.router.honoured import check_policy, check_profile
 from services.router.management import schema
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, EntityType, ManagementError, coerce, read_body
+from services.router.management.supported import check_policy, check_profile
 from services.router.management.tables import Getter, Table, zero
-from services.router.policy import Policy, Vhost
+from services.router.routing.policy import Policy, Vhost
 
 if TYPE_CHECKING:
-    from services.router.connectors import Connector
-    from services.router.listeners import Listener
     from services.router.management.agent import Request
-    from services.router.sockets import Sockets
+    from services.router.network.connectors import Connector
+    from services.router.network.listeners import Listener
+    from services.router.network.sockets import Sockets
 
 
 class Entity:

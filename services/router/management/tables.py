@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from services.router.address import UNAVAILABLE
-from services.router.autolinks import AutoLink
-from services.router.configured import AddressConfig
-from services.router.core import Router
-from services.router.linkroutes import LinkRoute
 from services.router.management import schema
 from services.router.management.schema import BAD_REQUEST, NOT_FOUND, EntityType, ManagementError
+from services.router.routing.address import UNAVAILABLE
+from services.router.routing.autolinks import AutoLink
+from services.router.routing.configured import AddressConfig
+from services.router.routing.core import Router
+from services.router.routing.linkroutes import LinkRoute
 
 if TYPE_CHECKING:
     from services.router.management.agent import Request

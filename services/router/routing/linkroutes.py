@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
-from services.router import addresses
-from services.router.addresses import strip
-from services.router.configured import read_pattern
 from services.router.management.schema import BAD_REQUEST, ManagementError
-from services.router.sizes import limited
+from services.router.routing import names
+from services.router.routing.configured import read_pattern
+from services.router.routing.names import strip
+from services.router.routing.sizes import limited
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
     from enmasse.amqp.types import Symbol
-    from services.router.connections import RouterConnection
-    from services.router.core import Router
-    from services.router.links import Token
+    from services.router.routing.connections import RouterConnection
+    from services.router.routing.core import Router
+    from services.router.routing.links import Token
 
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 NO_ROUTE = "qd:no-route-to-dest"
@@ -91,9 +91,9 @@ class LinkRoutes:
         self.by_identity: dict[int, LinkRoute] = {}
         self._by_container: dict[str, dict[LinkRoute, None]] = {}
         self._by_connection: dict[str, dict[LinkRoute, None]] = {}
-        self._trees: dict[str, addresses.PatternTree[_Pattern]] = {
-            "in": addresses.PatternTree(),
-            "out": addresses.PatternTree(),
+        self._trees: dict[str, names.PatternTree[_Pattern]] = {
+            "in": names.PatternTree(),
+            "out": names.PatternTree(),
         }
 
     def add(self, route: LinkRoute) -> None:

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp.errors import AmqpError
-from services.router import termini
-from services.router.address import BALANCED, MULTICAST, UNAVAILABLE, Address
-from services.router.addresses import MOBILE, parse
-from services.router.autolinks import AutoLink, AutoLinks
-from services.router.configured import AddressConfig, ConfiguredAddresses
-from services.router.linkroutes import LinkRoutes, RoutedHalf
-from services.router.links import InLink, OutLink
-from services.router.policy import Policy
-from services.router.temporaries import Temporaries
-from services.router.watch import Watch
+from services.router.routing import termini
+from services.router.routing.address import BALANCED, MULTICAST, UNAVAILABLE, Address
+from services.router.routing.autolinks import AutoLink, AutoLinks
+from services.router.routing.configured import AddressConfig, ConfiguredAddresses
+from services.router.routing.linkroutes import LinkRoutes, RoutedHalf
+from services.router.routing.links import InLink, OutLink
+from services.router.routing.names import MOBILE, parse
+from services.router.routing.policy import Policy
+from services.router.routing.temporaries import Temporaries
+from services.router.routing.watch import Watch
 
 if TYPE_CHECKING:
-    from services.router.connections import RouterConnection
-    from services.router.links import Token
+    from services.router.routing.connections import RouterConnection
+    from services.router.routing.links import Token
 
 NOT_FOUND = "amqp:not-found"
 RESOURCE_DELETED = "amqp:resource-deleted"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from services.router.links import InLink, OutLink
+from services.router.routing.links import InLink, OutLink
 
 if TYPE_CHECKING:
-    from services.router.autolinks import LiveAutoLink
+    from services.router.routing.autolinks import LiveAutoLink
 
 MOST = 8
 """Links beside the one that an auto-link always has."""

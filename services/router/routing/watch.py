@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
-from services.router.links import InLink, OutLink
+from services.router.routing.links import InLink, OutLink
 
 if TYPE_CHECKING:
-    from services.router.connections import RouterConnection
-    from services.router.core import Router
+    from services.router.routing.connections import RouterConnection
+    from services.router.routing.core import Router
 
 INTERVAL = 1.0
 """Seconds between two looks."""

@@ -11,13 +11,14 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.transport import Hub
-from services.router import PRODUCT, SIMULATES, tls
-from services.router.connections import DEFAULT_CAPACITY, RouterConnection
-from services.router.connectors import Connector
-from services.router.core import Router
-from services.router.handler import RouterHandler
-from services.router.listeners import Listener
+from services.router import PRODUCT, SIMULATES
 from services.router.management.schema import ManagementError
+from services.router.network import tls
+from services.router.network.connectors import Connector
+from services.router.network.listeners import Listener
+from services.router.routing.connections import DEFAULT_CAPACITY, RouterConnection
+from services.router.routing.core import Router
+from services.router.routing.handler import RouterHandler
 
 SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 """What a peer may send in one session before somebody takes it: a large message that nobody takes holds its session

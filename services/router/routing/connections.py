@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
     from enmasse.amqp.delivery import Partial
     from enmasse.amqp.session import Session
-    from services.router.autolinks import AutoLink, LiveAutoLink
-    from services.router.core import Router
-    from services.router.extras import Extra
-    from services.router.linkroutes import RoutedHalf, RoutedLink
-    from services.router.links import InLink, OutLink
-    from services.router.policy import Rights
-    from services.router.streaming import Stream
-    from services.router.tls import Protection
+    from services.router.network.tls import Protection
+    from services.router.routing.autolinks import AutoLink, LiveAutoLink
+    from services.router.routing.core import Router
+    from services.router.routing.extras import Extra
+    from services.router.routing.linkroutes import RoutedHalf, RoutedLink
+    from services.router.routing.links import InLink, OutLink
+    from services.router.routing.policy import Rights
+    from services.router.routing.streaming import Stream
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"

@@ -10,12 +10,12 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.performatives import Source, Target
-from services.router.address import BALANCED, Address
-from services.router.links import OutLink
+from services.router.routing.address import BALANCED, Address
+from services.router.routing.links import OutLink
 
 if TYPE_CHECKING:
     from enmasse.amqp.link import Sender
-    from services.router.connections import RouterConnection
+    from services.router.routing.connections import RouterConnection
 
 CAPABILITY = "ANONYMOUS-RELAY"
 

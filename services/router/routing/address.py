@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from services.router.sizes import limited
+from services.router.routing.sizes import limited
 
 if TYPE_CHECKING:
-    from services.router.links import InLink, OutLink
+    from services.router.routing.links import InLink, OutLink
 
 MULTICAST = "multicast"
 CLOSEST = "closest"

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
-from services.router.address import MULTICAST, Address
-from services.router.annotations import complete, stripped
-from services.router.anonymous import AnonymousInLink, find_to, read_to
-from services.router.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
+from services.router.routing.address import MULTICAST, Address
+from services.router.routing.annotations import complete, stripped
+from services.router.routing.anonymous import AnonymousInLink, find_to, read_to
+from services.router.routing.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
-    from services.router.linkroutes import RoutedLink
+    from services.router.routing.linkroutes import RoutedLink
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.router import addresses
-from services.router.address import BALANCED
 from services.router.management.schema import BAD_REQUEST, ManagementError
+from services.router.routing import names
+from services.router.routing.address import BALANCED
 
 MAX_PRIORITY = 9
 
@@ -65,8 +65,8 @@ def read_pattern(body: dict[str, Any]) -> tuple[bool, str, str]:
         raise ManagementError(BAD_REQUEST, f"{which} must be a non-empty string type")
     try:
         if prefix is None:
-            return False, text, addresses.canonical(text)
-        return True, text, addresses.canonical(addresses.canonical(text) + "/#")
+            return False, text, names.canonical(text)
+        return True, text, names.canonical(names.canonical(text) + "/#")
     except ValueError:
         raise ManagementError(BAD_REQUEST, f"{which} invalid - no tokens") from None
 
@@ -77,7 +77,7 @@ class ConfiguredAddresses:
     def __init__(self) -> None:
         self.by_name: dict[str, AddressConfig] = {}
         self.by_identity: dict[int, AddressConfig] = {}
-        self._tree: addresses.PatternTree[AddressConfig] = addresses.PatternTree()
+        self._tree: names.PatternTree[AddressConfig] = names.PatternTree()
 
     def add(self, config: AddressConfig) -> None:
         """Raises ManagementError 400 when name or pattern are taken."""

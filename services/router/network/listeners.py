@@ -9,15 +9,16 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.amqp.transport import Peer, Server, serve
 from enmasse.health import Health
-from services.router import hosts, metrics, tls
-from services.router.connections import RouterConnection
-from services.router.core import Router
-from services.router.honoured import ANONYMOUS, EXTERNAL, check_listener, check_role, offered
+from services.router import metrics
 from services.router.management import schema
 from services.router.management.schema import INTERNAL, ManagementError
+from services.router.management.supported import ANONYMOUS, EXTERNAL, check_listener, check_role, offered
+from services.router.network import hosts, tls
+from services.router.routing.connections import RouterConnection
+from services.router.routing.core import Router
 
 if TYPE_CHECKING:
-    from services.router.sockets import Sockets
+    from services.router.network.sockets import Sockets
 
 
 class Listener:

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
-from services.router.address import Address
-from services.router.links import InLink, OutLink
+from services.router.routing.address import Address
+from services.router.routing.links import InLink, OutLink
 
 if TYPE_CHECKING:
-    from services.router.connections import RouterConnection
-    from services.router.core import Router
+    from services.router.routing.connections import RouterConnection
+    from services.router.routing.core import Router
 
 
 class Temporaries:

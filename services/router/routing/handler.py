@@ -14,16 +14,16 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
-from services.router import termini
-from services.router.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
-from services.router.addresses import parse
-from services.router.anonymous import AnonymousInLink
-from services.router.connections import LEAVING_LINKS, RouterConnection
-from services.router.core import Router
-from services.router.linkroutes import RoutedHalf, RoutedLink, survives
-from services.router.links import FAILED, InLink, OutLink
-from services.router.sizes import refuse_size
-from services.router.streaming import on_partial
+from services.router.routing import termini
+from services.router.routing.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
+from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.connections import LEAVING_LINKS, RouterConnection
+from services.router.routing.core import Router
+from services.router.routing.linkroutes import RoutedHalf, RoutedLink, survives
+from services.router.routing.links import FAILED, InLink, OutLink
+from services.router.routing.names import parse
+from services.router.routing.sizes import refuse_size
+from services.router.routing.streaming import on_partial
 
 SND_SETTLED = 1
 FIRST = 0

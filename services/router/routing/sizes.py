@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.performatives import Error, Rejected
-from services.router.links import InLink
+from services.router.routing.links import InLink
 
 if TYPE_CHECKING:
     from enmasse.amqp.link import Receiver
-    from services.router.connections import RouterConnection
+    from services.router.routing.connections import RouterConnection
 
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
 

@@ -10,11 +10,11 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
-from services.router import addresses
 from services.router.management.schema import BAD_REQUEST, VHOST_GROUP, ManagementError, coerce
+from services.router.routing.names import PatternTree, canonical, strip
 
 if TYPE_CHECKING:
-    from services.router.connections import RouterConnection
+    from services.router.routing.connections import RouterConnection
 
 _DENIED = "link disallowed by local policy"
 
@@ -30,13 +30,13 @@ class Names:
         self._all = False
         self._prefixes: list[str] = []
         self._exact: set[str] = set()
-        self._tree: addresses.PatternTree[bool] | None = None
+        self._tree: PatternTree[bool] | None = None
         if patterns:
-            self._tree = addresses.PatternTree()
+            self._tree = PatternTree()
             for pattern in _csv(patterns):
-                canonical = addresses.canonical(pattern.replace("${user}", user))
-                if self._tree.get(canonical) is None:
-                    self._tree.add(canonical, True)
+                spelling = canonical(pattern.replace("${user}", user))
+                if self._tree.get(spelling) is None:
+                    self._tree.add(spelling, True)
             return
         for name in _csv(names):
             name = name.replace("${user}", user)
@@ -80,7 +80,7 @@ class Rights:
         self.admin: bool = settings["allowAdminStatusUpdate"]
 
     def may_send(self, address: str) -> bool:
-        return self.targets.allow(addresses.strip(address))
+        return self.targets.allow(strip(address))
 
     def check_attach(
         self, connection: RouterConnection, *, incoming: bool, address: str | None, dynamic: bool, waypoint: bool
@@ -104,7 +104,7 @@ class Rights:
         if incoming:
             allowed = self.anonymous if address is None and not dynamic else dynamic or self.may_send(address or "")
         else:
-            allowed = self.dynamic if dynamic else self.sources.allow(addresses.strip(address or ""))
+            allowed = self.dynamic if dynamic else self.sources.allow(strip(address or ""))
         if not allowed or (waypoint and not self.waypoints):
             raise AmqpError("amqp:unauthorized-access", _DENIED)
 

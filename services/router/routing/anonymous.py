@@ -8,16 +8,16 @@ from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
-from services.router.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
-from services.router.addresses import MOBILE, parse
-from services.router.annotations import stripped
-from services.router.links import NOT_A_MESSAGE, Copies, InLink
-from services.router.relay import Relays, relays
-from services.router.sizes import limited
+from services.router.routing.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
+from services.router.routing.annotations import stripped
+from services.router.routing.links import NOT_A_MESSAGE, Copies, InLink
+from services.router.routing.names import MOBILE, parse
+from services.router.routing.relay import Relays, relays
+from services.router.routing.sizes import limited
 
 if TYPE_CHECKING:
     from enmasse.amqp.link import Receiver
-    from services.router.connections import RouterConnection
+    from services.router.routing.connections import RouterConnection
 
 CACHED = 1024
 """Different `to` remembered per link."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import Source, Target
-from services.router import extras
-from services.router.extras import Extra
-from services.router.links import InLink, OutLink
 from services.router.management.schema import BAD_REQUEST, ManagementError
+from services.router.routing import extras
+from services.router.routing.extras import Extra
+from services.router.routing.links import InLink, OutLink
 
 if TYPE_CHECKING:
-    from services.router.address import Address
-    from services.router.connections import RouterConnection
-    from services.router.core import Router
+    from services.router.routing.address import Address
+    from services.router.routing.connections import RouterConnection
+    from services.router.routing.core import Router
 
 FIRST_RETRY = 2.0
 RETRY = 5.0

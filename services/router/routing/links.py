@@ -15,13 +15,13 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
 from enmasse.amqp.types import Symbol
-from services.router.annotations import stripped
+from services.router.routing.annotations import stripped
 
 if TYPE_CHECKING:
     from enmasse.amqp.delivery import Outgoing, Partial
     from enmasse.amqp.link import Receiver, Sender
-    from services.router.address import Address
-    from services.router.connections import RouterConnection
+    from services.router.routing.address import Address
+    from services.router.routing.connections import RouterConnection
 
 WINDOWS = 16
 """Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got

@@ -10,13 +10,13 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.transport import dial
 from enmasse.backoff import ReconnectBackoff
-from services.router import hosts, tls
-from services.router.connections import RouterConnection
-from services.router.honoured import check_connector, check_role
 from services.router.management import schema
+from services.router.management.supported import check_connector, check_role
+from services.router.network import hosts, tls
+from services.router.routing.connections import RouterConnection
 
 if TYPE_CHECKING:
-    from services.router.sockets import Sockets
+    from services.router.network.sockets import Sockets
 
 
 class Connector:
