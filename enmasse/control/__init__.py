@@ -6,29 +6,29 @@ sender, receiver = connection.sender("address"), connection.receiver("address")
 router = await Dispatch(connection).opened()                    Artemis(connection) for a broker
 """
 
-from enmasse.control.connection import Connection
+from enmasse.control.connection import ControlConnection
 from enmasse.control.dial import Listener, connect, keep_connected, listen
-from enmasse.control.errors import AmqpError, ConnectionLost, LinkClosed, RequestTimeout
-from enmasse.control.link import Delivery, Link, Outcome, Receiver, Sender
-from enmasse.control.management import Artemis, Dispatch, Management, ManagementError, Reply
+from enmasse.control.errors import ConnectionLost, ControlError, LinkClosed, RequestFailed, RequestTimeout
+from enmasse.control.link import ControlLink, ControlReceiver, ControlSender, Delivery, Outcome
+from enmasse.control.management import Artemis, Dispatch, Management, Reply
 
 __all__ = [
-    "AmqpError",
     "Artemis",
-    "Connection",
     "ConnectionLost",
+    "ControlConnection",
+    "ControlError",
+    "ControlLink",
+    "ControlReceiver",
+    "ControlSender",
     "Delivery",
     "Dispatch",
-    "Link",
     "LinkClosed",
     "Listener",
     "Management",
-    "ManagementError",
     "Outcome",
-    "Receiver",
     "Reply",
+    "RequestFailed",
     "RequestTimeout",
-    "Sender",
     "connect",
     "keep_connected",
     "listen",

@@ -10,9 +10,9 @@ import msgspec
 
 from enmasse import log
 from enmasse.control import jsonmessage
-from enmasse.control.connection import Connection
-from enmasse.control.errors import DECODE_ERROR, AmqpError, LinkClosed
-from enmasse.control.link import Delivery, Receiver, Sender
+from enmasse.control.connection import ControlConnection
+from enmasse.control.errors import DECODE_ERROR, ControlError, LinkClosed
+from enmasse.control.link import ControlReceiver, ControlSender, Delivery
 
 COALESCE = 0.02
 """Seconds in which changes gather before they are reported."""
@@ -28,10 +28,12 @@ Report = dict[str, Any]
 
 
 @overload
-def follow(connection: Connection, feed: str, taken: Callable[[dict[str, Any]], None]) -> Receiver: ...
+def follow(connection: ControlConnection, feed: str, taken: Callable[[dict[str, Any]], None]) -> ControlReceiver: ...
 @overload
-def follow(connection: Connection, feed: str, taken: Callable[[T], None], kind: type[T]) -> Receiver: ...
-def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind: type[Any] = dict) -> Receiver:
+def follow(connection: ControlConnection, feed: str, taken: Callable[[T], None], kind: type[T]) -> ControlReceiver: ...
+def follow(
+    connection: ControlConnection, feed: str, taken: Callable[[Any], None], kind: type[Any] = dict
+) -> ControlReceiver:
     """Subscribes to a feed; `taken(body)` gets each snapshot, one at a time, the newest when more have gathered.
 
     `kind` is the body's type: a JSON object as it is, or one of enmasse.model.feeds. A snapshot that cannot be read, or
@@ -42,7 +44,7 @@ def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind
     def on_message(delivery: Delivery) -> None:
         try:
             taken(decode_body(delivery, kind))
-        except (AmqpError, ValueError) as error:
+        except (ControlError, ValueError) as error:
             logger.error("a snapshot was refused", reason=str(error))
             delivery.reject(DECODE_ERROR, str(error)[:200])
         else:
@@ -54,7 +56,7 @@ def follow(connection: Connection, feed: str, taken: Callable[[Any], None], kind
 
 
 def decode_body(delivery: Delivery, kind: type[T]) -> T:
-    """The JSON object in a message of the configuration service. Raises AmqpError, ValueError."""
+    """The JSON object in a message of the configuration service. Raises ControlError, ValueError."""
     return msgspec.json.decode(jsonmessage.body(delivery), type=kind)
 
 
@@ -114,7 +116,7 @@ class ReadinessReporter:
         """Those of these that have changed since the last report was made."""
         return self._changed.intersection(names)
 
-    async def run(self, connection: Connection) -> None:
+    async def run(self, connection: ControlConnection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         sender = connection.sender("readiness", name=self.reporter)
         await sender.opened()
@@ -186,7 +188,7 @@ class FullReporter:
         """There may be something new to report."""
         self._wake.set()
 
-    async def run(self, connection: Connection) -> None:
+    async def run(self, connection: ControlConnection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         while True:
             sender = connection.sender(self.target)
@@ -200,7 +202,7 @@ class FullReporter:
             # Who takes the reports wants them anew (brokers.json is gone), or cannot be told anything now.
             await asyncio.sleep(AGAIN)
 
-    async def _report_over(self, sender: Sender) -> None:
+    async def _report_over(self, sender: ControlSender) -> None:
         self._wake.set()
         while True:
             await self._wake.wait()
@@ -223,7 +225,7 @@ class FullReporter:
                 self._answered(True)
 
 
-async def _deliver(sender: Sender, subject: str, body: Any) -> None:
+async def _deliver(sender: ControlSender, subject: str, body: Any) -> None:
     data = encode_message(subject, body)
     while True:
         outcome = await sender.deliver(data)

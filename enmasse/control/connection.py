@@ -21,7 +21,7 @@ from proton import Endpoint, Event, Terminus, Transport
 
 from enmasse import log
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, ConnectionLost, LinkClosed
-from enmasse.control.link import Link, Receiver, Sender
+from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME
@@ -63,7 +63,7 @@ _RARE = {
 }
 
 
-class Connection(asyncio.Protocol):
+class ControlConnection(asyncio.Protocol):
     """An AMQP connection, dialled or accepted; both can attach links and be attached to.
 
     Set before or when it opens: `on_open()`, `on_attach(link)` (accept or refuse it, now or later; unset, every attach
@@ -85,9 +85,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.on_open: Callable[[], None] | None = None
-        self.on_attach: Callable[[Link], None] | None = None
+        self.on_attach: Callable[[ControlLink], None] | None = None
         self.on_closed: Callable[[ConnectionLost], None] | None = None
-        self.context: Any = None
         self.peer = ""
         """host:port of the other end, for logs."""
         self.is_open = False
@@ -99,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._gone: asyncio.Future[None] = self.loop.create_future()
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, ControlLink] = {}
         self._socket: asyncio.Transport | None = None
         self._session: Any = None
         self._dirty = False
@@ -160,13 +159,13 @@ class Connection(asyncio.Protocol):
     def is_gone(self) -> bool:
         return self._gone.done()
 
-    def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> Sender:
+    def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> ControlSender:
         """Attaches a sender (`target` None: the anonymous terminus). `await sender.opened()` tells whether it may."""
         link = self._own_session().sender(name or self._next_name())
         link.target.address = target
         link.source.address = source or link.name
-        sender = Sender(self, link)
-        self._links[sender._key] = sender
+        sender = ControlSender(self, link)
+        self._links[sender.key] = sender
         link.open()
         self.wake()
         return sender
@@ -180,7 +179,7 @@ class Connection(asyncio.Protocol):
         dynamic: bool = False,
         settled: bool = False,
         configure: Callable[[Any], None] | None = None,
-    ) -> Receiver:
+    ) -> ControlReceiver:
         """Attaches a receiver with `window` credit. `dynamic`: the peer names an address for us (`remote_source`).
 
         `settled` asks the sender to settle first. `configure` gets proton's link before it is opened (filters …).
@@ -196,9 +195,9 @@ class Connection(asyncio.Protocol):
             link.snd_settle_mode = proton.Link.SND_SETTLED
         if configure is not None:
             configure(link)
-        receiver = Receiver(self, link)
+        receiver = ControlReceiver(self, link)
         receiver.window = window
-        self._links[receiver._key] = receiver
+        self._links[receiver.key] = receiver
         link.open()
         receiver.grant(window)
         self.wake()
@@ -229,13 +228,13 @@ class Connection(asyncio.Protocol):
             self.loop.call_soon(self._turn)
 
     @property
-    def links(self) -> list[Link]:
+    def links(self) -> list[ControlLink]:
         return list(self._links.values())
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: ControlLink) -> None:
         """The link has ended (called by the link)."""
-        if self._links.pop(link._key, None) is not None:
-            link._link.free()
+        if self._links.pop(link.key, None) is not None:
+            link.proton_link.free()
 
     # the asyncio protocol
 
@@ -352,7 +351,7 @@ class Connection(asyncio.Protocol):
                         link.delivery_event(delivery)  # type: ignore[attr-defined]
                 elif kind == _LINK_FLOW:
                     link = links.get(addressof(pn_event_link(event)))
-                    if isinstance(link, Sender):
+                    if isinstance(link, ControlSender):
                         link.flow()
                 elif kind in _RARE:
                     self._rare(kind, Event.wrap(event))
@@ -412,8 +411,8 @@ class Connection(asyncio.Protocol):
         if len(self._links) >= self.max_links:
             self.close(RESOURCE_LIMIT, f"at most {self.max_links} links on a connection")
             return
-        made: Link = Sender(self, link) if link.is_sender else Receiver(self, link)
-        self._links[made._key] = made
+        made: ControlLink = ControlSender(self, link) if link.is_sender else ControlReceiver(self, link)
+        self._links[made.key] = made
         if self.on_attach is None:
             made.refuse(NOT_FOUND, "nothing can be attached here")
         else:
@@ -434,7 +433,7 @@ class Connection(asyncio.Protocol):
         condition = session.remote_condition
         name, description = (condition.name, condition.description or "") if condition else ("session ended", "")
         for link in list(self._links.values()):
-            if link._link.session == session:
+            if link.proton_link.session == session:
                 link.lost(LinkClosed(name, description))
         if self._session is not None and self._session == session:
             self._session = None

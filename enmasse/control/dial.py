@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from enmasse import log, process
 from enmasse.backoff import ReconnectBackoff
-from enmasse.control.connection import MAX_FRAME, Connection
-from enmasse.control.errors import AmqpError, ConnectionLost
+from enmasse.control.connection import MAX_FRAME, ControlConnection
+from enmasse.control.errors import ConnectionLost, ControlError
 
 MAX_CONNECTIONS = 1024
 
@@ -22,21 +22,21 @@ async def connect(
     port: int,
     *,
     container: str,
-    prepare: Callable[[Connection], None] | None = None,
+    prepare: Callable[[ControlConnection], None] | None = None,
     tls: ssl.SSLContext | None = None,
     timeout: float = 5.0,
     **options: Any,
-) -> Connection:
+) -> ControlConnection:
     """An open connection. `prepare` sets its callbacks first. Further options are Connection's.
 
     Raises ConnectionLost where nobody listens, the peer refuses, or it takes longer than `timeout` seconds.
     """
     loop = asyncio.get_running_loop()
-    connection: Connection | None = None
+    connection: ControlConnection | None = None
 
-    def make() -> Connection:
+    def make() -> ControlConnection:
         nonlocal connection
-        connection = Connection(container=container, server=False, hostname=host, **options)
+        connection = ControlConnection(container=container, server=False, hostname=host, **options)
         if prepare is not None:
             prepare(connection)
         return connection
@@ -62,10 +62,10 @@ async def connect(
 async def keep_connected(
     host: str,
     port: int,
-    session: Callable[[Connection], Awaitable[None]],
+    session: Callable[[ControlConnection], Awaitable[None]],
     *,
     container: str,
-    prepare: Callable[[Connection], None] | None = None,
+    prepare: Callable[[ControlConnection], None] | None = None,
     **options: Any,
 ) -> None:
     """Connects, runs `session(connection)` while the connection lives, and again, with a back-off up to two seconds.
@@ -88,7 +88,7 @@ async def keep_connected(
 
 
 async def _run_session(
-    connection: Connection, session: Callable[[Connection], Awaitable[None]], logger: log.Log
+    connection: ControlConnection, session: Callable[[ControlConnection], Awaitable[None]], logger: log.Log
 ) -> None:
     work = asyncio.ensure_future(session(connection))
     gone = asyncio.ensure_future(connection.wait_closed())
@@ -99,7 +99,7 @@ async def _run_session(
             work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
-    except AmqpError as error:
+    except ControlError as error:
         logger.info("conversation ended", reason=str(error))
     except Exception:
         logger.exception("a session failed")
@@ -112,7 +112,7 @@ async def _run_session(
 class Listener:
     """A listening socket and the connections it accepted."""
 
-    def __init__(self, server: asyncio.Server, connections: set[Connection]) -> None:
+    def __init__(self, server: asyncio.Server, connections: set[ControlConnection]) -> None:
         self._server = server
         self.connections = connections
         self.host, self.port = server.sockets[0].getsockname()[:2]
@@ -130,7 +130,7 @@ class Listener:
 async def listen(
     host: str,
     port: int,
-    accepted: Callable[[Connection], None],
+    accepted: Callable[[ControlConnection], None],
     *,
     container: str,
     tls: ssl.SSLContext | None = None,
@@ -142,12 +142,12 @@ async def listen(
 
     Raises process.Fatal when the port cannot be had (`setting` says where it is configured).
     """
-    connections: set[Connection] = set()
+    connections: set[ControlConnection] = set()
 
     def make() -> asyncio.Protocol:
         if len(connections) >= max_connections:
             return _TooMany()
-        connection = Connection(container=container, server=True, **options)
+        connection = ControlConnection(container=container, server=True, **options)
         connections.add(connection)
         accepted(connection)
         then = connection.on_closed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class AmqpError(Exception):
-    """An error condition a peer told us, or that we tell a peer."""
+class ControlError(Exception):
+    """An error condition that a peer has sent, or that is sent to a peer."""
 
     def __init__(self, condition: str, description: str = "") -> None:
         super().__init__(f"{condition}: {description}" if description else condition)
@@ -12,16 +12,24 @@ class AmqpError(Exception):
         self.description = description
 
 
-class LinkClosed(AmqpError):
+class LinkClosed(ControlError):
     """The link was refused or detached; `condition` is empty where the peer gave none."""
 
 
-class ConnectionLost(AmqpError):
+class ConnectionLost(ControlError):
     """The connection is gone: closed by the peer, timed out, or the socket failed."""
 
 
-class RequestTimeout(AmqpError):
+class RequestTimeout(ControlError):
     """A management request was not answered in time; what it did is unknown: read the state again."""
+
+
+class RequestFailed(ControlError):
+    """A management node answered with a failure. `status` is Dispatch's statusCode (400, 404 …), 0 from Artemis."""
+
+    def __init__(self, status: int, description: str) -> None:
+        super().__init__(str(status) if status else "failed", description)
+        self.status = status
 
 
 NOT_FOUND = "amqp:not-found"

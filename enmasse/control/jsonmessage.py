@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import proton
 
-from enmasse.control.errors import DECODE_ERROR, AmqpError
+from enmasse.control.errors import DECODE_ERROR, ControlError
 from enmasse.control.link import Delivery
 from enmasse.control.link import decode as decode_message
 
@@ -35,7 +35,7 @@ _heads: dict[str | None, bytes] = {}
 
 
 def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
-    """Subject, and the JSON text of the body. Raises AmqpError(amqp:decode-error) where the body is no text."""
+    """Subject, and the JSON text of the body. Raises ControlError(amqp:decode-error) where the body is no text."""
     at = _long_text(delivery.data)
     if at:
         return decode_message(delivery.data[:at] + _NULL).subject, memoryview(delivery.data)[at + 5 :]
@@ -44,7 +44,7 @@ def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
 
 
 def body(delivery: Delivery) -> bytes | memoryview:
-    """The JSON text of the body. Raises AmqpError(amqp:decode-error) where that is no text."""
+    """The JSON text of the body. Raises ControlError(amqp:decode-error) where that is no text."""
     at = _long_text(delivery.data)
     return memoryview(delivery.data)[at + 5 :] if at else _text(delivery.message.body)
 
@@ -54,7 +54,7 @@ def _text(found: object) -> bytes:
         return found.encode("utf-8", "surrogatepass")
     if isinstance(found, (bytes, memoryview)):
         return bytes(found)
-    raise AmqpError(DECODE_ERROR, "the body must be JSON text: a string in an amqp-value section")
+    raise ControlError(DECODE_ERROR, "the body must be JSON text: a string in an amqp-value section")
 
 
 def _long_text(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Links of a control-plane connection: Sender, Receiver and what they carry.
+"""Links of a control-plane connection: ControlSender, ControlReceiver and what they carry.
 
 Configuration of links goes through proton's classes; deliveries use the engine's functions directly, because proton's
 Python wrappers cost several times the engine's own work for each delivery.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import proton
 from cproton import (  # type: ignore[import-untyped]
@@ -33,10 +33,7 @@ from cproton import (  # type: ignore[import-untyped]
     pn_link_send,
 )
 
-from enmasse.control.errors import DECODE_ERROR, MESSAGE_SIZE, AmqpError, LinkClosed
-
-if TYPE_CHECKING:
-    from enmasse.control.connection import Connection
+from enmasse.control.errors import DECODE_ERROR, MESSAGE_SIZE, ControlError, LinkClosed
 
 ACCEPTED = int(proton.Delivery.ACCEPTED)
 REJECTED = int(proton.Delivery.REJECTED)
@@ -71,22 +68,49 @@ _OUTCOME_ACCEPTED = Outcome(ACCEPTED)
 OnOutcome = Callable[[Outcome], None]
 
 
-class Link:
+class Carrier(Protocol):
+    """The connection as its links and those who have a link see it (enmasse/control/connection.py)."""
+
+    loop: asyncio.AbstractEventLoop
+    max_message_size: int
+    peer: str
+    """host:port of the other end, for logs."""
+    blocked: bool
+    """The other end does not read: what is sent now stays in memory."""
+
+    @property
+    def remote_container(self) -> str:
+        """The container-id of the other end."""
+
+    def wake(self) -> None:
+        """There is something to write."""
+
+    def forget(self, link: ControlLink) -> None:
+        """The link has ended."""
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Closes the connection politely."""
+
+    def abort(self) -> None:
+        """Drops the socket."""
+
+
+class ControlLink:
     """One end of a link. `on_closed(error)` is called once, when the link is refused, detached or lost."""
 
     is_sender: bool
 
-    def __init__(self, connection: Connection, proton_link: Any) -> None:
+    def __init__(self, connection: Carrier, proton_link: Any) -> None:
         self.connection = connection
         self.name: str = proton_link.name
         self.closed = False
         self.error: LinkClosed | None = None
         """Why it is closed."""
         self.on_closed: Callable[[LinkClosed], None] | None = None
-        self.context: Any = None
         self._link = proton_link
         self._impl = proton_link._impl
-        self._key: int = addressof(self._impl)
+        self.key: int = addressof(self._impl)
+        """By which the engine's events name it."""
         self._attached: asyncio.Future[None] = connection.loop.create_future()
         self._answered = False
 
@@ -164,12 +188,12 @@ class Link:
             self.on_closed(error)
 
 
-class Sender(Link):
+class ControlSender(ControlLink):
     """Sends messages. `on_credit()` is called when credit arrives or grows."""
 
     is_sender = True
 
-    def __init__(self, connection: Connection, proton_link: Any) -> None:
+    def __init__(self, connection: Carrier, proton_link: Any) -> None:
         super().__init__(connection, proton_link)
         self.on_credit: Callable[[], None] | None = None
         self._tag = 0
@@ -292,7 +316,7 @@ class Delivery:
 
     __slots__ = ("_impl", "_message", "data", "link", "settled")
 
-    def __init__(self, link: Receiver, impl: Any, data: bytes, settled: bool) -> None:
+    def __init__(self, link: ControlReceiver, impl: Any, data: bytes, settled: bool) -> None:
         self.link = link
         self.data = data
         self.settled = settled
@@ -302,7 +326,7 @@ class Delivery:
 
     @property
     def message(self) -> Any:
-        """The decoded proton.Message. Raises AmqpError(amqp:decode-error)."""
+        """The decoded proton.Message. Raises ControlError(amqp:decode-error)."""
         if self._message is None:
             self._message = decode(self.data)
         return self._message
@@ -332,7 +356,7 @@ class Delivery:
         self.link.connection.wake()
 
 
-class Receiver(Link):
+class ControlReceiver(ControlLink):
     """Receives messages: set `on_message`, or iterate (`async for delivery in receiver`).
 
     `window` deliveries may be unsettled (or, when the sender settles first, not yet iterated over) at any time; credit
@@ -341,7 +365,7 @@ class Receiver(Link):
 
     is_sender = False
 
-    def __init__(self, connection: Connection, proton_link: Any) -> None:
+    def __init__(self, connection: Carrier, proton_link: Any) -> None:
         super().__init__(connection, proton_link)
         self.on_message: Callable[[Delivery], None] | None = None
         self.window = 0
@@ -432,10 +456,10 @@ class Receiver(Link):
 
 
 def decode(data: bytes) -> Any:
-    """A proton.Message from its bytes. Raises AmqpError(amqp:decode-error), whatever the bytes are."""
+    """A proton.Message from its bytes. Raises ControlError(amqp:decode-error), whatever the bytes are."""
     message = proton.Message()
     try:
         message.decode(data)
     except (proton.ProtonException, ValueError, TypeError, RecursionError, KeyError) as error:
-        raise AmqpError(DECODE_ERROR, f"not an AMQP message: {error}"[:200]) from None
+        raise ControlError(DECODE_ERROR, f"not an AMQP message: {error}"[:200]) from None
     return message

@@ -26,9 +26,16 @@ from enmasse import log
 from enmasse.amqp import codec
 from enmasse.amqp.errors import AmqpError as CodecError
 from enmasse.amqp.types import Described
-from enmasse.control.connection import Connection
-from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, AmqpError, ConnectionLost, LinkClosed, RequestTimeout
-from enmasse.control.link import Delivery, Receiver, Sender, decode
+from enmasse.control.connection import ControlConnection
+from enmasse.control.errors import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    ControlError,
+    LinkClosed,
+    RequestFailed,
+    RequestTimeout,
+)
+from enmasse.control.link import ControlReceiver, ControlSender, Delivery, decode
 
 OUTSTANDING = 250
 TIMEOUT = 10.0
@@ -58,16 +65,8 @@ class Reply:
 
     @property
     def body(self) -> Any:
-        """Raises AmqpError(amqp:decode-error)."""
+        """Raises ControlError(amqp:decode-error)."""
         return _body(self._data)
-
-
-class ManagementError(AmqpError):
-    """The node answered with a failure. `status` is Dispatch's statusCode (400, 404 …), 0 from Artemis."""
-
-    def __init__(self, status: int, description: str) -> None:
-        super().__init__(str(status) if status else "failed", description)
-        self.status = status
 
 
 class Management:
@@ -77,7 +76,7 @@ class Management:
     """
 
     def __init__(
-        self, connection: Connection, node: str, *, outstanding: int = OUTSTANDING, timeout: float = TIMEOUT
+        self, connection: ControlConnection, node: str, *, outstanding: int = OUTSTANDING, timeout: float = TIMEOUT
     ) -> None:
         self.connection = connection
         self.node = node
@@ -90,13 +89,13 @@ class Management:
         self._timer: asyncio.TimerHandle | None = None
         self._reply_to: str | None = None
         self._reply = pn_message()
-        self._receiver: Receiver = connection.receiver(None, dynamic=True, window=REPLY_WINDOW)
+        self._receiver: ControlReceiver = connection.receiver(None, dynamic=True, window=REPLY_WINDOW)
         self._receiver.on_message = self._on_reply
         self._receiver.on_closed = self._on_closed
-        self._sender: Sender = connection.sender(node)
+        self._sender: ControlSender = connection.sender(node)
         self._sender.on_credit = self._send_queued
         self._sender.on_closed = self._on_closed
-        self._error: AmqpError | None = None
+        self._error: ControlError | None = None
 
     def __del__(self) -> None:
         if hasattr(self, "_reply"):
@@ -152,7 +151,7 @@ class Management:
             try:
                 data = _encode([None, None, self.node, None, reply_to, number], properties, body)
             except (ValueError, TypeError, LookupError) as error:
-                future.set_exception(AmqpError(INVALID_FIELD, f"cannot be encoded: {error}"))
+                future.set_exception(ControlError(INVALID_FIELD, f"cannot be encoded: {error}"))
                 continue
             deadline = self._loop.time() + timeout
             self._sent[number] = (future, deadline)
@@ -178,7 +177,7 @@ class Management:
             values = properties.get_object() if properties.next() else {}
         except (proton.ProtonException, ValueError, RecursionError) as error:
             if not found[0].done():
-                found[0].set_exception(AmqpError(DECODE_ERROR, f"the reply cannot be decoded: {error}"[:200]))
+                found[0].set_exception(ControlError(DECODE_ERROR, f"the reply cannot be decoded: {error}"[:200]))
             return
         if not found[0].done():
             found[0].set_result(Reply(values, delivery.data))
@@ -217,7 +216,7 @@ class Management:
 class Dispatch(Management):
     """Management of a router (AMQP management as Qpid Dispatch does it). Entities are dicts of attributes."""
 
-    def __init__(self, connection: Connection, node: str = "$management", **options: Any) -> None:
+    def __init__(self, connection: ControlConnection, node: str = "$management", **options: Any) -> None:
         super().__init__(connection, node, **options)
 
     async def query(self, kind: str, attributes: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -225,7 +224,7 @@ class Dispatch(Management):
         reply = await self.operation({"operation": "QUERY", "entityType": kind}, {"attributeNames": list(attributes)})
         body = reply.body
         if not isinstance(body, dict) or "results" not in body:
-            raise AmqpError(DECODE_ERROR, f"QUERY of {kind}: the reply has no results")
+            raise ControlError(DECODE_ERROR, f"QUERY of {kind}: the reply has no results")
         names = body.get("attributeNames") or []
         return [dict(zip(names, row, strict=False)) for row in body["results"]]
 
@@ -233,7 +232,7 @@ class Dispatch(Management):
         await self._entity("CREATE", kind, name, attributes)
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
-        """The entity's attributes; raises ManagementError with status 404 where there is none."""
+        """The entity's attributes; raises RequestFailed with status 404 where there is none."""
         body = (await self._entity("READ", kind, name, {})).body
         return dict(body) if isinstance(body, dict) else {}
 
@@ -241,30 +240,30 @@ class Dispatch(Management):
         await self._entity("UPDATE", kind, name, attributes)
 
     async def delete(self, kind: str, name: str) -> None:
-        """Deletes the entity; raises ManagementError with status 404 where there is none."""
+        """Deletes the entity; raises RequestFailed with status 404 where there is none."""
         await self._entity("DELETE", kind, name, {})
 
     async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> Reply:
         return await self.operation({"operation": operation, "type": kind, "name": name}, attributes)
 
     async def operation(self, properties: Mapping[str, Any], body: Any) -> Reply:
-        """Any operation. Raises ManagementError unless the status is 2xx."""
+        """Any operation. Raises RequestFailed unless the status is 2xx."""
         reply = await self.request(properties, body)
         status = reply.properties.get("statusCode")
         if not isinstance(status, int) or not 200 <= status < 300:
             description = str(reply.properties.get("statusDescription") or "no description")
-            raise ManagementError(status if isinstance(status, int) else 500, description)
+            raise RequestFailed(status if isinstance(status, int) else 500, description)
         return reply
 
 
 class Artemis(Management):
     """Management of a broker (as Apache ActiveMQ Artemis does it over AMQP)."""
 
-    def __init__(self, connection: Connection, node: str = "activemq.management", **options: Any) -> None:
+    def __init__(self, connection: ControlConnection, node: str = "activemq.management", **options: Any) -> None:
         super().__init__(connection, node, **options)
 
     async def invoke(self, resource: str, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises ManagementError."""
+        """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises RequestFailed."""
         return self.result(await self.ask(resource, operation, *arguments, timeout=timeout))
 
     def ask(
@@ -275,7 +274,7 @@ class Artemis(Management):
         return self.request(properties, json.dumps(arguments), timeout)
 
     async def attribute(self, resource: str, name: str) -> Any:
-        """An attribute's value (`attribute("queue.q", "messageCount")`). Raises ManagementError."""
+        """An attribute's value (`attribute("queue.q", "messageCount")`). Raises RequestFailed."""
         return self.result(await self.request({"_AMQ_ResourceName": resource, "_AMQ_Attribute": name}, "[]"))
 
     def digest(self, reply: Reply) -> int:
@@ -287,7 +286,7 @@ class Artemis(Management):
 
     @staticmethod
     def result(reply: Reply) -> Any:
-        """What an operation gave. Raises ManagementError where it failed."""
+        """What an operation gave. Raises RequestFailed where it failed."""
         text = reply.body
         try:
             found = msgspec.json.decode(text) if text else []
@@ -295,7 +294,7 @@ class Artemis(Management):
             found = [text]
         result = found[0] if isinstance(found, list) and found else None
         if reply.properties.get("_AMQ_OperationSucceeded") is not True:
-            raise ManagementError(0, str(result))
+            raise RequestFailed(0, str(result))
         return result
 
 
@@ -308,7 +307,7 @@ def _encode(properties: list[str | None], application_properties: Mapping[str, A
 
 
 def _body(data: bytes) -> Any:
-    """The body of a reply. Raises AmqpError(amqp:decode-error)."""
+    """The body of a reply. Raises ControlError(amqp:decode-error)."""
     position = 0
     try:
         while position < len(data):
@@ -316,9 +315,6 @@ def _body(data: bytes) -> Any:
             if isinstance(section, Described) and section.descriptor == _AMQP_VALUE:
                 return section.value
     except CodecError as error:
-        raise AmqpError(DECODE_ERROR, f"not an AMQP message: {error}"[:200]) from None
+        raise ControlError(DECODE_ERROR, f"not an AMQP message: {error}"[:200]) from None
     body = decode(data).body
     return bytes(body) if isinstance(body, memoryview) else body
-
-
-__all__ = ["Artemis", "ConnectionLost", "Dispatch", "Management", "ManagementError", "Reply"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.control import AmqpError, Connection, keep_connected
+from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.configuration import encode_message, follow
 from enmasse.settings import host_port
 
@@ -23,7 +23,7 @@ class StatusFeed:
         self.attached = False
         self._addresses: dict[str, dict[str, Any]] = {}
         self._host, self._port = host_port(address)
-        self._connection: Connection | None = None
+        self._connection: ControlConnection | None = None
         self._changed: Callable[[], None] = lambda: None
 
     async def run(self, changed: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class StatusFeed:
             self._host, self._port, self._follow, container="supervisor", max_message_size=MAX_SNAPSHOT
         )
 
-    async def _follow(self, connection: Connection) -> None:
+    async def _follow(self, connection: ControlConnection) -> None:
         self._connection = connection
         try:
             follow(connection, "status/changes", self._taken).on_closed = lambda _: connection.close()  # then all anew
@@ -67,7 +67,7 @@ class StatusFeed:
         try:
             async with asyncio.timeout(FORCE_TIMEOUT):
                 outcome = await sender.deliver(message)
-        except (AmqpError, TimeoutError) as error:
+        except (ControlError, TimeoutError) as error:
             return f"the configuration service did not take it: {error or 'no answer'}"
         finally:
             sender.close()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from enmasse import log
-from enmasse.control import LinkClosed, Outcome, Sender
+from enmasse.control import ControlSender, LinkClosed, Outcome
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import REJECTED
 
@@ -49,7 +49,7 @@ class Feed:
             wait = self._last + self._interval - loop.time()
             self._timer = loop.call_later(wait, self._publish) if wait > 0 else loop.call_soon(self._publish)
 
-    def subscribe(self, sender: Sender) -> None:
+    def subscribe(self, sender: ControlSender) -> None:
         """A new receiver: its snapshot goes as soon as it has credit."""
         subscriber = _Subscriber(self, sender)
         self._subscribers.add(subscriber)
@@ -116,7 +116,7 @@ class _Subscriber:
     `sent`: the version it has got. `missing`: names that changed since, where it gets changes; None: all of them.
     """
 
-    def __init__(self, feed: Feed, sender: Sender) -> None:
+    def __init__(self, feed: Feed, sender: ControlSender) -> None:
         self._feed = feed
         self._sender = sender
         self.sent = -1

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from enmasse import log
-from enmasse.control import AmqpError, Delivery, LinkClosed, Receiver
+from enmasse.control import ControlError, ControlReceiver, Delivery, LinkClosed
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
 from enmasse.control.jsonmessage import decode
 
@@ -27,10 +27,10 @@ class Target:
         self,
         kind: type[T],
         subjects: tuple[str, ...],
-        taken: Callable[[Receiver, str, T], None],
-        gone: Callable[[Receiver], None] | None = None,
+        taken: Callable[[ControlReceiver, str, T], None],
+        gone: Callable[[ControlReceiver], None] | None = None,
     ) -> None:
-        self.links: set[Receiver] = set()
+        self.links: set[ControlReceiver] = set()
         self._subjects = subjects
         self._gone = gone
         decoder = msgspec.json.Decoder(kind)
@@ -39,13 +39,13 @@ class Target:
             try:
                 subject, body = decode(delivery)
                 if subjects and subject not in subjects:
-                    raise AmqpError(
+                    raise ControlError(
                         INVALID_FIELD, f"the subject must be {' or '.join(subjects)}, not {subject!r}"[:200]
                     )
                 report = decoder.decode(body)
-            except (AmqpError, ValueError) as error:
-                condition = error.condition if isinstance(error, AmqpError) else DECODE_ERROR
-                reason = error.description if isinstance(error, AmqpError) else str(error)
+            except (ControlError, ValueError) as error:
+                condition = error.condition if isinstance(error, ControlError) else DECODE_ERROR
+                reason = error.description if isinstance(error, ControlError) else str(error)
                 log.get(peer=delivery.link.connection.peer, link=delivery.link.name).warning(
                     "a report cannot be read", reason=reason
                 )
@@ -60,7 +60,7 @@ class Target:
 
         self._take = take
 
-    def attach(self, link: Receiver) -> None:
+    def attach(self, link: ControlReceiver) -> None:
         self.links.add(link)
         link.on_message = self._take
         link.on_closed = lambda error: self._closed(link, error)
@@ -68,7 +68,7 @@ class Target:
         link.accept()
         link.grant(WINDOW)
 
-    def _closed(self, link: Receiver, error: LinkClosed) -> None:
+    def _closed(self, link: ControlReceiver, error: LinkClosed) -> None:
         self.links.discard(link)
         if self._gone is not None:
             self._gone(link)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from enmasse import log, settings
-from enmasse.control import Connection, Link, Receiver, Sender, listen
+from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, listen
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health, metric
 from enmasse.model import feeds
@@ -58,7 +58,7 @@ class ConfigService:
         self._since: dict[tuple[str, str | None, str | None, str], str] = {}
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions
-        self._reporters: dict[str, Receiver] = {}
+        self._reporters: dict[str, ControlReceiver] = {}
         self._placed: feeds.Placements | None = None
         """The placements in force, from brokers.json or reported; None: nobody has delivered them yet."""
         self._disk: list[Problem] = store.problems()
@@ -87,7 +87,7 @@ class ConfigService:
         self._note()
         self._revisions.read(self._applied.state.config)
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: ControlConnection) -> None:
         """A new connection: its links are feeds and reports."""
         connection.on_attach = self._attach
 
@@ -141,15 +141,15 @@ class ConfigService:
 
     # links
 
-    def _attach(self, link: Link) -> None:
-        if isinstance(link, Sender):
+    def _attach(self, link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
             feed = self._feeds.get(link.remote_source or "")
             if feed is None:
                 link.refuse(NOT_FOUND, f"no feed {link.remote_source!r}; there are {', '.join(self._feeds)}")
                 return
             link.accept()
             feed.subscribe(link)
-        elif isinstance(link, Receiver):
+        elif isinstance(link, ControlReceiver):
             name = link.remote_target or ""
             target = self._targets.get(name)
             if target is None:
@@ -166,7 +166,7 @@ class ConfigService:
                     before.close("amqp:link:stolen", "another link of this name was attached")
             target.attach(link)
 
-    def _reporter_gone(self, link: Receiver) -> None:
+    def _reporter_gone(self, link: ControlReceiver) -> None:
         if self._reporters.get(link.name) is link:
             del self._reporters[link.name]
             touched = self._merger.forget(link.name)
@@ -175,7 +175,7 @@ class ConfigService:
 
     # reports
 
-    def _take_readiness(self, link: Receiver, subject: str, report: feeds.ReadinessReport) -> None:
+    def _take_readiness(self, link: ControlReceiver, subject: str, report: feeds.ReadinessReport) -> None:
         if self._reporters.get(link.name) is not link:
             raise Refused("another link of this name speaks for the reporter")
         try:
@@ -186,7 +186,7 @@ class ConfigService:
             self._status_changed(touched)
         self.forced.check()
 
-    def _take_placements(self, link: Receiver, subject: str, report: feeds.Placements) -> None:
+    def _take_placements(self, link: ControlReceiver, subject: str, report: feeds.Placements) -> None:
         if self._applied.state.brokers is not None:
             raise Refused("placements come from brokers.json; remove that file to let them be reported")
         if report != self._placed:
@@ -197,7 +197,7 @@ class ConfigService:
             if touched:
                 self._status_changed(touched)
 
-    def _take_force(self, link: Receiver, subject: str, report: feeds.Force) -> None:
+    def _take_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> None:
         self.forced.add(report.addresses)
 
     def _forced_changed(self) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from enmasse import health, log, process, settings
-from enmasse.control import Connection, keep_connected, listen
+from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ReadinessReporter, Report, Restored, follow
 from enmasse.text import counted
 from services.ragent import entities
@@ -82,7 +82,7 @@ class Agent:
 
     # feeds
 
-    async def configserv(self, connection: Connection) -> None:
+    async def configserv(self, connection: ControlConnection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
         self.reporter.connected()
         links = [
@@ -144,11 +144,11 @@ class Agent:
 
     # routers
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: ControlConnection) -> None:
         """A peer has dialled in; it must be a router (its open says so)."""
         connection.on_open = lambda: self._opened(connection)
 
-    def _opened(self, connection: Connection) -> None:
+    def _opened(self, connection: ControlConnection) -> None:
         product = connection.remote_properties.get("product")
         name = connection.remote_container
         if product != ROUTER_PRODUCT or not name:

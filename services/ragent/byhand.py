@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enmasse import log, process
-from enmasse.control import AmqpError, Artemis, Connection, keep_connected
+from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker; COST times as long as a look takes, in between."""
@@ -138,13 +138,13 @@ class _Broker:
     def close(self) -> None:
         self._work.cancel()
 
-    async def _session(self, connection: Connection) -> None:
+    async def _session(self, connection: ControlConnection) -> None:
         try:
             node = Artemis(connection)
             await node.opened()
             while True:
                 await asyncio.sleep(await self._look(node))
-        except (AmqpError, ValueError) as error:
+        except (ControlError, ValueError) as error:
             if not connection.is_gone:
                 self._log.warning("a broker made by hand does not say what it holds", reason=str(error)[:300])
                 self._lost(f"does not say what it holds: {str(error)[:200]}")

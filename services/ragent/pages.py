@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from enmasse.control import AmqpError, Reply
+from enmasse.control import ControlError, Reply
 
 
 class Unchanged(NamedTuple):
@@ -23,7 +23,7 @@ class Counts(NamedTuple):
 
 
 def counts(reply: Reply) -> Counts:
-    """The subscribers in a page of the router's addresses. Raises AmqpError, ValueError where it is none."""
+    """The subscribers in a page of the router's addresses. Raises ControlError, ValueError where it is none."""
     names, rows = results(reply)
     at, count_at = names.index("key"), names.index("subscriberCount")
     found = {row[at]: row[count_at] for row in rows if isinstance(row[at], str) and row[count_at]}
@@ -31,8 +31,8 @@ def counts(reply: Reply) -> Counts:
 
 
 def results(reply: Reply) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the answer to a QUERY. Raises AmqpError where it is none."""
+    """Columns and rows of the answer to a QUERY. Raises ControlError where it is none."""
     body = reply.body
     if not isinstance(body, dict) or not isinstance(body.get("results"), list):
-        raise AmqpError("amqp:decode-error", "QUERY: the reply has no results")
+        raise ControlError("amqp:decode-error", "QUERY: the reply has no results")
     return list(body.get("attributeNames") or ()), body["results"]

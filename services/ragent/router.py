@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.control import AmqpError, Connection, ConnectionLost, Dispatch, Reply
+from enmasse.control import ConnectionLost, ControlConnection, ControlError, Dispatch, Reply
 from services.ragent import entities
 from services.ragent.desired import Desired, Names
 from services.ragent.entities import (
@@ -63,7 +63,7 @@ class Router:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ControlConnection,
         desired: Desired,
         changed: Callable[[Iterable[str]], None],
         healing: Callable[[Iterable[str]], None],
@@ -193,7 +193,7 @@ class Router:
                     await self._step()
                     self._tell()
                     delay = RETRY_FIRST
-            except AmqpError as error:
+            except ControlError as error:
                 if self._connection.is_gone or isinstance(error, ConnectionLost):
                     return
                 # What the last operations did is unknown, so the retry begins with reading everything.
@@ -386,7 +386,7 @@ class Router:
                 if self.table.read(entity.type, reply.body, entity):
                     self._note(entity.type, entity.name)
             else:
-                raise AmqpError(str(status), f"READ {entity.name}: {reply.properties.get('statusDescription')}")
+                raise ControlError(str(status), f"READ {entity.name}: {reply.properties.get('statusDescription')}")
 
     async def _apply(self, operations: list[Operation]) -> None:
         if not operations:
@@ -518,7 +518,7 @@ class Router:
                 if self.table.status((type_, name)) == DIFFERENT:
                     self._heal(type_, name)
             else:
-                raise AmqpError(str(status), f"READ {name}: {reply.properties.get('statusDescription')}")
+                raise ControlError(str(status), f"READ {name}: {reply.properties.get('statusDescription')}")
 
     async def _serve(self) -> None:
         """Lets clients in: last of all."""
@@ -535,7 +535,7 @@ class Router:
         await self._read_by_name(list(names))
         self.serving = self._has_listeners()
         if not self.serving:
-            raise AmqpError("listeners", self.failed.get("", "the router does not show the client listeners"))
+            raise ControlError("listeners", self.failed.get("", "the router does not show the client listeners"))
         self._news.update(self._desired.addresses)
 
     def _has_listeners(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast
 import msgspec
 
 from enmasse import health, log, process, settings
-from enmasse.control import Connection, keep_connected
+from enmasse.control import ControlConnection, keep_connected
 from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, Restored, follow
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
@@ -136,7 +136,7 @@ class Controller:
 
     # feeds
 
-    async def configserv(self, connection: Connection) -> None:
+    async def configserv(self, connection: ControlConnection) -> None:
         """The conversation with the configuration service, until the connection is lost."""
         ended = asyncio.Event()
         self._told.answered = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from enmasse import log
-from enmasse.control import AmqpError, Artemis, Connection, LinkClosed, ManagementError
+from enmasse.control import Artemis, ControlConnection, ControlError, LinkClosed, RequestFailed
 from enmasse.model.addresses import Address
 from services.storage_controller import policies
 from services.storage_controller.core import Broker, Core
@@ -118,7 +118,7 @@ class Conversation:
 
     # the work
 
-    async def session(self, connection: Connection) -> None:
+    async def session(self, connection: ControlConnection) -> None:
         """Talks with the broker until the connection is lost."""
         delay = RETRY_FIRST
         if connection.remote_container != self._broker.name and connection.remote_container in self._core.brokers:
@@ -140,7 +140,7 @@ class Conversation:
                     while True:
                         await self._step()
                         delay = RETRY_FIRST
-                except (AmqpError, ValueError) as error:
+                except (ControlError, ValueError) as error:
                     if connection.is_gone:
                         return
                     # What the last operations did is unknown: it begins anew, with looking.
@@ -273,7 +273,7 @@ class Conversation:
         results = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
         failures: dict[str, str] = {}
         for (name, _), result in zip(under_way, results, strict=True):
-            if isinstance(result, ManagementError):
+            if isinstance(result, RequestFailed):
                 if not result.description.startswith(fine):
                     failures[name] = result.description[:300]
             elif isinstance(result, BaseException):
@@ -313,10 +313,10 @@ class Conversation:
         found = await asyncio.gather(*asked, return_exceptions=True)
         self._unverified.difference_update(names)
         for (name, kind), types in zip(kinds.items(), found, strict=True):
-            if isinstance(types, BaseException) and not isinstance(types, ManagementError):
+            if isinstance(types, BaseException) and not isinstance(types, RequestFailed):
                 raise types
             wanted = "MULTICAST" if kind == "topic" else "ANYCAST"
-            if isinstance(types, ManagementError):
+            if isinstance(types, RequestFailed):
                 self._failed(name, types.description[:300])
             elif wanted not in types:
                 self._failed(name, f"something else of this name is there already: {types}, not {wanted}")

@@ -26,7 +26,7 @@ from enmasse.cli.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
 from enmasse.cli.show import as_json, as_text, properties_from
 from enmasse.cli.target import Target, at_suite, parse
-from enmasse.control import Connection, Delivery, Link, Receiver, Sender, listen
+from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, listen
 from tests.cli.running import ENMASSE, enmasse, wait_for
 
 PASSES = 5
@@ -34,13 +34,13 @@ PASSES = 5
 
 
 @contextmanager
-def peer(attached: Callable[[Link], None]) -> Iterator[int]:
+def peer(attached: Callable[[ControlLink], None]) -> Iterator[int]:
     """A Proton server on a port of its own, in a thread; `attached` is called with each link."""
     started: list[int] = []
     ready, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        def accepted(connection: Connection) -> None:
+        def accepted(connection: ControlConnection) -> None:
             connection.on_attach = attached
 
         listener = await listen("127.0.0.1", 0, accepted, container="peer")
@@ -59,11 +59,11 @@ def peer(attached: Callable[[Link], None]) -> Iterator[int]:
         thread.join(60)
 
 
-def taking(act: Callable[[Delivery, int], None], credit: int = 10) -> Callable[[Link], None]:
+def taking(act: Callable[[Delivery, int], None], credit: int = 10) -> Callable[[ControlLink], None]:
     """A peer that gives credit and does `act(delivery, number)` with each message."""
 
-    def attached(link: Link) -> None:
-        assert isinstance(link, Receiver)
+    def attached(link: ControlLink) -> None:
+        assert isinstance(link, ControlReceiver)
         count = 0
 
         def on_message(delivery: Delivery) -> None:
@@ -79,11 +79,11 @@ def taking(act: Callable[[Delivery, int], None], credit: int = 10) -> Callable[[
     return attached
 
 
-def giving(*bodies: Any, outcomes: list[str] | None = None) -> Callable[[Link], None]:
+def giving(*bodies: Any, outcomes: list[str] | None = None) -> Callable[[ControlLink], None]:
     """A peer that has these messages to give, and notes what becomes of them."""
 
-    def attached(link: Link) -> None:
-        assert isinstance(link, Sender)
+    def attached(link: ControlLink) -> None:
+        assert isinstance(link, ControlSender)
         left = list(bodies)
 
         def on_credit() -> None:
@@ -274,9 +274,9 @@ def test_receive_connects_again() -> None:
     """After a lost connection, a detached link, and a server that was away."""
     attaches = 0
 
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         nonlocal attaches
-        assert isinstance(link, Sender)
+        assert isinstance(link, ControlSender)
         attaches += 1
         number = attaches
         sent = False
@@ -306,13 +306,13 @@ def test_receive_connects_again() -> None:
 def test_receive_ends_where_nothing_is_to_be_had_any_more() -> None:
     attaches = 0
 
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         nonlocal attaches
         attaches += 1
         if attaches > 1:
             link.refuse("amqp:not-found", "no such address")
         else:
-            assert isinstance(link, Sender)
+            assert isinstance(link, ControlSender)
             link.on_credit = lambda: link.close("amqp:resource-deleted", "the address has been configured anew")
             link.accept()
 
@@ -325,9 +325,9 @@ def test_receive_ends_where_nothing_is_to_be_had_any_more() -> None:
 def test_receive_has_patience_without_a_connection_only_as_long_as_without_a_message() -> None:
     attaches = 0
 
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         nonlocal attaches
-        assert isinstance(link, Sender)
+        assert isinstance(link, ControlSender)
         attaches += 1
         if attaches > 1:
             link.refuse("qd:no-route-to-dest", "the broker is away")
@@ -342,7 +342,7 @@ def test_receive_has_patience_without_a_connection_only_as_long_as_without_a_mes
 
 
 def test_durable_where_nothing_is() -> None:
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         link.proton_link.remote_source.durability = 0  # what the server does not do it does not say either
         link.accept()
 
@@ -354,7 +354,7 @@ def test_durable_where_nothing_is() -> None:
 def test_durable_subscriptions_as_proton_sees_them() -> None:
     seen: list[Any] = []
 
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         source = link.proton_link.remote_source
         seen.append((link.name, link.connection.remote_container, source.durability, source.expiry_policy))
         link.accept()
@@ -369,14 +369,14 @@ def test_durable_subscriptions_as_proton_sees_them() -> None:
 
 def test_a_measurement_begins_with_the_first_credit() -> None:
     """A server that takes longer to give it than the measurement is to last is slow, and no message is lost."""
-    receivers: list[Sender] = []
+    receivers: list[ControlSender] = []
 
-    def attached(link: Link) -> None:
+    def attached(link: ControlLink) -> None:
         link.accept()
-        if isinstance(link, Sender):
+        if isinstance(link, ControlSender):
             receivers.append(link)
         else:
-            assert isinstance(link, Receiver)
+            assert isinstance(link, ControlReceiver)
             link.on_message = passes_on
             link.window = 10
             asyncio.get_running_loop().call_later(0.5, link.grant, 10)

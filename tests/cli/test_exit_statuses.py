@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.control import Delivery, Link, Receiver, Sender
+from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.cli.test_client import PASSES, giving, peer, taking
 
@@ -74,16 +74,16 @@ def running(folder: Path) -> Iterator[Up]:
         yield up.until_ready()
 
 
-def passing_on() -> Callable[[Link], None]:
+def passing_on() -> Callable[[ControlLink], None]:
     """A peer that gives what it gets to the one who receives."""
-    receivers: list[Sender] = []
+    receivers: list[ControlSender] = []
 
-    def attached(link: Link) -> None:
-        if isinstance(link, Sender):
+    def attached(link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
             receivers.append(link)
             link.accept()
             return
-        assert isinstance(link, Receiver)
+        assert isinstance(link, ControlReceiver)
         link.on_message = passes_on
         link.accept()
         link.window = 10
@@ -96,7 +96,7 @@ def passing_on() -> Callable[[Link], None]:
     return attached
 
 
-def refusing(link: Link) -> None:
+def refusing(link: ControlLink) -> None:
     link.refuse("amqp:not-found", "no such address")
 
 
@@ -273,8 +273,8 @@ def measured(folder: Path) -> int:
 
 @case("bench", 1)
 def messages_of_others(folder: Path) -> int:
-    def attached(link: Link) -> None:
-        if isinstance(link, Sender):
+    def attached(link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
             giving("somebody else's")(link)
         else:
             taking(lambda delivery, _: delivery.accept())(link)
@@ -285,8 +285,8 @@ def messages_of_others(folder: Path) -> int:
 
 @case("bench", 3)
 def nothing_came_through(folder: Path) -> int:
-    def attached(link: Link) -> None:
-        if isinstance(link, Sender):
+    def attached(link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
             link.accept()
         else:
             taking(lambda delivery, _: delivery.accept())(link)

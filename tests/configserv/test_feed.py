@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from enmasse.control import Connection, Delivery, Link, Receiver, Sender, connect, listen
+from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, connect, listen
 from services.configserv.feeds import ChangeFeed, Feed
 from tests.control.aio import asyncio_test, until
 
 
 @asynccontextmanager
-async def subscribed(feed: Feed, **options: Any) -> AsyncIterator[tuple[Receiver, list[Delivery]]]:
-    def attach(link: Link) -> None:
-        assert isinstance(link, Sender)
+async def subscribed(feed: Feed, **options: Any) -> AsyncIterator[tuple[ControlReceiver, list[Delivery]]]:
+    def attach(link: ControlLink) -> None:
+        assert isinstance(link, ControlSender)
         link.accept()
         feed.subscribe(link)
 
-    def accepted(connection: Connection) -> None:
+    def accepted(connection: ControlConnection) -> None:
         connection.on_attach = attach
 
     listener = await listen("127.0.0.1", 0, accepted, container="server")

@@ -16,14 +16,14 @@ from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from enmasse.control import (
-    AmqpError,
-    Connection,
     ConnectionLost,
-    Link,
+    ControlConnection,
+    ControlError,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
     LinkClosed,
     Listener,
-    Receiver,
-    Sender,
     connect,
     keep_connected,
     listen,
@@ -34,7 +34,7 @@ from enmasse.testing import free_port
 from tests.control.aio import asyncio_test, until, uvloop_test
 
 HEADER = b"AMQP\x00\x01\x00\x00"
-Attach = Callable[[Link], None]
+Attach = Callable[[ControlLink], None]
 
 
 @asynccontextmanager
@@ -42,10 +42,10 @@ async def serving(
     on_attach: Attach | None = None,
     *,
     port: int = 0,
-    accept: Callable[[Connection], None] = lambda connection: None,
+    accept: Callable[[ControlConnection], None] = lambda connection: None,
     **options: Any,
 ) -> AsyncIterator[Listener]:
-    def accepted(connection: Connection) -> None:
+    def accepted(connection: ControlConnection) -> None:
         connection.on_attach = on_attach
         accept(connection)
 
@@ -59,9 +59,9 @@ async def serving(
 def collect(into: list[Any], window: int = 10) -> Attach:
     """Accepts receivers and accepts what they get."""
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         link.accept()
-        if isinstance(link, Receiver):
+        if isinstance(link, ControlReceiver):
 
             def take(delivery: Any) -> None:
                 into.append(delivery.message.body)
@@ -78,9 +78,9 @@ def collect(into: list[Any], window: int = 10) -> Attach:
 async def test_a_proton_client_sends_and_is_told_outcomes() -> None:
     got: list[Any] = []
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         collect(got)(link)
-        if isinstance(link, Receiver) and link.remote_target == "rejects":
+        if isinstance(link, ControlReceiver) and link.remote_target == "rejects":
             link.on_message = lambda delivery: delivery.reject("amqp:not-allowed", "not today")
 
     def client(port: int) -> None:
@@ -99,11 +99,11 @@ async def test_a_proton_client_sends_and_is_told_outcomes() -> None:
 
 @asyncio_test
 async def test_a_proton_client_receives_on_credit_only() -> None:
-    senders: list[Sender] = []
+    senders: list[ControlSender] = []
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         link.accept()
-        assert isinstance(link, Sender)
+        assert isinstance(link, ControlSender)
         senders.append(link)
 
     def client(port: int) -> list[Any]:
@@ -134,7 +134,7 @@ async def test_a_refused_link_says_why() -> None:
         connection.close()
         return str(refused.value)
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         if link.is_sender:
             link.refuse("amqp:not-found", "no such feed")
         else:
@@ -155,9 +155,9 @@ async def test_several_megabytes_in_both_directions() -> None:
     text = "x" * 5_000_000
     got: list[Any] = []
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         collect(got)(link)
-        if isinstance(link, Sender):
+        if isinstance(link, ControlSender):
             link.on_credit = lambda: link.send(encode("big", text.encode())) if not link.unsettled else None
 
     async with serving(attach) as listener:
@@ -217,14 +217,14 @@ async def test_an_aborted_message_is_forgotten() -> None:
 async def test_a_body_nested_deeply_is_a_decode_error_and_no_more() -> None:
     reasons: list[str] = []
 
-    def attach(link: Link) -> None:
-        assert isinstance(link, Receiver)
+    def attach(link: ControlLink) -> None:
+        assert isinstance(link, ControlReceiver)
         link.accept()
 
         def take(delivery: Any) -> None:
             try:
                 assert delivery.message is not None
-            except AmqpError as error:
+            except ControlError as error:
                 reasons.append(error.description)
                 delivery.reject(error.condition, error.description)
             else:
@@ -256,7 +256,7 @@ async def test_a_silent_peer_is_noticed_on_both_sides() -> None:
         def data_received(self, data: bytes) -> None:
             pass
 
-    accepted: list[Connection] = []
+    accepted: list[ControlConnection] = []
     async with serving(accept=accepted.append, idle=0.2) as listener:
         # A client that opens and then never says anything again, heartbeats included.
         engine = proton.Transport()
@@ -294,7 +294,7 @@ async def test_a_silent_peer_is_noticed_on_both_sides() -> None:
             self.engine.pop(self.engine.pending())
 
     server = await asyncio.get_running_loop().create_server(Opens, "127.0.0.1", 0)
-    dialled: list[Connection] = []
+    dialled: list[ControlConnection] = []
     with contextlib.suppress(ConnectionLost):  # where this process stands still, the silence is over before the open
         await connect(
             "127.0.0.1",
@@ -317,7 +317,7 @@ class Clock:
         self.now = self.loop.time()
         self.timers: list[tuple[float, asyncio.Handle]] = []
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: ControlConnection) -> None:
         connection.loop = self  # type: ignore[assignment]
 
     def time(self) -> float:
@@ -344,9 +344,9 @@ class Clock:
 @asyncio_test
 async def test_heartbeats_keep_an_idle_connection() -> None:
     clock = Clock()
-    accepted: list[Connection] = []
+    accepted: list[ControlConnection] = []
 
-    def accept(connection: Connection) -> None:
+    def accept(connection: ControlConnection) -> None:
         accepted.append(connection)
         clock.give(connection)
 
@@ -407,11 +407,11 @@ async def test_links_and_connections_are_bounded() -> None:
 
 @asyncio_test
 async def test_who_does_not_read_costs_a_bounded_amount_of_writing() -> None:
-    senders: list[Sender] = []
+    senders: list[ControlSender] = []
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         link.accept()
-        assert isinstance(link, Sender)
+        assert isinstance(link, ControlSender)
         senders.append(link)
 
     async with serving(attach) as listener:
@@ -424,19 +424,20 @@ async def test_who_does_not_read_costs_a_bounded_amount_of_writing() -> None:
         connection._socket.pause_reading()
         for _ in range(20):
             senders[0].send(encode(None, b"x" * 1_000_000))
-        await until(lambda: senders[0].connection.blocked)
-        socket = senders[0].connection._socket
+        (server,) = listener.connections
+        await until(lambda: server.blocked)
+        socket = server._socket
         assert socket is not None and socket.get_write_buffer_size() < 8_000_000
         connection._socket.resume_reading()
-        await until(lambda: not senders[0].connection.blocked and not senders[0].queued)
+        await until(lambda: not server.blocked and not senders[0].queued)
         connection.close()
 
 
 @asyncio_test
 async def test_links_end_with_their_session_and_connection() -> None:
-    links: list[Link] = []
+    links: list[ControlLink] = []
 
-    def attach(link: Link) -> None:
+    def attach(link: ControlLink) -> None:
         link.accept()
         links.append(link)
 
@@ -460,9 +461,9 @@ async def test_links_end_with_their_session_and_connection() -> None:
 
 @asyncio_test
 async def test_keep_connected_comes_back() -> None:
-    sessions: list[Connection] = []
+    sessions: list[ControlConnection] = []
 
-    async def session(connection: Connection) -> None:
+    async def session(connection: ControlConnection) -> None:
         sessions.append(connection)
         await asyncio.Event().wait()
 

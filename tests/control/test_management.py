@@ -13,16 +13,16 @@ import pytest
 
 from enmasse.control import (
     Artemis,
-    Connection,
+    ControlConnection,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
     Delivery,
     Dispatch,
-    Link,
     LinkClosed,
     Listener,
-    ManagementError,
-    Receiver,
+    RequestFailed,
     RequestTimeout,
-    Sender,
     connect,
     listen,
 )
@@ -35,22 +35,22 @@ class Node:
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.automatic = True
-        self.replies: Sender | None = None
+        self.replies: ControlSender | None = None
         self.most = 0
-        self.connections: list[Connection] = []
+        self.connections: list[ControlConnection] = []
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: ControlConnection) -> None:
         self.connections.append(connection)
         connection.on_attach = self._attach
 
-    def _attach(self, link: Link) -> None:
-        if isinstance(link, Sender):
+    def _attach(self, link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
             self.replies = link
             link.proton_link.source.address = "reply-1"
             link.proton_link.open()
             link.connection.wake()
             return
-        assert isinstance(link, Receiver)
+        assert isinstance(link, ControlReceiver)
         link.accept()
         link.window = 1000
         link.on_message = self._take
@@ -101,7 +101,7 @@ async def test_operations_of_a_router() -> None:
         delete = asyncio.ensure_future(management.delete("address", "gone"))
         await until(lambda: router.requests)
         router.answer(router.requests.pop(), 404, "No entity with name=gone")
-        with pytest.raises(ManagementError, match="No entity with name=gone") as failed:
+        with pytest.raises(RequestFailed, match="No entity with name=gone") as failed:
             await delete
         assert failed.value.status == 404
         connection.close()
@@ -146,9 +146,9 @@ async def test_a_request_without_an_answer_times_out_alone_and_a_late_answer_is_
 
 @asyncio_test
 async def test_a_node_that_does_not_answer_the_attach() -> None:
-    attached: list[Link] = []
+    attached: list[ControlLink] = []
 
-    def accepted(connection: Connection) -> None:
+    def accepted(connection: ControlConnection) -> None:
         connection.on_attach = attached.append
 
     listener = await listen("127.0.0.1", 0, accepted, container="router")
@@ -193,7 +193,7 @@ async def test_replies_that_make_no_sense() -> None:
         read = asyncio.ensure_future(management.read("address", "a"))
         await until(lambda: router.requests)
         router.replies.send(proton.Message(correlation_id=router.requests.pop().correlation_id), settled=True)
-        with pytest.raises(ManagementError, match="no description"):
+        with pytest.raises(RequestFailed, match="no description"):
             await read
         connection.close()
 
@@ -238,6 +238,6 @@ async def test_operations_of_a_broker() -> None:
         assert request.properties == {"_AMQ_ResourceName": "queue.q1", "_AMQ_Attribute": "messageCount"}
         assert count == 7
         assert (await ask(management.invoke("broker", "destroyQueue", "q1"), True))[1] is None
-        with pytest.raises(ManagementError, match="AMQ229017: Queue q1 does not exist"):
+        with pytest.raises(RequestFailed, match="AMQ229017: Queue q1 does not exist"):
             await ask(management.invoke("broker", "destroyQueue", "q1"), False, "AMQ229017: Queue q1 does not exist")
         connection.close()

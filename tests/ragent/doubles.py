@@ -9,7 +9,16 @@ from typing import Any
 
 import proton
 
-from enmasse.control import Connection, Delivery, Link, Listener, Receiver, Sender, connect, listen
+from enmasse.control import (
+    ControlConnection,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
+    Delivery,
+    Listener,
+    connect,
+    listen,
+)
 from enmasse.testing import free_port
 from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.control.aio import until
@@ -35,11 +44,11 @@ class FakeRouter:
         """Whether it knows attributes that Qpid Dispatch does not have."""
         self.listeners = "up"
         """The state that it shows of its listeners."""
-        self.connection: Connection | None = None
+        self.connection: ControlConnection | None = None
         self._identity = itertools.count(1)
 
     async def dial(self, port: int) -> None:
-        def prepare(connection: Connection) -> None:
+        def prepare(connection: ControlConnection) -> None:
             connection.on_attach = self._attached
 
         self.connection = await connect(
@@ -66,12 +75,12 @@ class FakeRouter:
     def changes(self) -> list[tuple[str, str, str]]:
         return [request for request in self.requests if request[0] in ("CREATE", "DELETE")]
 
-    def _attached(self, link: Link) -> None:
+    def _attached(self, link: ControlLink) -> None:
         link.accept()
-        if isinstance(link, Sender):
+        if isinstance(link, ControlSender):
             link.proton_link.source.address = link.name
             self._replies = link
-        elif isinstance(link, Receiver):
+        elif isinstance(link, ControlReceiver):
             link.window = 250
             link.on_message = self._request
             link.grant(250)
@@ -160,9 +169,9 @@ class FakeConfigserv:
         """Whether to leave a report of placements unanswered."""
         self.held: list[Delivery] = []
         self.placements_reported = 0
-        self._subscribers: dict[str, list[Sender]] = {}
+        self._subscribers: dict[str, list[ControlSender]] = {}
         self._listener: Listener | None = None
-        self._speaking: dict[str, Link] = {}
+        self._speaking: dict[str, ControlLink] = {}
         """Reporter → its newest link; what an older one was is over."""
         self._port = free_port()  # not of those that dialling takes: while it is away, its place must not be taken
 
@@ -197,21 +206,21 @@ class FakeConfigserv:
         for sender in self._subscribers.get(feed, []):
             self._send(sender, feed)
 
-    def _send(self, sender: Sender, feed: str) -> None:
+    def _send(self, sender: ControlSender, feed: str) -> None:
         if not sender.closed and feed in self.feeds:
             text = json.dumps(self.feeds[feed])
             sender.send(proton.Message(subject=f"enmasse.{feed}", content_type="application/json", body=text))
 
-    def _accepted(self, connection: Connection) -> None:
+    def _accepted(self, connection: ControlConnection) -> None:
         connection.on_attach = self._attached
 
-    def _attached(self, link: Link) -> None:
+    def _attached(self, link: ControlLink) -> None:
         link.accept()
-        if isinstance(link, Sender):
+        if isinstance(link, ControlSender):
             feed = str(link.remote_source)
             self._subscribers.setdefault(feed, []).append(link)
             self._send(link, feed)
-        elif isinstance(link, Receiver):
+        elif isinstance(link, ControlReceiver):
             target = str(link.remote_target)
             link.window = 10
             link.on_message = lambda delivery: self._report(target, link.name, delivery)
@@ -220,7 +229,7 @@ class FakeConfigserv:
                 link.on_closed = lambda error: self._forget(link)
             link.grant(10)
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: ControlLink) -> None:
         if self._speaking.get(link.name) is link:
             del self._speaking[link.name]
             self.readiness.pop(link.name, None)

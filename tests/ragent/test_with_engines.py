@@ -14,7 +14,7 @@ from typing import Any
 
 import proton
 
-from enmasse.control import AmqpError, Artemis, Connection, Dispatch, connect
+from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect
 from enmasse.testing import free_port
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
 from tests.control.aio import DEADLINE
@@ -85,12 +85,12 @@ class Engines:
 
     @contextlib.asynccontextmanager
     async def at(self, port: int) -> Any:
-        connection: Connection | None = None
+        connection: ControlConnection | None = None
         async with asyncio.timeout(DEADLINE):
             while connection is None:
                 try:
                     connection = await connect("127.0.0.1", port, container="client")
-                except AmqpError:
+                except ControlError:
                     await asyncio.sleep(0.02)
         try:
             yield connection
@@ -147,7 +147,7 @@ def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
             for name in ("undefined", "any/below", "anyone"):
                 try:
                     await connection.sender(name).opened()
-                except AmqpError as error:
+                except ControlError as error:
                     assert error.condition == "amqp:not-found"
                 else:
                     raise AssertionError(f"{name} is not defined")

@@ -17,7 +17,7 @@ from typing import Any
 import proton
 import pytest
 
-from enmasse.control import AmqpError, Artemis, Connection, connect
+from enmasse.control import Artemis, ControlConnection, ControlError, connect
 from enmasse.testing import free_port
 from services.storage_controller.controller import LocalSettings, Settings, serve
 from tests.control.aio import DEADLINE
@@ -218,14 +218,14 @@ class World:
     # what is done with the brokers
 
     @asynccontextmanager
-    async def at(self, broker: str) -> AsyncIterator[Connection]:
+    async def at(self, broker: str) -> AsyncIterator[ControlConnection]:
         """A connection to a broker, as soon as it answers."""
         deadline = time.monotonic() + DEADLINE
         while True:
             try:
                 connection = await connect("127.0.0.1", self.supervisor.port(broker), container="client")
                 break
-            except (AmqpError, KeyError):
+            except (ControlError, KeyError):
                 assert time.monotonic() < deadline, f"{broker} does not answer"
                 await asyncio.sleep(0.02)
         try:

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from enmasse.cli.status import file_hashes, missing_files
-from enmasse.control import Artemis, Connection, Dispatch, connect
+from enmasse.control import Artemis, ControlConnection, Dispatch, connect
 from enmasse.settings import host_port
 from enmasse.testing import Suite, wait_for
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR
@@ -30,7 +30,7 @@ STAGES = ("written", "read", "applied")
 T = TypeVar("T")
 
 
-def talk(where: str, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+def talk(where: str, work: Callable[[ControlConnection], Coroutine[Any, Any, T]]) -> T:
     """The result of `work` on a connection to host:port."""
 
     async def talking() -> T:
@@ -44,7 +44,7 @@ def talk(where: str, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(talking())
 
 
-async def managed(connection: Connection) -> Artemis:
+async def managed(connection: ControlConnection) -> Artemis:
     node = Artemis(connection)
     await node.opened()
     return node
@@ -89,7 +89,7 @@ def is_applied(suite: Suite, status: dict[str, Any]) -> bool:
 def entities(suite: Suite, type_: str) -> set[str]:
     """The names of the agent's entities on the router."""
 
-    async def read(connection: Connection) -> Any:
+    async def read(connection: ControlConnection) -> Any:
         node = Dispatch(connection)
         await node.opened()
         return [entity["name"] for entity in await node.query(type_, ["name"])]
@@ -131,7 +131,7 @@ def changing(suite: Suite) -> Iterator[dict[str, dict[str, Any]]]:
 
 
 def test_a_changed_property_is_on_the_broker(suite: Suite, changing: dict[str, dict[str, Any]]) -> None:
-    async def change(connection: Connection, name: str, address: str) -> None:
+    async def change(connection: ControlConnection, name: str, address: str) -> None:
         broker = await managed(connection)
         for number in range(ROUNDS):
             ttl, attempts = 60_000 + number, 2 + number
@@ -153,7 +153,7 @@ def test_what_is_changed_back_is_not_taken_for_what_was_never_changed(
 ) -> None:
     """The file is what it was when all was ready, while what was in between is on its way or in force."""
 
-    async def change(connection: Connection) -> None:
+    async def change(connection: ControlConnection) -> None:
         broker = await managed(connection)
         for stage in 3 * STAGES:
             suite.edit("addresses.json", {"changing": {**changing["changing"], "messageTtl": {"maximum": 1000}}})
@@ -188,7 +188,7 @@ def brokers(suite: Suite, flavor: str) -> list[str]:
 
 
 def test_a_changed_parameter_of_a_flavor_is_on_every_broker(suite: Suite, flavored: list[str]) -> None:
-    async def read(connection: Connection) -> dict[str, Any]:
+    async def read(connection: ControlConnection) -> dict[str, Any]:
         return await settings(await managed(connection), "anything")
 
     for number in range(4):
@@ -230,7 +230,7 @@ def test_who_sleeps_is_waited_for(suite: Suite, changing: dict[str, dict[str, An
     old = status(suite)["config"]
     broker = carrier(suite, "changing")["name"]
 
-    async def read(connection: Connection) -> int:
+    async def read(connection: ControlConnection) -> int:
         found: int = (await settings(await managed(connection), "changing"))["maxExpiryDelay"]
         return found
 
@@ -252,7 +252,7 @@ def test_who_sleeps_is_waited_for(suite: Suite, changing: dict[str, dict[str, An
 def test_who_dies_in_the_middle_of_it_is_waited_for(
     suite: Suite, changing: dict[str, dict[str, Any]], stage: str
 ) -> None:
-    async def change(connection: Connection) -> None:
+    async def change(connection: ControlConnection) -> None:
         broker = await managed(connection)
         for number, name in enumerate(("storage_controller", "ragent", "configserv")):
             process = component(suite, name)
