@@ -56,14 +56,14 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
 
     try:
         # In a thread: a million messages take seconds, in which others want to know how far it is.
-        broker = await asyncio.to_thread(recover, config, loop, progress)
+        broker, store = await asyncio.to_thread(recover, config, loop, progress)
     except _Stopped:
         await health.close()
         return
     except (StoreError, OSError) as error:
         raise process.Fatal(f"broker {config.name}: {error}") from None
-    if broker.store is not None:
-        broker.store.keep_house()
+    if store is not None:
+        store.keep_house()
     server = BrokerServer(broker, loop)
     health.metrics = lambda: metrics(broker, server.clients)
     host, port = settings.host_port(config.listen)
@@ -83,15 +83,16 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
         await health.close()
 
 
-def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: Progress) -> Broker:
-    """The broker with everything that is on its disk. Raises StoreError, OSError and what `progress` raises."""
+def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: Progress) -> tuple[Broker, Store | None]:
+    """The broker with everything that is on its disk, and the store, if it has one.
+    Raises StoreError, OSError and what `progress` raises."""
     # Nothing of what is made here is garbage: the collector need not walk through it, neither now nor later.
     gc.disable()
     try:
         store = None
         if config.data_dir is not None:
             store = Store.open(Path(config.data_dir), loop=loop, progress=lambda done: progress(done / 2))
-        return Broker(
+        broker = Broker(
             config.name,
             clock=clock,
             wall=wall,
@@ -105,6 +106,7 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
             max_subscriptions=config.max_subscriptions,
             progress=lambda done: progress((1 + done) / 2),
         )
+        return broker, store
     finally:
         gc.freeze()
         gc.set_threshold(25_000, 20, 50)

@@ -24,14 +24,12 @@ from services.broker.core.message import (
     moved,
     original_annotations,
 )
+from services.broker.core.persistence import MessageStore, PageStore, Progress
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.taking import expire_due
 from services.broker.core.topology import ANYCAST, MULTICAST, Topology
-from services.broker.storage.paging import Pager
-from services.broker.storage.recovery import Progress, untold
-from services.broker.storage.store import DamagedError, Store
 
 _log = log.get()
 
@@ -49,15 +47,15 @@ class Broker(Topology):
         *,
         clock: Callable[[], int],
         wall: Callable[[], int] | None = None,
-        store: Store | None = None,
-        pager: Pager | None = None,
+        store: MessageStore | None = None,
+        pager: PageStore | None = None,
         global_max_size: int = -1,
         memory_limit: int = 64 << 20,
         capacity: int = -1,
         capacity_policy: str = "FAIL",
         defaults: dict[str, Any] | None = None,
         max_subscriptions: int = -1,
-        progress: Progress = untold,
+        progress: Progress = _nothing,
     ) -> None:
         """`clock`: milliseconds that only go forward; everything goes by it. `wall`: milliseconds since 1970, which may
         jump (default: the clock): for times that clients say or see, or that are on disk. `global_max_size`: bytes of
@@ -141,7 +139,7 @@ class Broker(Topology):
                 return self.pager.read(message.place)
             if self.store is not None:
                 return self.store.load(message.id)
-        except (KeyError, DamagedError):
+        except LookupError:
             pass
         return None
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from services.broker.core import backlog
 from services.broker.core.address import Address
 from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message
+from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
 from services.broker.selector import compile_selector
-from services.broker.storage.recovery import Progress, Reference, Run, untold
-from services.broker.storage.store import Recovered, Store
 
 if TYPE_CHECKING:
     from services.broker.core.broker import Broker
@@ -23,12 +23,13 @@ UNKNOWN = "unknown-queue-"
 _FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its header is not on record
 
 
-def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
+def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
     """Makes again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
 
     May run in a thread, as long as nobody uses broker or store before it returns.
     """
-    definitions = [(id, json.loads(value)) for id, value in store.recovered.definitions.items()]
+    found = store.take_recovered()
+    definitions = [(id, json.loads(value)) for id, value in found.definitions.items()]
     for id, value in definitions:
         if value["kind"] == "settings":
             broker.settings_ids[value["match"]] = id
@@ -41,7 +42,6 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
             broker.take_in(address)
             store.limit_duplicates(id, max(1, address.settings.id_cache_size))
     shared: dict[int, Message] = {}
-    found = store.recovered
     total, done = sum(map(found.count, found.queues())), 0
     unknown = [(id, _unknown_queue(id)) for id in found.unknown]
     broker.unknown = set(found.unknown)
@@ -51,14 +51,13 @@ def recover(broker: Broker, store: Store, progress: Progress = untold) -> None:
             queue.lost = store.losses.queues.get(queue.name, 0)
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)
-                if isinstance(part, Run):
+                if isinstance(part, Sequence):
+                    done += len(part)
+                    for ref in part:
+                        _recover_message(broker, queue, ref, found.holders(ref.message), shared)
+                else:
                     done += len(part.messages)
                     _recover_run(broker, queue, part)
-                    continue
-                done += len(part)
-                for ref in part:
-                    _recover_message(broker, queue, ref, found.holders(ref.message), shared)
-    store.recovered = Recovered()  # taken in: its memory is given back
     store.losses.on_cleared = lambda: _forget_losses(broker)
 
 
@@ -114,7 +113,7 @@ def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
     return queue
 
 
-def _recover_run(broker: Broker, queue: Queue, run: Run) -> None:
+def _recover_run(broker: Broker, queue: Queue, run: FoundRun) -> None:
     """Straight into the backlog."""
     owner = queue.address.root
     size = sum(run.sizes)
@@ -124,7 +123,9 @@ def _recover_run(broker: Broker, queue: Queue, run: Run) -> None:
     queue.restore_packed(backlog.Slice(run.messages, run.sizes, _FLAGS | 4 << PRIORITY_SHIFT, owner), size)
 
 
-def _recover_message(broker: Broker, queue: Queue, ref: Reference, holders: int, shared: dict[int, Message]) -> None:
+def _recover_message(
+    broker: Broker, queue: Queue, ref: FoundReference, holders: int, shared: dict[int, Message]
+) -> None:
     """`holders`: how many queues refer to it; `shared`: those that several refer to."""
     message = shared.get(ref.message)
     if message is None:

@@ -11,12 +11,12 @@ from services.broker.core import errors
 from services.broker.core.address import Address
 from services.broker.core.duplicates import DuplicateIds
 from services.broker.core.message import STORED, Message
+from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
 from services.broker.core.routes import Route
 from services.broker.core.settings import SettingsRepository, Value
 from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, PatternTree, is_pattern, parents
 from services.broker.selector import compile_selector
-from services.broker.storage.store import Store
 
 ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 MANAGEMENT = "activemq.management"
@@ -27,7 +27,7 @@ _MAX_NAME = 1024
 class Topology:
     """The part of a Broker that is not about messages. Definitions of what is durable are kept in the store."""
 
-    def __init__(self, store: Store | None, defaults: dict[str, Any] | None) -> None:
+    def __init__(self, store: MessageStore | None, defaults: dict[str, Any] | None) -> None:
         self.store = store
         self.settings = SettingsRepository(defaults)
         self.addresses: dict[str, Address] = {}

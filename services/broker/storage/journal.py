@@ -65,7 +65,7 @@ def _nobody() -> Done:
     return _untold
 
 
-class DamagedError(Exception):
+class DamagedError(LookupError):
     """A record is not there any more, or was read and is not what was written: it will never be read."""
 
 

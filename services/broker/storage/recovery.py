@@ -6,6 +6,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,7 +65,8 @@ class Reference(NamedTuple):
     delivery_count: int
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Run:
     """Messages in a queue's order which only this queue refers to, of priority 4, without expiry, never delivered and
     not delayed; and the sizes of their payloads."""
 

@@ -239,6 +239,12 @@ class Store:
         if self._lock is not None:
             self._files.unlock(self._lock)
 
+    def take_recovered(self) -> Recovered:
+        """What was found at the start, which the store forgets: its memory is given back with it. To be used up before
+        anything is changed in the store."""
+        recovered, self.recovered = self.recovered, Recovered()
+        return recovered
+
     def new_id(self, count: int = 1) -> int:
         """An id for a definition or a message that is not stored; with `count` the first of so many."""
         self._last_id += count

@@ -1,0 +1,185 @@
+"""What the broker asks of the disk. services/broker/storage implements it; the core imports nothing from there.
+
+Ids (of messages and of definitions alike) are positive integers from one counter and are never used again. Times are
+milliseconds since 1970, 0 = none; sizes are bytes. Nothing is durable before a commit that follows it has succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+Committed = Callable[[OSError | None], None]
+"""Called with None when everything before the commit is on disk, with the error when it is not and will not be."""
+
+Progress = Callable[[float], None]
+"""Called with the part of the work that is done, 0 to 1. What it raises ends the work."""
+
+
+class FoundReference(Protocol):
+    """One message in one queue, as found at the start. `size` is that of the payload."""
+
+    @property
+    def message(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def expiry(self) -> int: ...
+    @property
+    def not_before(self) -> int: ...
+    @property
+    def delivery_count(self) -> int: ...
+
+
+class FoundRun(Protocol):
+    """Ids of messages in a queue's order which only this queue refers to, of priority 4, without expiry, never
+    delivered and not delayed; and the sizes of their payloads."""
+
+    @property
+    def messages(self) -> Sequence[int]: ...
+    @property
+    def sizes(self) -> Sequence[int]: ...
+
+
+class Found(Protocol):
+    """What was on disk at the start: definitions by id, and the references of each queue in queue order."""
+
+    @property
+    def definitions(self) -> Mapping[int, bytes]: ...
+    @property
+    def unknown(self) -> Mapping[int, int]:
+        """How many references there are to ids whose definition is damaged."""
+
+    def queues(self) -> Iterable[int]:
+        """Ids of those that hold at least one reference."""
+
+    def count(self, queue: int) -> int: ...
+
+    def parts(self, queue: int, count: int) -> Iterator[FoundRun | Sequence[FoundReference]]:
+        """The references, so many at a time; as a run if all of them are of the usual kind."""
+
+    def holders(self, message: int) -> int:
+        """How many queues refer to the message."""
+
+
+class Losses(Protocol):
+    """What damage has cost, on record until somebody has seen to it."""
+
+    on_cleared: Callable[[], None]
+    """The record was deleted."""
+
+    @property
+    def queues(self) -> Mapping[str, int]:
+        """Messages lost by name of the queue."""
+
+    @property
+    def places(self) -> int:
+        """Damaged places in files."""
+
+    def add(self, what: str, queue: str = "", messages: int = 0) -> None: ...
+
+    def told(self) -> str:
+        """A sentence for people; empty: nothing was lost."""
+
+
+class MessageStore(Protocol):
+    """Durable messages, their references from queues, and definitions (JSON objects as bytes)."""
+
+    on_space: Callable[[], None]
+    """`full` has changed."""
+
+    @property
+    def full(self) -> bool:
+        """There is too little space for more messages; removals still fit."""
+
+    @property
+    def trouble(self) -> str:
+        """Why no more is stored and what to do, a sentence; empty: nothing is wrong."""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last commit failed."""
+
+    @property
+    def disk_bytes(self) -> int: ...
+
+    @property
+    def losses(self) -> Losses: ...
+
+    def take_recovered(self) -> Found:
+        """What was found at the start; the store forgets it. To be used up before anything is changed."""
+
+    def new_id(self, count: int = 1) -> int:
+        """The first of so many ids for definitions, or for messages that are not stored."""
+
+    def define(self, id: int, value: bytes) -> None:
+        """Creates or replaces a definition. A queue is defined before the commit of its first reference."""
+
+    def undefine(self, id: int) -> None:
+        """Deletes a definition, its references and its duplicate ids. `discard` follows for each reference held."""
+
+    def add(
+        self,
+        payload: bytes,
+        queues: Sequence[int],
+        *,
+        priority: int = 4,
+        expiry: int = 0,
+        not_before: int = 0,
+        duplicate: tuple[int, bytes] | None = None,
+    ) -> int:
+        """Stores one copy with a reference from each queue (at least one); returns the message's id. `duplicate`: id of
+        the definition whose cache it is, and the key to be remembered there."""
+
+    def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
+        """`add` of several messages that this one queue refers to; the id of the first, the others' follow it."""
+
+    def remove(self, message: int, queue: int) -> None:
+        """The reference is gone; with the last one, the message."""
+
+    def remove_many(self, messages: list[int], queue: int) -> None: ...
+
+    def discard(self, message: int, queue: int) -> None:
+        """Forgets a reference of a queue that is no longer defined."""
+
+    def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
+        """Records deliveries made and the time before which there is to be no other."""
+
+    def load(self, message: int) -> bytes:
+        """The payload. Raises LookupError if it is gone for good (no such message, or damaged), OSError if it cannot be
+        read now."""
+
+    def load_many(self, messages: Sequence[int]) -> dict[int, bytes]:
+        """`load` of messages that lie one behind the other; what is not there for any reason is left out."""
+
+    def seen(self, cache: int, key: bytes) -> bool:
+        """Whether `add` was called with this duplicate key and the cache still has it."""
+
+    def limit_duplicates(self, cache: int, count: int) -> None:
+        """How many keys the cache keeps."""
+
+    def commit_now(self, done: Committed | None = None) -> None:
+        """`done` may be called inside. If it fails, messages added since the last success are forgotten; removals,
+        updates and definitions are written with the next commit."""
+
+    def on_failure(self, uncommitted: Callable[[], Committed]) -> None:
+        """A commit that fails takes along what was added since it began. `uncommitted` is called then: it gives the
+        `done` of what no commit has been called for yet."""
+
+    def close(self) -> None:
+        """Commits what is there, and ends. Blocks."""
+
+
+class PageStore(Protocol):
+    """Payloads put out of memory that may die with the process. A place is an opaque positive integer."""
+
+    def write(self, payload: bytes) -> int:
+        """Puts a payload out; returns its place. Raises OSError: nothing is kept of this payload."""
+
+    def read(self, place: int) -> bytes:
+        """Raises LookupError (no such place), OSError."""
+
+    def release(self, place: int) -> None: ...
+    def close(self) -> None: ...
