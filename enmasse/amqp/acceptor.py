@@ -64,7 +64,6 @@ class Acceptor:
         sockets: list[socket.socket],
         take: Callable[[socket.socket], Callable[[], None]],
     ) -> None:
-        self.handshakes = 0
         self._loop = loop
         self._sockets = sockets
         self._take = take

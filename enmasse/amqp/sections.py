@@ -336,41 +336,29 @@ class Sections:
     @property
     def to(self) -> str | None:
         """properties.to alone, the other properties passed over."""
-        if self._properties is not None:
-            return self._properties.to
-        pos = self._find(PROPERTIES)
-        if pos < 0:
-            return None
-        buf = self.payload
-        count, pos, stop = _list_head(buf, pos, len(buf), "properties")
-        if count < 3:
-            return None
-        pos = codec.skip(buf, codec.skip(buf, pos, stop), stop)
-        if pos >= stop:
-            raise cut_short(pos)
-        if buf[pos] == 0x40:
-            return None
-        to: str = ADDRESS.decode(buf, pos, stop, MAX_DEPTH)[0]
+        to: str | None = self._field(2, ADDRESS) if self._properties is None else self._properties.to
         return to
 
     @property
     def message_id(self) -> MessageId | None:
         """properties.message-id alone, the other properties passed over."""
-        if self._properties is not None:
-            return self._properties.message_id
+        found: MessageId | None = self._field(0, ID) if self._properties is None else self._properties.message_id
+        return found
+
+    def _field(self, index: int, kind: Kind) -> Any:
+        """One field of the properties; what is before it is passed over, what follows is not looked at."""
         pos = self._find(PROPERTIES)
         if pos < 0:
             return None
         buf = self.payload
         count, pos, stop = _list_head(buf, pos, len(buf), "properties")
-        if count < 1:
+        if count <= index:
             return None
+        for _ in range(index):
+            pos = codec.skip(buf, pos, stop)
         if pos >= stop:
             raise cut_short(pos)
-        if buf[pos] == 0x40:
-            return None
-        found: MessageId = ID.decode(buf, pos, stop, MAX_DEPTH)[0]
-        return found
+        return None if buf[pos] == 0x40 else kind.decode(buf, pos, stop, MAX_DEPTH)[0]
 
     @property
     def application_properties(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from enmasse.amqp.handler import INNER_LIMITS, Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator, Source, Target
 from enmasse.amqp.session import Session
+from enmasse.amqp.sole import refuse_second, wants_sole
+from enmasse.amqp.termini import capabilities, subscription_kind
 from enmasse.amqp.types import Symbol
 from services.broker.consumers import LinkBrowser, LinkConsumer
 from services.broker.core import errors
@@ -24,10 +26,9 @@ from services.broker.core.subscription import identity, queue_name
 from services.broker.core.topology import ANYCAST, MANAGEMENT
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
-from services.broker.termini import TOPIC, Filters, address_of, answer, capabilities, routing_type, subscribing
+from services.broker.termini import TOPIC, Filters, address_of, answer, routing_type
 
 ROUTER = "qpid-dispatch-router"
-_SOLE = Symbol("sole-connection-for-container")
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
 """Capabilities of every link; `open` offers them too."""
 
@@ -89,16 +90,11 @@ class BrokerConnection(Handler):
         client.router = (opened.properties or {}).get(Symbol("product")) == ROUTER
         if client.router:
             c.limits = INNER_LIMITS
-        if _SOLE in (opened.desired_capabilities or ()) and any(
+        if wants_sole(opened) and any(
             other.container == client.container for other in self.clients.all.values() if other is not client
         ):
-            properties = dict(c.open_fields.properties or {})
-            properties[Symbol("amqp:connection-establishment-failed")] = True
-            c.open_fields.properties = properties
             client.container = ""  # it is not in use by this one
-            c.close(
-                AmqpError(amqp.INVALID_FIELD, "the container-id is in use", {"invalid-field": Symbol("container-id")})
-            )
+            c.close(refuse_second(c, opened))
 
     def on_begin(self, s: Session) -> None:
         self.client.sessions[self._session_id(s)] = self.broker.wall()
@@ -216,7 +212,7 @@ class BrokerConnection(Handler):
             self._consume_queue(link, self.nodes.queue_of(address), source, filters)
 
     def _consume_queue(self, link: Sender, queue: Queue, source: Source, filters: Filters) -> None:
-        if queue.subscription is None and (wanted := subscribing(source)):
+        if queue.subscription is None and (wanted := subscription_kind(source)):
             raise BrokerError(
                 f"{queue.name} is a queue and has no {wanted} subscriptions: receive from it without, or use a topic",
                 str(amqp.NOT_IMPLEMENTED),

@@ -9,6 +9,7 @@ from typing import Any
 from enmasse import log
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
+from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.amqp.transport import Hub, serve
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
@@ -21,7 +22,7 @@ LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it
 TRY_AGAIN = 0.5  # and what could not be written, before it is tried again
 RETRY_TICK = 1000  # milliseconds
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
-CAPABILITIES = ("sole-connection-for-container", *OFFERED, "ANONYMOUS-RELAY")
+CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 
 
 # Goes on while the machine sleeps, as people expect of a time to live.

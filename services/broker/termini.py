@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from enmasse.amqp.performatives import Source
+from enmasse.amqp.termini import is_no_local, is_selector
 from enmasse.amqp.types import Described, Symbol
 from services.broker.core.errors import BrokerError
 from services.broker.selector import Selector, SelectorError, compile_selector
 
-_SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
-_NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
 _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
 
 
@@ -23,9 +22,8 @@ class Filters:
         self.no_local = False
         self.echo: dict[Any, Any] = {}
         for key, value in ((source.filter if source is not None else None) or {}).items():
-            descriptor = value.descriptor if isinstance(value, Described) else str(key)
             inner = value.value if isinstance(value, Described) else value
-            if descriptor in _SELECTOR or (descriptor not in _NO_LOCAL and str(key) == "jms-selector"):
+            if is_selector(key, value):
                 if not isinstance(inner, str):
                     raise BrokerError("the selector filter is not a string", "amqp:invalid-field")
                 try:
@@ -33,22 +31,14 @@ class Filters:
                 except SelectorError as error:
                     raise BrokerError(f"AMQ119009: Invalid filter: {inner}: {error}", "amqp:invalid-field") from None
                 self.echo[key] = value
-            elif descriptor in _NO_LOCAL or str(key) == "no-local":
+            elif is_no_local(key, value):
                 self.no_local = True
                 self.echo[key] = value
 
     def forget_no_local(self) -> None:
         """It has no effect on a queue, so it is not echoed as if it had."""
         self.no_local = False
-        self.echo = {
-            key: value
-            for key, value in self.echo.items()
-            if (value.descriptor if isinstance(value, Described) else str(key)) not in (*_NO_LOCAL, "no-local")
-        }
-
-
-def capabilities(terminus: Any) -> frozenset[str]:
-    return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
+        self.echo = {key: value for key, value in self.echo.items() if not is_no_local(key, value)}
 
 
 def address_of(terminus: Any) -> str:
@@ -67,13 +57,6 @@ def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
     if wanted & {"topic", "temporary-topic"} or address.startswith(("topic://", "temp-topic://")):
         return "MULTICAST"
     return None
-
-
-def subscribing(source: Source) -> str:
-    """What a source asks for that only a topic has: `durable`, `shared`, or nothing."""
-    if source.durable or source.expiry_policy == "never":
-        return "durable"
-    return "shared" if "shared" in capabilities(source) else ""
 
 
 def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:

@@ -10,6 +10,7 @@ from enmasse import process
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.amqp.transport import Hub
 from services.router import PRODUCT, SIMULATES
 from services.router.management.schema import ManagementError
@@ -26,7 +27,7 @@ back only when it is larger than this, and never the others of the connection.""
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
-OFFERED = (*CAPABILITIES, "sole-connection-for-container")
+OFFERED = (*CAPABILITIES, SOLE_CONNECTION)
 
 
 class Sockets:

@@ -13,7 +13,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
-from enmasse.amqp.types import Symbol
+from enmasse.amqp.sole import refuse_second, wants_sole
 from services.router.routing import termini
 from services.router.routing.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
 from services.router.routing.anonymous import AnonymousInLink
@@ -28,7 +28,6 @@ from services.router.routing.streaming import on_partial
 SND_SETTLED = 1
 FIRST = 0
 STOLEN = AmqpError("amqp:link:stolen", "attached again elsewhere by the same container-id and link name")
-SOLE_CONNECTION = Symbol("sole-connection-for-container")
 
 
 class RouterHandler(Handler):
@@ -54,27 +53,14 @@ class RouterHandler(Handler):
                     raise AmqpError("amqp:resource-limit-exceeded", "connection disallowed by local policy")
                 host = connection.host.rpartition(":")[0]
                 self.router.policy.open_connection(connection, remote.hostname or "", c.user or "", host)
-                if SOLE_CONNECTION in (remote.desired_capabilities or ()):
-                    self._be_sole(connection)
+                if wants_sole(remote) and self.router.is_known(connection.container):
+                    raise refuse_second(c, remote)
             except AmqpError as error:
                 c.close(error)
                 return
         self.router.add_connection(connection)
         # Links of ours must not overtake our own open.
         self.router.clock.call_soon(lambda: self._opened(connection))
-
-    def _be_sole(self, connection: RouterConnection) -> None:
-        """The client wants to be the only one of its container-id (JMS: of its client id). Raises AmqpError."""
-        if self.router.is_known(connection.container):
-            open_fields = connection.amqp.open_fields
-            properties = dict(open_fields.properties or {})
-            properties[Symbol("amqp:connection-establishment-failed")] = True
-            open_fields.properties = properties
-            raise AmqpError(
-                "amqp:invalid-field",
-                f"the container-id {connection.container!r} is in use by another connection",
-                {Symbol("invalid-field"): Symbol("container-id")},
-            )
 
     def _opened(self, connection: RouterConnection) -> None:
         if not connection.closed:

@@ -10,20 +10,15 @@ import copy
 from typing import Any
 
 from enmasse.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, AmqpError
-from enmasse.amqp.types import Described, Symbol
+from enmasse.amqp.termini import capabilities, is_selector, subscription_kind
+from enmasse.amqp.types import Symbol
 
 ANYCAST, MULTICAST, QUEUE = "anycast", "multicast", "queue"
 TOPIC = "topic"
 DELAYED_DELIVERY = Symbol("DELAYED_DELIVERY")
-_SELECTORS = (0x0000468C00000004, "apache.org:selector-filter:string", "jms-selector")
 _FITS = {ANYCAST: QUEUE, QUEUE: QUEUE, MULTICAST: TOPIC}
 """The capability of a terminus that each kind of address has."""
 _ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global")
-
-
-def capabilities(terminus: Any) -> frozenset[str]:
-    """Those that a terminus asks for, in small letters."""
-    return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
 
 
 def temporary_kind(terminus: Any) -> str | None:
@@ -54,15 +49,14 @@ def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
         raise AmqpError(ILLEGAL_STATE, f"Address {name} is not configured for {other} support, it is of type {kind}")
     if incoming or terminus is None:
         return
-    subscription = "durable" if terminus.durable or terminus.expiry_policy == "never" else ""
-    subscription = subscription or ("shared" if "shared" in wanted else "")
+    subscription = subscription_kind(terminus)
     if subscription:
         raise AmqpError(
             NOT_IMPLEMENTED,
             f"{name} is of type {kind} and has no {subscription} subscriptions: receive from it without, "
             "or use a topic",
         )
-    if kind != QUEUE and any(_is_selector(key, value) for key, value in (terminus.filter or {}).items()):
+    if kind != QUEUE and any(is_selector(key, value) for key, value in (terminus.filter or {}).items()):
         raise AmqpError(
             NOT_IMPLEMENTED,
             f"{name} is of type {kind}, whose messages nobody looks into: selectors need a queue or a topic",
@@ -71,10 +65,6 @@ def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
         raise AmqpError(
             NOT_IMPLEMENTED, f"{name} is of type {kind}, which keeps nothing that could be browsed: use a queue"
         )
-
-
-def _is_selector(key: Any, value: Any) -> bool:
-    return (value.descriptor if isinstance(value, Described) else str(key)) in _SELECTORS
 
 
 def as_it_is(kind: str | None, terminus: Any) -> Any:

@@ -1,0 +1,32 @@
+"""A client that is to be the only one of its container-id (AMQP 1.0, sole connection enforcement; JMS: its client id).
+
+It asks with a desired capability of `open`. The second one is refused: our `open` says that no connection comes about,
+a `close` with the reason follows (2.4.1 and the sole connection extension, amqp:connection-establishment-failed).
+"""
+
+from __future__ import annotations
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import INVALID_FIELD, AmqpError
+from enmasse.amqp.performatives import Open
+from enmasse.amqp.types import Symbol
+
+SOLE_CONNECTION = Symbol("sole-connection-for-container")
+_FAILED = Symbol("amqp:connection-establishment-failed")
+
+
+def wants_sole(peer: Open) -> bool:
+    """Whether the peer asks to be the only one of its container-id."""
+    return SOLE_CONNECTION in (peer.desired_capabilities or ())
+
+
+def refuse_second(connection: Connection, peer: Open) -> AmqpError:
+    """Marks our `open`, not yet sent, as that of a connection that does not come about; returns the error to close
+    with."""
+    ours = connection.open_fields
+    ours.properties = {**(ours.properties or {}), _FAILED: True}
+    return AmqpError(
+        INVALID_FIELD,
+        f"the container-id {peer.container_id!r} is in use by another connection",
+        {Symbol("invalid-field"): Symbol("container-id")},
+    )

@@ -1,0 +1,40 @@
+"""What a source or target asks for, read alike by whoever answers an attach: capabilities, filters, subscriptions.
+
+Filters are those registered at apache.org, named by symbol or code; their key in the filter set is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.amqp.types import Described
+
+SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
+NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
+
+
+def capabilities(terminus: Any) -> frozenset[str]:
+    """The capabilities of a source or target, in small letters; none for a coordinator, or for no terminus."""
+    return frozenset(str(c).lower() for c in (getattr(terminus, "capabilities", None) or ()))
+
+
+def subscription_kind(source: Any) -> str:
+    """What a source asks for that only a topic has: a `durable` or a `shared` subscription; "" for neither."""
+    if source.durable or source.expiry_policy == "never":
+        return "durable"
+    return "shared" if "shared" in capabilities(source) else ""
+
+
+def is_selector(key: Any, value: Any) -> bool:
+    """Whether an entry of a filter set is a JMS selector. Clients that describe nothing name it `jms-selector`."""
+    kind = _kind(key, value)
+    return kind in SELECTOR or (kind not in NO_LOCAL and str(key) == "jms-selector")
+
+
+def is_no_local(key: Any, value: Any) -> bool:
+    """Whether an entry of a filter set keeps back what the same connection has sent."""
+    return _kind(key, value) in NO_LOCAL or str(key) == "no-local"
+
+
+def _kind(key: Any, value: Any) -> Any:
+    return value.descriptor if isinstance(value, Described) else str(key)
