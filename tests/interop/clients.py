@@ -13,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+
+from tests.interop.page import Program, programs
 
 SOURCES = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse-interop"
@@ -75,6 +77,8 @@ FAMILIES: dict[str, Callable[[], list[str]]] = {
 """The programs that know the scenarios of test_clients.py."""
 JMS_VERSIONS = ("2.6.1", "2.7.0")
 """Of Qpid JMS; its program has scenarios of its own (test_jms.py)."""
+TOOLS = {"mvn": "maven", "npm": "npm", "go": "golang-go"}
+"""The commands that fetch libraries for the programs of the documentation, and their Debian packages."""
 
 
 def _java(name: str, *properties: str) -> list[str]:
@@ -100,13 +104,32 @@ def _needs(program: str, package: str) -> str:
     return found
 
 
+def documented(program: Program) -> Path:
+    """A folder with the files of a program of the documentation, its libraries fetched by the page's own commands."""
+    for command in program.once:
+        _needs(command.split()[0], TOOLS[command.split()[0]])
+    files = {name: text.encode() for name, text in program.files.items()}
+    environment = {**os.environ, "MAVEN_OPTS": f"-Dmaven.repo.local={CACHE / 'maven'}"}
+
+    def build(folder: Path) -> None:
+        for command in program.once:
+            _run(command.split(), folder, attempts=3, environment=environment)
+
+    return _cached("documented", files, build, *program.once)
+
+
 def _built(name: str, build: Callable[[Path], None], *variant: str) -> Path:
     """The folder that holds the program of these sources, in this variant."""
     sources = SOURCES / name
     files = sorted(file for file in sources.rglob("*") if file.is_file())
+    return _cached(name, {str(file.relative_to(sources)): file.read_bytes() for file in files}, build, *variant)
+
+
+def _cached(name: str, files: Mapping[str, bytes], build: Callable[[Path], None], *variant: str) -> Path:
+    """A folder with these files in which `build` has run: once for each content of the files and each variant."""
     digest = hashlib.sha256("\0".join(variant).encode())
-    for file in files:
-        digest.update(f"{file.relative_to(sources)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    for path, content in files.items():
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
     done = CACHE / f"{name}-{digest.hexdigest()[:16]}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{done.name}.lock").open("w") as lock:
@@ -114,28 +137,31 @@ def _built(name: str, build: Callable[[Path], None], *variant: str) -> Path:
         if not done.exists():
             with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as scratch:
                 fresh = Path(scratch) / "build"
-                shutil.copytree(sources, fresh)
+                for path, content in files.items():
+                    (fresh / path).parent.mkdir(parents=True, exist_ok=True)
+                    (fresh / path).write_bytes(content)
                 build(fresh)
                 fresh.rename(done)
     return done
 
 
-def _run(command: list[str], folder: Path, attempts: int = 1) -> None:
+def _run(command: list[str], folder: Path, attempts: int = 1, environment: Mapping[str, str] | None = None) -> None:
     """`attempts`: of what fetches; what has come stays, a repository that did not answer may do so the next time."""
     for _ in range(attempts):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode == 0:
             return
     raise Broken(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
 
 
 def main() -> None:
-    programs = dict(FAMILIES)
-    programs.update({f"Qpid JMS {version}": partial(jms, version) for version in JMS_VERSIONS})
-    for name, program in programs.items():
+    builds: dict[str, Callable[[], object]] = dict(FAMILIES)
+    builds.update({f"Qpid JMS {version}": partial(jms, version) for version in JMS_VERSIONS})
+    builds.update({f"docs: {one.name}": partial(documented, one) for one in programs("clients.md") if one.once})
+    for name, build in builds.items():
         print(f"building the client program on {name} (the first time its libraries are fetched) ...", flush=True)
         try:
-            program()
+            build()
         except Broken as error:
             sys.exit(str(error))
 

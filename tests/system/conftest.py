@@ -15,7 +15,6 @@ SPREAD = [f"spread-{i}" for i in range(9)]
 """Queues of a flavor with three brokers."""
 ADDRESSES = {
     "orders": {"type": "queue", "flavor": QUEUE},
-    "payments": {"type": "queue", "flavor": QUEUE, "duplicates": "message-id"},
     "news": {"type": "topic", "flavor": TOPIC},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},

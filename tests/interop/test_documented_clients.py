@@ -1,0 +1,67 @@
+"""The programs of docs/clients.md, as they stand there, after nothing but `enmasse init` and `enmasse up`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from enmasse.testing import Suite, running, wait_for
+from tests.interop.clients import Broken, documented
+from tests.interop.page import Program, programs
+
+pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
+
+LIMIT = 300
+"""Seconds for one program; each of its steps gives up after 60."""
+PROGRAMS = {program.name: program for program in programs("clients.md")}
+HELLO = ("hello.py", "hello_asyncio.py", "Hello.java", "hello.js", "hello.go")
+"""The same program in each language."""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("documented")) as suite:
+        suite.up(240)
+        yield suite
+
+
+def run(program: Program, suite: Suite, folder: Path, **replaced: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the page with the port of this suite, and further texts replaced; what its last command did."""
+    try:
+        shutil.copytree(documented(program), folder, dirs_exist_ok=True)
+    except Broken as error:
+        pytest.fail(str(error), pytrace=False)
+    for name, text in program.files.items():
+        code = text.replace("5672", str(5672 + suite.offset))
+        for old, new in replaced.items():
+            code = code.replace(old, new)
+        (folder / name).write_text(code)
+    (folder / ".venv").symlink_to(sys.prefix)
+    for command in program.each:
+        if command.startswith(".venv/bin/enmasse "):
+            command += f" --port-offset {suite.offset}"
+        done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 0 or command == program.each[-1], done.stderr
+    return done
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_what_the_page_shows(suite: Suite, name: str, tmp_path: Path) -> None:
+    assert any("5672" in text for text in PROGRAMS[name].files.values())
+    done = run(PROGRAMS[name], suite, tmp_path)
+    assert (done.stdout, done.returncode) == (PROGRAMS[name].output, 0), done.stderr
+    wait_for("no message left", lambda: not any(a["messages"] for a in suite.status()["addresses"]))
+
+
+@pytest.mark.parametrize("name", HELLO)
+def test_an_error_is_one_line(suite: Suite, name: str, tmp_path: Path) -> None:
+    done = run(PROGRAMS[name], suite, tmp_path, myqueue="nosuch")
+    assert done.returncode == 1 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if line != "exit status 1"]  # `go run` adds this one
+    assert len(said) == 1 and re.search("[Nn]ot.found", said[0]), done.stderr
