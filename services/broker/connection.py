@@ -19,7 +19,7 @@ from enmasse.amqp.types import Symbol
 from services.broker.consumers import LinkBrowser, LinkConsumer
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.clients import Client, Clients, ConsumerInfo, ProducerInfo
+from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import identity, queue_name
@@ -39,7 +39,7 @@ class BrokerConnection(Handler):
     def __init__(
         self,
         broker: Broker,
-        clients: Clients,
+        clients: Connections,
         remote: str,
         *,
         manage: Callable[[bytes, str], None],
@@ -51,7 +51,7 @@ class BrokerConnection(Handler):
         self.broker = broker
         self.clients = clients
         self.connection: Connection | None = None
-        self.client = Client(
+        self.client = ConnectionInfo(
             id=clients.new_id(),
             remote=remote,
             container="",

@@ -11,7 +11,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
 from services.broker.core.browser import Browser
-from services.broker.core.clients import ConsumerInfo
+from services.broker.core.connections import ConsumerInfo
 from services.broker.core.consumer import Consumer
 from services.broker.core.queue import Queue
 from services.broker.selector import Selector

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from enmasse.health import metric
 from services.broker.core.broker import Broker
-from services.broker.core.clients import Clients
+from services.broker.core.connections import Connections
 from services.broker.core.queue import Queue
 
 _QUEUE: tuple[tuple[str, str, str, Callable[[Queue], int]], ...] = (
@@ -24,7 +24,7 @@ _QUEUE: tuple[tuple[str, str, str, Callable[[Queue], int]], ...] = (
 )
 
 
-def metrics(broker: Broker, clients: Clients) -> str:
+def metrics(broker: Broker, clients: Connections) -> str:
     name = {"broker": broker.name}
     parts = [
         metric("artemis_connection_count", "gauge", "connections now", [(name, len(clients.all))]),

@@ -8,7 +8,7 @@ from enmasse import log
 from enmasse.amqp import errors as amqp
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.clients import Client
+from services.broker.core.connections import ConnectionInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import Identity, queue_name
@@ -24,7 +24,7 @@ About = tuple[str, str | None, str | None]
 class Nodes:
     """The nodes of the broker as one client may use them. Methods raise BrokerError, whose condition is the link's."""
 
-    def __init__(self, broker: Broker, client: Client) -> None:
+    def __init__(self, broker: Broker, client: ConnectionInfo) -> None:
         self.broker = broker
         self.client = client
 

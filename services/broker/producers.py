@@ -9,10 +9,10 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
-from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.broker import Broker
-from services.broker.core.clients import ProducerInfo
-from services.broker.core.message import destination_type, to_address
+from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.connections import ProducerInfo
+from services.broker.core.front import destination_type, to_address
 from services.broker.core.publisher import ACCEPT, WAIT, publish, publish_run
 from services.broker.core.routes import Route
 from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
@@ -44,11 +44,11 @@ class AddressProducer:
         self.routing_type = routing_type
         self.origin = origin
         self.info = info
-        self.owner: Address | None = None
+        self.owner: BrokerAddress | None = None
         self.route: Route | None = None
         self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
 
-    def start(self, owner: Address | None) -> None:
+    def start(self, owner: BrokerAddress | None) -> None:
         """The link is attached: credit, unless the address is full."""
         self.owner = owner
         self.link.on_delivery = self.deliver

@@ -13,7 +13,7 @@ from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.amqp.transport import Hub, serve
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
-from services.broker.core.clients import Clients
+from services.broker.core.connections import Connections
 from services.broker.management.context import VERSION
 from services.broker.management.node import ManagementNode
 
@@ -46,7 +46,7 @@ class BrokerServer:
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
-        self.clients = Clients()
+        self.clients = Connections()
         self.management = ManagementNode(broker, self.clients)
         self.hub = Hub(loop)
         self.connections: set[BrokerConnection] = set()

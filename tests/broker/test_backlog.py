@@ -10,7 +10,7 @@ import pytest
 
 from services.broker.core import backlog
 from services.broker.core.browser import Browser
-from services.broker.core.clients import Clients
+from services.broker.core.connections import Connections
 from services.broker.core.consumer import Consumer
 from services.broker.core.publisher import publish_run
 from services.broker.core.queue import Queue
@@ -59,7 +59,7 @@ def received(core: Core, consumer: Consumer) -> list[Any]:
 
 def ask(core: Core, queue: Queue, operation: str, *parameters: Any) -> Any:
     function = queue_operations.queue.find(operation, list(parameters))
-    return function(Context(core.broker, Clients()), queue, *parameters)
+    return function(Context(core.broker, Connections()), queue, *parameters)
 
 
 def test_few_objects_and_everything_in_order(tmp_path: Path) -> None:

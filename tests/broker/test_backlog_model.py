@@ -14,9 +14,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from services.broker.core import backlog
 from services.broker.core.browser import Browser
-from services.broker.core.message import STORED, Message
 from services.broker.core.properties import property_lookup
 from services.broker.core.publisher import publish_run
+from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.core.taking import finish_all, take, take_ids
 from services.broker.selector import compile_selector
 from services.broker.storage import files
@@ -79,7 +79,7 @@ class BacklogMachine(QueueMachine):
         self.done |= {id for id, expires in self.expiring.items() if expires <= self.core.now and id not in there}
         self.expiring = {m.id: m.expires for m in (*self.all_waiting(), *held) if m.expires}
 
-    def all_waiting(self) -> Iterator[Message]:
+    def all_waiting(self) -> Iterator[StoredMessage]:
         yield from self.q.messages()
         for _, _, message in self.q.scheduled:
             yield message
@@ -110,7 +110,7 @@ class BacklogMachine(QueueMachine):
 
     @rule()
     def remove_odd(self) -> None:
-        def chosen(message: Message) -> bool:
+        def chosen(message: StoredMessage) -> bool:
             payload = self.core.broker.load(message)
             return payload is not None and ODD.matches(property_lookup(payload, message, self.q))
 

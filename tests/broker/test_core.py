@@ -15,7 +15,7 @@ from proton import symbol
 
 from enmasse.amqp.errors import AmqpError
 from services.broker import server
-from services.broker.core.address import Address
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.choice import suits
 from services.broker.core.consumer import Consumer
 from services.broker.core.errors import BrokerError
@@ -70,13 +70,13 @@ def test_an_address_costs_work_for_one_address(count: int, tmp_path: Path, monke
         broker.create_address(name, frozenset({"MULTICAST"}))
         broker.create_queue(f"{name}/level", f"s{name}", "MULTICAST", durable=True)
     looked: list[str] = []
-    apply = Address.apply
+    apply = BrokerAddress.apply
 
-    def counted(self: Address, settings: AddressSettings) -> None:
+    def counted(self: BrokerAddress, settings: AddressSettings) -> None:
         looked.append(self.name)
         apply(self, settings)
 
-    monkeypatch.setattr(Address, "apply", counted)
+    monkeypatch.setattr(BrokerAddress, "apply", counted)
     for name in names:
         broker.put_settings(name, {"maxDeliveryAttempts": 3})
         broker.put_settings(f"{name}/#", {"maxSizeBytes": 5})

@@ -13,9 +13,9 @@ from proton.utils import BlockingConnection
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
-from services.broker.core import message as messages
+from services.broker.core import front as fronts
 from services.broker.core.browser import Browser
-from services.broker.core.message import moved, original_annotations, outgoing, read_front, split
+from services.broker.core.front import moved, original_annotations, outgoing, read_front, split
 from services.broker.core.publisher import publish, publish_run
 from tests.broker.harness import DEADLINE, BrokerProcess, bodies, nothing
 from tests.broker.sansio import Core, Outlet, decoded, outlet
@@ -103,7 +103,7 @@ FINE = {
 @pytest.fixture(params=["after a usual one", "first"])
 def usual(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader remembers how the last message began: it must not be taken in by that."""
-    monkeypatch.setattr(messages, "_last", (b"\xff", 0, messages._PLAIN, messages._PLAIN))
+    monkeypatch.setattr(fronts, "_last", (b"\xff", 0, fronts._PLAIN, fronts._PLAIN))
     if request.param == "after a usual one":
         read_front(HEADER + PROPERTIES + BODY)
 

@@ -14,7 +14,7 @@ import pytest
 
 from services.broker.app import health_of
 from services.broker.core.browser import Browser
-from services.broker.core.clients import Clients
+from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import FIRST, LONGEST
@@ -167,7 +167,7 @@ def test_management_loses_nothing_that_cannot_be_read(core: Core, operation: str
     broker.addresses["q"].apply(broker.settings.get("q"))
     q = broker.queues["q"]
     other = core.queue("other")
-    c = Context(broker, Clients())
+    c = Context(broker, Connections())
     calls: dict[str, tuple[str, list[Any]]] = {
         "move": ("moveMessages", [filter, "other"]),
         "dead": ("sendMessagesToDeadLetterAddress", [filter]),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from enmasse import log
-from services.broker.core.message import PARTLY, PRIORITY_SHIFT, STORED, Message
+from services.broker.core.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 
 if TYPE_CHECKING:
     from services.broker.core.broker import Broker
@@ -29,7 +29,7 @@ class Waiting(Protocol):
         """The disk failed: nobody has got these messages, they may be sent again."""
 
 
-Arrival = tuple[Waiting | None, int, int, Sequence[Message], Sequence["Queue"], Sequence[bytes], int]
+Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence["Queue"], Sequence[bytes], int]
 """Who waits (None: nobody, then a message is kept whatever the disk does); for deliveries from which id on, how many;
 their messages (none where it is a copy of one that is on its way); the queues they go to; their payloads; when they are
 due (0: at once)."""
@@ -49,7 +49,13 @@ class Arrivals:
         return coming
 
     def add(
-        self, message: Message, queues: list[Queue], payload: bytes, waiting: Waiting | None, first: int, due: int = 0
+        self,
+        message: StoredMessage,
+        queues: list[Queue],
+        payload: bytes,
+        waiting: Waiting | None,
+        first: int,
+        due: int = 0,
     ) -> None:
         """A message that is stored, or that comes behind others which are."""
         for queue in queues:
@@ -60,7 +66,7 @@ class Arrivals:
 
     def add_run(
         self,
-        messages: list[Message],
+        messages: list[StoredMessage],
         queue: Queue,
         payloads: list[bytes],
         size: int,
@@ -141,7 +147,7 @@ class Arrivals:
         else:
             self._forget(arrival)
 
-    def _drop(self, message: Message, queue: Queue) -> None:
+    def _drop(self, message: StoredMessage, queue: Queue) -> None:
         """The queue was destroyed meanwhile."""
         broker = self._broker
         if broker.store is not None and queue.durable and message.flags & STORED:

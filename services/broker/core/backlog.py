@@ -1,8 +1,8 @@
 """The tail of a long queue: a few bytes a message in place of an object each.
 
-What a queue sends next it keeps as Message objects, its head (`Queue.ready`). What arrives while there are HEAD of
-them goes into a Backlog: gathered as it is, then packed in slices, of which nothing stays but columns of numbers. The
-payloads leave memory with that. When the head is used up, a slice becomes objects again.
+What a queue sends next it keeps as StoredMessage objects, its head. What arrives while there are HEAD of them goes into
+a Backlog: gathered as it is, then packed in slices, of which nothing stays but columns of numbers. The payloads leave
+memory with that. When the head is used up, a slice becomes objects again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from itertools import islice, repeat, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Union
 
-from services.broker.core.message import PRIORITY_SHIFT, STORED, Message
+from services.broker.core.stored_message import PRIORITY_SHIFT, STORED, StoredMessage
 
 if TYPE_CHECKING:
-    from services.broker.core.address import Address
+    from services.broker.core.broker_address import BrokerAddress
     from services.broker.core.queue import Queue
 
 HEAD = 10_000  # messages a queue keeps as objects before it has a backlog
@@ -39,7 +39,7 @@ class Slice:
 
     __slots__ = ("_expires", "_flags", "_owner", "_places", "_sizes", "count", "ids", "nearest", "objects")
 
-    def __init__(self, ids: Sequence[int], sizes: Sequence[int], flags: int, owner: Address) -> None:
+    def __init__(self, ids: Sequence[int], sizes: Sequence[int], flags: int, owner: BrokerAddress) -> None:
         """Stored messages that never expire."""
         self.count = len(ids)
         self.ids = _column("Q", ids)
@@ -49,9 +49,9 @@ class Slice:
         self._places: Column = 0
         self._owner = owner
         self.nearest = 0  # when the first of them expires, 0 = none does
-        self.objects: list[Message | None] | None = None
+        self.objects: list[StoredMessage | None] | None = None
 
-    def pack(self, messages: Sequence[Message], queue: Queue) -> None:
+    def pack(self, messages: Sequence[StoredMessage], queue: Queue) -> None:
         """Puts these messages in place of those it had."""
         self.count = len(messages)
         self.ids = _column("Q", [message.id for message in messages])
@@ -62,7 +62,7 @@ class Slice:
         self.nearest = min(filter(None, expires), default=0)
         owner, broker = self._owner, queue.broker
         pressed = broker.resident > broker.memory_limit or owner.size > owner.limit
-        objects: list[Message | None] = [None] * len(messages)
+        objects: list[StoredMessage | None] = [None] * len(messages)
         kept = False
         for i, message in enumerate(messages):
             alone = message.refs == 1 and message.owner is owner
@@ -76,14 +76,14 @@ class Slice:
         self.objects = objects if kept else None
         self._places = _column("Q", [message.place or 0 for message in messages])
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[StoredMessage]:
         """All of them, as objects: made anew where they are packed."""
         objects = self.objects
         if objects is not None and None not in objects:
             return list(filter(None, objects))
         owner, places = self._owner, self._places
         made = [
-            Message(id, None, size, flags, expires, owner, 1)
+            StoredMessage(id, None, size, flags, expires, owner, 1)
             for id, size, flags, expires in zip(
                 self._all(self.ids),
                 self._all(self._sizes),
@@ -99,7 +99,7 @@ class Slice:
             made = [old or new for old, new in zip(objects, made, strict=True)]
         return made
 
-    def revive(self) -> list[Message]:
+    def revive(self) -> list[StoredMessage]:
         """The messages, from now on as objects."""
         made = self.messages()
         self.objects = list(made)
@@ -109,10 +109,10 @@ class Slice:
     def _all(self, column: Column) -> Sequence[int] | repeat[int]:
         return repeat(column, self.count) if isinstance(column, int) else column
 
-    def take(self, chosen: Callable[[Message], bool], queue: Queue) -> list[Message]:
+    def take(self, chosen: Callable[[StoredMessage], bool], queue: Queue) -> list[StoredMessage]:
         """Takes out those that are chosen."""
-        keep: list[Message] = []
-        taken: list[Message] = []
+        keep: list[StoredMessage] = []
+        taken: list[StoredMessage] = []
         for message in self.messages() if self.count else ():
             (taken if chosen(message) else keep).append(message)
         if taken:
@@ -151,17 +151,17 @@ class Backlog:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.slices: deque[Slice] = deque()
-        self.gathered: list[Message] = []  # behind the slices, not packed yet
+        self.gathered: list[StoredMessage] = []  # behind the slices, not packed yet
 
     def __bool__(self) -> bool:
         return bool(self.slices or self.gathered)
 
-    def append(self, message: Message) -> None:
+    def append(self, message: StoredMessage) -> None:
         self.gathered.append(message)
         if len(self.gathered) >= SLICE:
             self.seal()
 
-    def extend(self, messages: Sequence[Message]) -> None:
+    def extend(self, messages: Sequence[StoredMessage]) -> None:
         self.gathered += messages
         if len(self.gathered) >= SLICE:
             self.seal()
@@ -179,7 +179,7 @@ class Backlog:
         self.seal()
         self.slices.append(some)
 
-    def shift(self) -> list[Message]:
+    def shift(self) -> list[StoredMessage]:
         """Takes out the first slice, as objects, with as many payloads as may be in memory."""
         if not self.slices:
             messages, self.gathered = self.gathered, []
@@ -188,7 +188,7 @@ class Backlog:
         self.queue.broker.bring_in(messages, LOADED)
         return messages
 
-    def merge(self, messages: list[Message]) -> list[Message]:
+    def merge(self, messages: list[StoredMessage]) -> list[StoredMessage]:
         """Takes in those, sorted by id, that belong behind the first of its own; the others are returned."""
         if not self:
             return messages

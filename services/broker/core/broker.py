@@ -12,22 +12,14 @@ from typing import Any
 
 from enmasse import log
 from services.broker.core import errors
-from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.arrivals import Arrival, Arrivals, Waiting
-from services.broker.core.message import (
-    DURABLE,
-    PARTLY,
-    PRIORITY_SHIFT,
-    STORED,
-    Message,
-    actual_expiry,
-    moved,
-    original_annotations,
-)
+from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.front import actual_expiry, moved, original_annotations
 from services.broker.core.persistence import MessageStore, PageStore, Progress
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.stalls import Stalls, Standing
+from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.taking import expire_due
 from services.broker.core.topology import ANYCAST, MULTICAST, Topology
 
@@ -84,7 +76,7 @@ class Broker(Topology):
         self.stalls = Stalls(self.load)
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self._pending: dict[Queue, None] = {}
-        self._blocked: set[Address] = set()
+        self._blocked: set[BrokerAddress] = set()
         self._wakes: list[tuple[int, int, Queue]] = []
         self._expiring: dict[Queue, None] = {}
         self._next_scan = 0
@@ -116,7 +108,7 @@ class Broker(Topology):
         self._last_id += count
         return self._last_id - count + 1
 
-    def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
+    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
         return Queue(self, id, name, address, routing_type, **attributes)
 
     def forget_queue(self, queue: Queue) -> None:
@@ -124,11 +116,11 @@ class Broker(Topology):
         self._expiring.pop(queue, None)
         self.stalls.drop(queue)
 
-    def forget_address(self, address: Address) -> None:
+    def forget_address(self, address: BrokerAddress) -> None:
         self._blocked.discard(address)
 
     # -- what queues ask for -------------------------------------------------------------------------------------------
-    def load(self, message: Message) -> bytes | None:
+    def load(self, message: StoredMessage) -> bytes | None:
         """The payload of a message, from disk where it is not in memory; None where it is gone for good: there is no
         such record, or its checksum is wrong. Raises OSError where it cannot be read now, which says nothing of the
         message: it stays where it is (see `stall`)."""
@@ -143,13 +135,13 @@ class Broker(Topology):
             pass
         return None
 
-    def stall(self, who: Standing, queue: Queue, message: Message, error: OSError) -> None:
+    def stall(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError) -> None:
         """`who` stands still until the message, which is back in its place, can be read."""
         if who not in self.stalls:
             _log.warning("message.unreadable", queue=queue.name, message=message.id, reason=str(error))
         self.on_deadline(self.stalls.add(who, queue, message, error, self.now))
 
-    def lose(self, queue: Queue, message: Message) -> None:
+    def lose(self, queue: Queue, message: StoredMessage) -> None:
         """A message, already out of the queue's order, that `load` says is gone for good."""
         queue.lost += 1
         if self.store is not None and message.flags & STORED:
@@ -158,7 +150,7 @@ class Broker(Topology):
         queue.finish(message)
         self.acknowledged_some()
 
-    def put_out(self, message: Message) -> None:
+    def put_out(self, message: StoredMessage) -> None:
         """Gives up the payload in memory where it is, or can be put, on disk."""
         payload = message.payload
         if payload is None:
@@ -174,7 +166,7 @@ class Broker(Topology):
         message.payload = None
         self.resident -= message.size
 
-    def bring_in(self, messages: list[Message], size: int) -> None:
+    def bring_in(self, messages: list[StoredMessage], size: int) -> None:
         """Reads payloads of messages that are next, one after the other, as far as memory and so many bytes go."""
         size = min(size, self.memory_limit - self.resident)
         count = 0
@@ -200,7 +192,7 @@ class Broker(Topology):
             message.payload = payload
             self.resident += message.size
 
-    def release(self, message: Message) -> None:
+    def release(self, message: StoredMessage) -> None:
         """The last reference is gone."""
         owner = message.owner
         size = message.size
@@ -220,7 +212,7 @@ class Broker(Topology):
         if self._blocked:
             self.check_blocked()
 
-    def record_attempts(self, queue: Queue, message: Message, attempts: int, due: int) -> None:
+    def record_attempts(self, queue: Queue, message: StoredMessage, attempts: int, due: int) -> None:
         if self.store is not None and queue.durable and message.flags & STORED:
             self.store.update(message.id, queue.id, delivery_count=attempts, not_before=self.to_wall(due))
 
@@ -236,10 +228,10 @@ class Broker(Topology):
                 queue.dispatch()
 
     # -- full addresses ------------------------------------------------------------------------------------------------
-    def is_full(self, address: Address) -> bool:
+    def is_full(self, address: BrokerAddress) -> bool:
         return address.full or (0 <= self.global_max_size <= self.size)
 
-    def block(self, address: Address) -> None:
+    def block(self, address: BrokerAddress) -> None:
         if address.blocked:
             return
         address.blocked = True
@@ -254,7 +246,7 @@ class Broker(Topology):
             for producer in list(address.producers):
                 producer.unblock()
 
-    def _has_room_again(self, address: Address) -> bool:
+    def _has_room_again(self, address: BrokerAddress) -> bool:
         """A tenth, so that senders do not stop and go with every message."""
         if self.size > self.capacity * 9 // 10:
             return False
@@ -265,7 +257,7 @@ class Broker(Topology):
         return address.size <= address.limit * 9 // 10 and address.count < address.limit_count
 
     # -- expiry and dead letters ---------------------------------------------------------------------------------------
-    def expire(self, queue: Queue, message: Message) -> bool:
+    def expire(self, queue: Queue, message: StoredMessage) -> bool:
         """A message, already out of the queue's order, has expired: to the expiry address, or gone. False: it could
         not be read, is back in its place, and the queue stands still."""
         settings = queue.address.settings
@@ -276,7 +268,7 @@ class Broker(Topology):
         queue.expired += done
         return done
 
-    def kill(self, queue: Queue, message: Message) -> bool:
+    def kill(self, queue: Queue, message: StoredMessage) -> bool:
         """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone. False
         as for `expire`."""
         settings = queue.address.settings
@@ -302,7 +294,7 @@ class Broker(Topology):
                 auto_create_address=True,
             )
 
-    def _move(self, queue: Queue, message: Message, target: str | None, annotations: dict[str, Any]) -> bool:
+    def _move(self, queue: Queue, message: StoredMessage, target: str | None, annotations: dict[str, Any]) -> bool:
         if target is not None and target != queue.address.name:
             try:
                 payload = self.load(message)
@@ -318,7 +310,7 @@ class Broker(Topology):
         return True
 
     def move_copy(
-        self, queue: Queue, message: Message, payload: bytes, target: str, annotations: dict[str, Any]
+        self, queue: Queue, message: StoredMessage, payload: bytes, target: str, annotations: dict[str, Any]
     ) -> bool:
         """A copy at another address, with annotations that say where it came from. False: nothing there took it."""
         if self.route(target, None) is None:
@@ -342,7 +334,7 @@ class Broker(Topology):
         if route is None:
             return False
         flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
-        message = Message(0, payload, len(payload), flags, 0, route.owner, 0)
+        message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
         targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, "")
         if not targets:
             return False
@@ -356,7 +348,7 @@ class Broker(Topology):
 
     def enqueue(
         self,
-        message: Message,
+        message: StoredMessage,
         payload: bytes,
         targets: list[Queue],
         due: int = 0,

@@ -9,9 +9,10 @@ from enmasse.amqp.errors import AmqpError
 from services.broker.core.backlog import Slice
 from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
-from services.broker.core.message import DURABLE, PRIORITY_SHIFT, Message, outgoing
+from services.broker.core.front import outgoing
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Selector
 
 
@@ -24,9 +25,9 @@ class Browser:
         self.queue = queue
         self.outlet = outlet
         self.selector = selector
-        self._parts: deque[list[Message] | Slice] = deque()  # what is still to come of the list
+        self._parts: deque[list[StoredMessage] | Slice] = deque()  # what is still to come of the list
         self._slice: Slice | None = None  # the one that `_some` are of
-        self._some: list[Message] = []
+        self._some: list[StoredMessage] = []
         self._at = 0
         self._seen = 0  # of a slice, messages up to this id have been looked at
         self._known = 0  # the list has what came after this id
@@ -103,7 +104,7 @@ class Browser:
             self._last = max(self._last, highest)
         return bool(self._parts)
 
-    def _show(self, message: Message) -> None:
+    def _show(self, message: StoredMessage) -> None:
         broker = self.queue.broker
         payload = broker.load(message)
         if payload is None:

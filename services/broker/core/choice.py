@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from services.broker.core.consumer import Consumer
-from services.broker.core.message import Message
 from services.broker.core.properties import property_lookup
+from services.broker.core.stored_message import StoredMessage
 
 if TYPE_CHECKING:
     from services.broker.core.queue import Queue
@@ -53,7 +53,7 @@ def dispatch_by_choice(queue: Queue) -> bool:
     return False
 
 
-def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[Message | None, int]:
+def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[StoredMessage | None, int]:
     """The first waiting message for this consumer, taken out, and how many were looked at."""
     looked = 1
     now = queue.broker.now
@@ -94,14 +94,14 @@ def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[Message | N
     return None, looked
 
 
-def _go_on(queue: Queue, consumer: Consumer, looked: int, limit: int) -> tuple[Message | None, int]:
+def _go_on(queue: Queue, consumer: Consumer, looked: int, limit: int) -> tuple[StoredMessage | None, int]:
     if looked > limit:
         return None, looked
     message, more = _next_for(queue, consumer, limit - looked)
     return message, looked + more
 
 
-def suits(queue: Queue, consumer: Consumer, message: Message) -> bool:
+def suits(queue: Queue, consumer: Consumer, message: StoredMessage) -> bool:
     """Whether the message is for this consumer. Raises OSError where that cannot be known now."""
     if queue.exclusions and queue.exclusions.excludes(message.id, consumer):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from services.broker.core.message import Message
+from services.broker.core.stored_message import StoredMessage
 from services.broker.selector import Selector
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Consumer:
         self.presettled = presettled
         self.relay = relay
         self.queue: Queue | None = None
-        self.unsettled: dict[int, Message] = {}
+        self.unsettled: dict[int, StoredMessage] = {}
         self.active = False
         # By priority: messages up to this id have been looked at and are not for this consumer.
         self.scanned = [0] * 10

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from services.broker.core.address import Address
+    from services.broker.core.broker_address import BrokerAddress
 
 
 class DuplicateIds:
     def __init__(self) -> None:
         self._seen: dict[str, dict[bytes, None]] = {}
 
-    def seen(self, address: Address, key: bytes) -> bool:
+    def seen(self, address: BrokerAddress, key: bytes) -> bool:
         ids = self._seen.get(address.name)
         return ids is not None and key in ids
 
-    def add(self, address: Address, key: bytes) -> None:
+    def add(self, address: BrokerAddress, key: bytes) -> None:
         """Remembers a key; the oldest beyond the address's `iDCacheSize` is forgotten."""
         ids = self._seen.setdefault(address.name, {})
         ids[key] = None
         while len(ids) > address.settings.id_cache_size:
             del ids[next(iter(ids))]
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: BrokerAddress) -> None:
         self._seen.pop(address.name, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from services.broker.core.backlog import Slice
 from services.broker.core.choice import suits
 from services.broker.core.consumer import Consumer
-from services.broker.core.message import Message
+from services.broker.core.stored_message import StoredMessage
 
 if TYPE_CHECKING:
     from services.broker.core.queue import Queue
@@ -54,7 +54,7 @@ class Exclusions:
             if not consumers:
                 del self._consumers[message]
 
-    def waiting(self, queue: Queue) -> Iterator[Message]:
+    def waiting(self, queue: Queue) -> Iterator[StoredMessage]:
         """Those of its messages that wait in the queue, neither scheduled nor being delivered."""
         ids = set(self._consumers)
         for part in queue.parts():
@@ -64,7 +64,7 @@ class Exclusions:
                 yield from (m for m in part if m.id in ids)
 
 
-def has_taker(queue: Queue, message: Message) -> bool:
+def has_taker(queue: Queue, message: StoredMessage) -> bool:
     """Whether a consumer is there that may have the message. The link of a router stands for consumers only while it
     has credit, or messages that are not settled."""
     for consumer in queue.consumers[:1] if queue.exclusive else queue.consumers:

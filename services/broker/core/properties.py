@@ -5,15 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from services.broker.core.message import (
-    ANNOTATIONS,
-    APPLICATION_PROPERTIES,
-    DURABLE,
-    PRIORITY_SHIFT,
-    PROPERTIES,
-    Message,
-    readable,
-)
+from services.broker.core.front import ANNOTATIONS, APPLICATION_PROPERTIES, PROPERTIES, readable
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup
 
 if TYPE_CHECKING:
@@ -37,7 +30,7 @@ _FIELDS = {
 _ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
 
 
-def property_lookup(payload: bytes, message: Message, queue: Queue | None) -> Lookup:
+def property_lookup(payload: bytes, message: StoredMessage, queue: Queue | None) -> Lookup:
     """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it."""
     sections: dict[int, Any] | None = None
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from enum import IntEnum
 
 from services.broker.core import errors
-from services.broker.core.address import UNLIMITED, Address
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
-from services.broker.core.message import (
-    PARTLY,
-    REWRITE,
-    STORED,
-    Front,
-    Message,
-    duplicate_id,
-    may_be_marked,
-    read_front,
-)
+from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.front import Front, duplicate_id, may_be_marked, read_front
 from services.broker.core.routes import Route
+from services.broker.core.stored_message import PARTLY, REWRITE, STORED, StoredMessage
 
 _HARD_LIMIT_SLACK = 1 << 20
 
@@ -67,13 +59,13 @@ def publish(
     broker.resident += size
     store = broker.store
     if store is not None and front.durable and queue.durable:
-        message = Message(
+        message = StoredMessage(
             store.add(payload, route.stored, priority=front.priority), payload, size, front.flags | STORED, 0, owner, 1
         )
         broker.arrivals.add(message, route.targets, payload, waiting, delivery_id)
         verdict = WAIT
     else:
-        message = Message(broker.next_id(), payload, size, front.flags, 0, owner, 1)
+        message = StoredMessage(broker.next_id(), payload, size, front.flags, 0, owner, 1)
         verdict = ACCEPT
         if queue.arriving:
             broker.arrivals.add(message, route.targets, payload, None, 0)
@@ -126,7 +118,7 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         id = store.add_run(payloads, queue.id, front.priority)
     else:
         id = broker.next_id(count)
-    messages = [Message(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
+    messages = [StoredMessage(id + i, payload, len(payload), flags, 0, owner, 1) for i, payload in enumerate(payloads)]
     if flags & STORED:
         broker.arrivals.add_run(messages, queue, payloads, size, waiting, first)
         return count
@@ -153,7 +145,7 @@ def _publish_with_care(
 ) -> Verdict:
     owner = route.owner
     store = broker.store
-    message = Message(0, payload, len(payload), front.flags, 0, owner, 0)
+    message = StoredMessage(0, payload, len(payload), front.flags, 0, owner, 0)
     due = 0
     if not front.simple or owner.special:
         now = broker.now
@@ -202,12 +194,12 @@ def _can_page(broker: Broker, front: Front) -> bool:
     return broker.pager is not None or (front.durable and broker.store is not None)
 
 
-def _blocks(broker: Broker, owner: Address, front: Front) -> bool:
+def _blocks(broker: Broker, owner: BrokerAddress, front: Front) -> bool:
     policy = owner.settings.full_policy
     return policy == "BLOCK" or (policy == "PAGE" and not _can_page(broker, front))
 
 
-def _refusal(broker: Broker, owner: Address, front: Front, size: int) -> Verdict | None:
+def _refusal(broker: Broker, owner: BrokerAddress, front: Front, size: int) -> Verdict | None:
     """What the address's policy says now that it (or the broker, or the disk) is full. None: there is room all the
     same; ACCEPT: drop the message. Raises BrokerError where it is to be rejected."""
     if broker.disk_full and front.durable:
@@ -238,7 +230,7 @@ def _refusal(broker: Broker, owner: Address, front: Front, size: int) -> Verdict
     return None
 
 
-def full_policy(broker: Broker, owner: Address) -> str:
+def full_policy(broker: Broker, owner: BrokerAddress) -> str:
     """What would become of the next durable message: FAIL, BLOCK or DROP as the address is full, DISK where the disk
     is; empty: it is taken. The same rules as `_refusal`'s, without their effects.
     """
@@ -259,13 +251,13 @@ def full_policy(broker: Broker, owner: Address) -> str:
     return "BLOCK" if policy == "PAGE" else policy
 
 
-def _is_duplicate(broker: Broker, owner: Address, key: bytes) -> bool:
+def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:
     if broker.duplicates.seen(owner, key):
         return True
     return broker.store is not None and bool(owner.id) and broker.store.seen(owner.id, key)
 
 
-def _unrouted(broker: Broker, owner: Address, payload: bytes, front: Front) -> Verdict:
+def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: Front) -> Verdict:
     owner.unrouted += 1
     settings = owner.settings
     if settings.send_to_dla_on_no_route and settings.dead_letter_address not in (None, owner.name):

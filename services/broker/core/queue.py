@@ -16,13 +16,14 @@ from services.broker.core.backlog import Backlog, Slice
 from services.broker.core.choice import SLICE, dispatch_by_choice
 from services.broker.core.consumer import Consumer
 from services.broker.core.exclusions import Exclusions, has_taker
-from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message, outgoing
+from services.broker.core.front import outgoing
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.taking import anyone, finish_all, take, take_ids
 from services.broker.selector import Selector
 
 if TYPE_CHECKING:
-    from services.broker.core.address import Address
     from services.broker.core.broker import Broker
+    from services.broker.core.broker_address import BrokerAddress
 
 _log = log.get()
 _SLICE_BYTES = 2 << 20
@@ -83,7 +84,7 @@ class Queue:
         broker: Broker,
         id: int,
         name: str,
-        address: Address,
+        address: BrokerAddress,
         routing_type: str,
         *,
         durable: bool,
@@ -119,10 +120,10 @@ class Queue:
         self.deleted = False
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see links)
 
-        self.ready: deque[Message] = deque()  # priority 4, and all there is while `levels` is None
+        self.ready: deque[StoredMessage] = deque()  # priority 4, and all there is while `levels` is None
         self.backlog: Backlog | None = None  # what is behind `ready`, which may be empty before it
-        self.levels: list[deque[Message]] | None = None
-        self.scheduled: list[tuple[int, int, Message]] = []  # heap of (due, id, message)
+        self.levels: list[deque[StoredMessage]] | None = None
+        self.scheduled: list[tuple[int, int, StoredMessage]] = []  # heap of (due, id, message)
         self.attempts: dict[int, int] = {}  # failed deliveries by message id, where there are any
         self.exclusions = Exclusions()
         self.expiring = 0  # messages with an expiry, scheduled ones and those being delivered included
@@ -146,26 +147,26 @@ class Queue:
     def delivering(self) -> int:
         return sum(len(consumer.unsettled) for consumer in self.consumers)
 
-    def parts(self) -> Iterator[Iterable[Message] | Slice]:
+    def parts(self) -> Iterator[Iterable[StoredMessage] | Slice]:
         """Those waiting, in the order in which they will be delivered; not those scheduled or being delivered."""
         for level in (self.ready,) if self.levels is None else reversed(self.levels):
             yield level
             if level is self.ready and self.backlog is not None:
                 yield from self.backlog.parts()
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[StoredMessage]:
         """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
         return chain.from_iterable(part.messages() if isinstance(part, Slice) else part for part in self.parts())
 
     # -- in ------------------------------------------------------------------------------------------------------------
-    def add(self, message: Message, due: int = 0) -> None:
+    def add(self, message: StoredMessage, due: int = 0) -> None:
         """A new message at the end; goes straight to a consumer where one waits."""
         self.count += 1
         self.bytes += message.size
         self.added += 1
         self._place(message, due)
 
-    def add_run(self, messages: Sequence[Message], payloads: Sequence[bytes], size: int) -> None:
+    def add_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes], size: int) -> None:
         """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
         self.count += len(messages)
         self.bytes += size
@@ -179,17 +180,17 @@ class Queue:
         self.bytes += size
         self.added += count
 
-    def arrive(self, message: Message, due: int) -> None:
+    def arrive(self, message: StoredMessage, due: int) -> None:
         """One that was expected."""
         self.arriving -= 1
         self._place(message, due)
 
-    def arrive_run(self, messages: Sequence[Message], payloads: Sequence[bytes]) -> None:
+    def arrive_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         """Those that were expected, such as `add_run` takes."""
         self.arriving -= len(messages)
         self._place_run(messages, payloads)
 
-    def never_came(self, message: Message) -> None:
+    def never_came(self, message: StoredMessage) -> None:
         """One that was expected."""
         if not self.deleted:
             self.arriving -= 1
@@ -197,7 +198,7 @@ class Queue:
             self.bytes -= message.size
             self.added -= 1
 
-    def _place(self, message: Message, due: int) -> None:
+    def _place(self, message: StoredMessage, due: int) -> None:
         if message.expires:
             self._expects(message.expires)
         if due and due > self.broker.now:
@@ -221,7 +222,7 @@ class Queue:
         self._push(message)
         self.dispatch()
 
-    def _place_run(self, messages: Sequence[Message], payloads: Sequence[bytes]) -> None:
+    def _place_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         idle = not self.ready and self.backlog is None
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
             sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
@@ -233,7 +234,7 @@ class Queue:
             self._push(message)
         self.dispatch()
 
-    def _line_up(self, messages: Sequence[Message]) -> None:
+    def _line_up(self, messages: Sequence[StoredMessage]) -> None:
         """At the end, messages of priority 4."""
         if self.backlog is None:
             if len(self.ready) + len(messages) <= backlog.HEAD:
@@ -242,7 +243,7 @@ class Queue:
             self.backlog = Backlog(self)
         self.backlog.extend(messages)
 
-    def _push(self, message: Message) -> None:
+    def _push(self, message: StoredMessage) -> None:
         priority = message.flags >> PRIORITY_SHIFT
         if priority == 4:
             if self.backlog is None and len(self.ready) < backlog.HEAD:
@@ -256,7 +257,7 @@ class Queue:
             self.simple = False
         self.levels[priority].append(message)
 
-    def restore(self, message: Message, attempts: int, due: int) -> None:
+    def restore(self, message: StoredMessage, attempts: int, due: int) -> None:
         """A message found in the store at the start."""
         self.count += 1
         self.bytes += message.size
@@ -283,7 +284,7 @@ class Queue:
             self.next_expiry = expires
         self.broker.expects(self)
 
-    def _schedule(self, message: Message, due: int) -> None:
+    def _schedule(self, message: StoredMessage, due: int) -> None:
         heappush(self.scheduled, (due, message.id, message))
         self.broker.wakes(self, due)
 
@@ -343,7 +344,7 @@ class Queue:
     def _send_first(self, consumer: Consumer) -> int:
         """Sends those first in line that need no looking at, up to _RUN; how many."""
         ready = self.ready
-        messages: list[Message] = []
+        messages: list[StoredMessage] = []
         payloads: list[bytes] = []
         for message in islice(ready, _RUN):
             payload = message.payload
@@ -356,7 +357,7 @@ class Queue:
             ready.popleft()
         return sent
 
-    def _send_run(self, consumer: Consumer, messages: Sequence[Message], payloads: Sequence[bytes]) -> int:
+    def _send_run(self, consumer: Consumer, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> int:
         """Sends messages that need no looking at, as far as credit goes; how many."""
         if consumer.presettled or self.attempts or not messages or messages[0].flags & REWRITE:
             return 0
@@ -380,7 +381,7 @@ class Queue:
             consumer.active = False
             self.active.remove(consumer)
 
-    def send(self, consumer: Consumer, message: Message) -> None:
+    def send(self, consumer: Consumer, message: StoredMessage) -> None:
         payload = message.payload
         if payload is None:
             try:
@@ -411,17 +412,17 @@ class Queue:
         if broker.resident > broker.memory_limit:
             broker.put_out(message)
 
-    def _is_used_up(self, message: Message) -> bool:
+    def _is_used_up(self, message: StoredMessage) -> bool:
         """Whether it had its last delivery, and could not be brought to the dead letters then."""
         return 0 <= self.address.settings.max_delivery_attempts <= self.attempts.get(message.id, -1)
 
-    def hold(self, message: Message, error: OSError) -> None:
+    def hold(self, message: StoredMessage, error: OSError) -> None:
         """A message taken out of the order cannot be read now: it is back in its place, and nothing is sent before it
         can be."""
         self.reinsert([message])
         self.stand_still(message, error)
 
-    def stand_still(self, message: Message, error: OSError) -> None:
+    def stand_still(self, message: StoredMessage, error: OSError) -> None:
         self.stalled = True
         self.simple = False
         self.broker.stall(self, self, message, error)
@@ -433,14 +434,14 @@ class Queue:
         self.dispatch()
         self._rescue()
 
-    def _for_sending(self, message: Message, payload: bytes) -> bytes:
+    def _for_sending(self, message: StoredMessage, payload: bytes) -> bytes:
         attempts = self.attempts.get(message.id, 0)
         if not message.flags & REWRITE and not attempts:
             return payload
         ttl = max(0, message.expires - self.broker.now) if message.expires else -1
         return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
 
-    def _bury(self, message: Message, error: AmqpError) -> bool:
+    def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
         """A message about to be sent cannot be read: it becomes a dead letter. False: there is no place for those, and
         it is delivered as it came."""
         target = self.address.settings.dead_letter_address
@@ -508,7 +509,7 @@ class Queue:
         )
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
-    def accept(self, consumer: Consumer, messages: list[Message]) -> None:
+    def accept(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Acknowledged by the consumer: gone for good, once that is recorded."""
         take = consumer.unsettled.pop
         broker = self.broker
@@ -550,11 +551,11 @@ class Queue:
         self.bytes -= size + gone_size
         broker.acknowledged_some()
 
-    def release(self, consumer: Consumer, messages: list[Message]) -> None:
+    def release(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Given back untouched: to the head, its count of deliveries unchanged."""
         self.give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
 
-    def modify(self, consumer: Consumer, messages: list[Message], *, failed: bool, elsewhere: bool) -> None:
+    def modify(self, consumer: Consumer, messages: list[StoredMessage], *, failed: bool, elsewhere: bool) -> None:
         """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
         if elsewhere:
@@ -566,7 +567,7 @@ class Queue:
         if left:
             self._give_up([m for m in mine if m.id in left], failed=failed)
 
-    def _give_up(self, messages: list[Message], *, failed: bool) -> None:
+    def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
         """No consumer is left that may have these messages: they are dead letters. Without an address for those they
         wait for other consumers. But nobody is told of new consumers behind a router, so its link gets them again,
         counted as failed deliveries."""
@@ -588,19 +589,19 @@ class Queue:
         if left:
             self._give_up(list(take_ids(self, left)), failed=False)
 
-    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+    def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Not wanted by anybody: to the dead-letter address at once."""
         for message in messages:
             if consumer.unsettled.pop(message.id, None) is not None:
                 self.broker.kill(self, message)
         self.broker.acknowledged_some()
 
-    def give_back(self, messages: list[Message], *, failed: bool) -> None:
+    def give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
         """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next."""
         if not messages:
             self.dispatch()
             return
-        kept: list[Message] = []
+        kept: list[StoredMessage] = []
         settings = self.address.settings
         for message in messages:
             if failed:
@@ -620,7 +621,7 @@ class Queue:
         self.broker.acknowledged_some()
         self.dispatch()
 
-    def reinsert(self, messages: list[Message]) -> None:
+    def reinsert(self, messages: list[StoredMessage]) -> None:
         """Messages taken out are back in their places."""
         if not messages:
             return
@@ -647,7 +648,7 @@ class Queue:
     # -- time ----------------------------------------------------------------------------------------------------------
     def wake(self) -> int:
         """Scheduled messages whose time has come become ready. The next due time, 0 = none."""
-        due: list[Message] = []
+        due: list[StoredMessage] = []
         while self.scheduled and self.scheduled[0][0] <= self.broker.now:
             due.append(heappop(self.scheduled)[2])
         if due:
@@ -662,7 +663,7 @@ class Queue:
             self.next_expiry = 0
 
     # -- the end of messages -------------------------------------------------------------------------------------------
-    def take_all(self) -> Iterator[Message]:
+    def take_all(self) -> Iterator[StoredMessage]:
         """Everything that waits or is scheduled, taken out of the order (not yet released); to be run to its end."""
         yield from take(self, anyone)
         self.settle_mode()
@@ -673,7 +674,7 @@ class Queue:
         self.broker.acknowledged_some()
         return count
 
-    def finish(self, message: Message, *, recorded: bool = False) -> None:
+    def finish(self, message: StoredMessage, *, recorded: bool = False) -> None:
         """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""
         self.count -= 1
         self.bytes -= message.size
@@ -688,7 +689,7 @@ class Queue:
             self.broker.release(message)
 
 
-def _merge(level: deque[Message], messages: list[Message]) -> None:
+def _merge(level: deque[StoredMessage], messages: list[StoredMessage]) -> None:
     """Puts messages (sorted by id) back where they belong, which is nearly always the head."""
     highest = messages[-1].id
     while level and level[0].id < highest:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from services.broker.core import backlog
-from services.broker.core.address import Address
-from services.broker.core.message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, Message
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.selector import compile_selector
 
 if TYPE_CHECKING:
@@ -37,11 +37,13 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
     for id, value in definitions:
         if value["kind"] == "address":
             name = value["name"]
-            address = Address(name, frozenset(value["routingTypes"]), broker.settings.get(name), id=id, explicit=True)
+            address = BrokerAddress(
+                name, frozenset(value["routingTypes"]), broker.settings.get(name), id=id, explicit=True
+            )
             address.auto_created = value["autoCreated"]
             broker.take_in(address)
             store.limit_duplicates(id, max(1, address.settings.id_cache_size))
-    shared: dict[int, Message] = {}
+    shared: dict[int, StoredMessage] = {}
     total, done = sum(map(found.count, found.queues())), 0
     unknown = [(id, _unknown_queue(id)) for id in found.unknown]
     broker.unknown = set(found.unknown)
@@ -124,14 +126,14 @@ def _recover_run(broker: Broker, queue: Queue, run: FoundRun) -> None:
 
 
 def _recover_message(
-    broker: Broker, queue: Queue, ref: FoundReference, holders: int, shared: dict[int, Message]
+    broker: Broker, queue: Queue, ref: FoundReference, holders: int, shared: dict[int, StoredMessage]
 ) -> None:
     """`holders`: how many queues refer to it; `shared`: those that several refer to."""
     message = shared.get(ref.message)
     if message is None:
         owner = queue.address.root
         flags = _FLAGS | ref.priority << PRIORITY_SHIFT
-        message = Message(ref.message, None, ref.size, flags, broker.from_wall(ref.expiry), owner, holders)
+        message = StoredMessage(ref.message, None, ref.size, flags, broker.from_wall(ref.expiry), owner, holders)
         owner.size += ref.size
         owner.count += 1
         broker.size += ref.size

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.broker.core.address import Address
-from services.broker.core.message import Message
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
+from services.broker.core.stored_message import StoredMessage
 
 
 class Route:
@@ -17,7 +17,7 @@ class Route:
 
     __slots__ = ("anycast", "multicast", "owner", "plain", "single", "stored", "targets", "turn", "version")
 
-    def __init__(self, owner: Address, anycast: list[Queue], multicast: list[Queue], version: int) -> None:
+    def __init__(self, owner: BrokerAddress, anycast: list[Queue], multicast: list[Queue], version: int) -> None:
         self.owner = owner
         self.anycast = anycast
         self.multicast = multicast
@@ -30,7 +30,7 @@ class Route:
         )
         self.single = self.targets[0] if self.plain and len(self.targets) == 1 else None
 
-    def choose(self, message: Message, origin: str) -> tuple[list[Queue], list[int]]:
+    def choose(self, message: StoredMessage, origin: str) -> tuple[list[Queue], list[int]]:
         """The targets of one message sent from container `origin`, and the ids of the durable ones."""
         chosen: list[Queue] = []
         for _ in self.anycast:
@@ -43,7 +43,7 @@ class Route:
         return chosen, [queue.id for queue in chosen if queue.durable]
 
 
-def wants(queue: Queue, message: Message, origin: str) -> bool:
+def wants(queue: Queue, message: StoredMessage, origin: str) -> bool:
     if queue.no_local is not None and queue.no_local == origin:
         return False
     if queue.filter is None:

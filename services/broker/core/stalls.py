@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from services.broker.core.message import Message
+from services.broker.core.stored_message import StoredMessage
 
 if TYPE_CHECKING:
     from services.broker.core.queue import Queue
@@ -37,7 +37,7 @@ class Standing(Protocol):
 class _Stall:
     __slots__ = ("delay", "due", "error", "message", "queue")
 
-    def __init__(self, queue: Queue, message: Message, error: OSError, delay: int, due: int) -> None:
+    def __init__(self, queue: Queue, message: StoredMessage, error: OSError, delay: int, due: int) -> None:
         self.queue = queue
         self.message = message
         self.error = error
@@ -49,11 +49,11 @@ class Stalls:
     """`read` gives the payload of a message, None where it is gone for good; it raises OSError where that cannot be
     known. Times are milliseconds."""
 
-    def __init__(self, read: Callable[[Message], bytes | None]) -> None:
+    def __init__(self, read: Callable[[StoredMessage], bytes | None]) -> None:
         self._read = read
         self._stalls: dict[Standing, _Stall] = {}
 
-    def add(self, who: Standing, queue: Queue, message: Message, error: OSError, now: int) -> int:
+    def add(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError, now: int) -> int:
         """`message` of `queue` could not be read for `who`. Returns when it is tried again."""
         stall = self._stalls[who] = _Stall(queue, message, error, FIRST, now + FIRST)
         return stall.due

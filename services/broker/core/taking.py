@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from services.broker.core.backlog import Slice
-from services.broker.core.message import STORED, Message
+from services.broker.core.stored_message import STORED, StoredMessage
 
 if TYPE_CHECKING:
     from services.broker.core.queue import Queue
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 _RECORDED = 1000  # removals written together
 
 
-def anyone(_: Message | Slice) -> bool:
+def anyone(_: StoredMessage | Slice) -> bool:
     return True
 
 
-def take(queue: Queue, chosen: Callable[[Message], bool], worth: Callable[[Slice], bool] = anyone) -> Iterator[Message]:
+def take(
+    queue: Queue, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
+) -> Iterator[StoredMessage]:
     """Takes out the waiting and scheduled messages that are chosen, in order; not yet released. In slices: to be run to
     its end. `worth`: of a slice of the backlog, whether it may hold such messages."""
     slices = list(queue.backlog.parts()) if queue.backlog is not None else []
-    taken: list[Message] = []
+    taken: list[StoredMessage] = []
     for level in queue.levels or (queue.ready,):
-        keep: list[Message] = []
+        keep: list[StoredMessage] = []
         for message in level:
             (taken if chosen(message) else keep).append(message)
         if len(keep) < len(level):
@@ -48,12 +50,12 @@ def take(queue: Queue, chosen: Callable[[Message], bool], worth: Callable[[Slice
     yield from [entry[2] for entry in late]
 
 
-def take_ids(queue: Queue, ids: set[int]) -> Iterator[Message]:
+def take_ids(queue: Queue, ids: set[int]) -> Iterator[StoredMessage]:
     """`take` of the messages with these ids."""
     return take(queue, lambda message: message.id in ids, lambda some: some.holds(ids))
 
 
-def finish_all(queue: Queue, messages: Iterable[Message]) -> int:
+def finish_all(queue: Queue, messages: Iterable[StoredMessage]) -> int:
     """The end of messages taken out, however many; their number."""
     count = 0
     gone: list[int] = []
@@ -73,11 +75,11 @@ def finish_all(queue: Queue, messages: Iterable[Message]) -> int:
     return count
 
 
-def end_all(queue: Queue, messages: Iterable[Message], end: Callable[[Queue, Message], bool]) -> int:
+def end_all(queue: Queue, messages: Iterable[StoredMessage], end: Callable[[Queue, StoredMessage], bool]) -> int:
     """Gives messages taken out to `end`, until one of them cannot be read (`Queue.hold`): that one and those behind it
     are back in the queue. The number of those that came to their end."""
     count = 0
-    kept: list[Message] = []
+    kept: list[StoredMessage] = []
     for message in messages:
         if queue.stalled:
             kept.append(message)

@@ -8,13 +8,13 @@ from itertools import chain
 from typing import Any
 
 from services.broker.core import errors
-from services.broker.core.address import Address
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.duplicates import DuplicateIds
-from services.broker.core.message import STORED, Message
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
 from services.broker.core.routes import Route
 from services.broker.core.settings import SettingsRepository, Value
+from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, PatternTree, is_pattern, parents
 from services.broker.selector import compile_selector
 
@@ -30,7 +30,7 @@ class Topology:
     def __init__(self, store: MessageStore | None, defaults: dict[str, Any] | None) -> None:
         self.store = store
         self.settings = SettingsRepository(defaults)
-        self.addresses: dict[str, Address] = {}
+        self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
         self.version = 0  # of the bindings
         self.max_subscriptions = -1  # durable ones that a client may have, -1 = no limit
@@ -45,10 +45,10 @@ class Topology:
     def next_id(self) -> int:
         raise NotImplementedError
 
-    def new_queue(self, id: int, name: str, address: Address, routing_type: str, **attributes: Any) -> Queue:
+    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
         raise NotImplementedError
 
-    def release(self, message: Message) -> None:
+    def release(self, message: StoredMessage) -> None:
         raise NotImplementedError
 
     def acknowledged_some(self) -> None:
@@ -60,14 +60,14 @@ class Topology:
     def forget_queue(self, queue: Queue) -> None:
         raise NotImplementedError
 
-    def forget_address(self, address: Address) -> None:
+    def forget_address(self, address: BrokerAddress) -> None:
         raise NotImplementedError
 
     def check_blocked(self) -> None:
         raise NotImplementedError
 
     # -- addresses -----------------------------------------------------------------------------------------------------
-    def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> Address:
+    def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> BrokerAddress:
         """Raises BrokerError where it exists or the name cannot be used."""
         existing = self.addresses.get(name)
         if existing is not None and existing.explicit:
@@ -75,7 +75,7 @@ class Topology:
         check_name(name)
         if is_pattern(name):
             raise errors.bad_name(name)
-        address = existing or Address(name, routing_types, self.settings.get(name))
+        address = existing or BrokerAddress(name, routing_types, self.settings.get(name))
         address.routing_types |= routing_types
         address.auto_created = auto_created
         address.explicit = True
@@ -87,7 +87,7 @@ class Topology:
         self._changed()
         return address
 
-    def update_address(self, name: str, routing_types: frozenset[str]) -> Address:
+    def update_address(self, name: str, routing_types: frozenset[str]) -> BrokerAddress:
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
@@ -100,7 +100,7 @@ class Topology:
         self._changed()
         return address
 
-    def _define_address(self, address: Address) -> None:
+    def _define_address(self, address: BrokerAddress) -> None:
         if self.store is None or not address.explicit:
             return
         if not address.id:
@@ -129,7 +129,7 @@ class Topology:
         for gone in (*below, address):
             self._drop_address(gone)
 
-    def _drop_address(self, address: Address) -> None:
+    def _drop_address(self, address: BrokerAddress) -> None:
         if self.addresses.get(address.name) is not address:
             return
         del self.addresses[address.name]
@@ -145,7 +145,7 @@ class Topology:
             producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
         address.producers.clear()
 
-    def root_of(self, name: str) -> Address | None:
+    def root_of(self, name: str) -> BrokerAddress | None:
         """The configured address that covers `name`: itself, or the nearest topic above it."""
         address = self.addresses.get(name)
         if address is not None:
@@ -156,16 +156,16 @@ class Topology:
                 return above
         return None
 
-    def take_in(self, address: Address) -> None:
+    def take_in(self, address: BrokerAddress) -> None:
         """The address is there from now on."""
         self.addresses[address.name] = address
         self._names.add(address.name)
 
-    def _implicit(self, pattern: str) -> list[Address]:
+    def _implicit(self, pattern: str) -> list[BrokerAddress]:
         """Those that the pattern covers and nobody made: they come and go with their queues."""
         return [a for a in map(self.addresses.__getitem__, self._names.covered(pattern)) if not a.explicit]
 
-    def _below(self, address: Address) -> list[Address]:
+    def _below(self, address: BrokerAddress) -> list[BrokerAddress]:
         """Those whose settings and limits are this address's."""
         below = self._implicit(address.name + SEPARATOR + ANY)
         return [a for a in below if a.root is address and a is not address]
@@ -178,7 +178,7 @@ class Topology:
                 address.root = root
                 address.apply(self.settings.get(root.name))
 
-    def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> Address:
+    def address_for_queue(self, name: str, routing_type: str, *, create: bool, temporary: bool) -> BrokerAddress:
         """The address a queue is to be bound to; below a topic, levels and patterns come to be by themselves."""
         address = self.addresses.get(name)
         if address is not None:
@@ -195,7 +195,7 @@ class Topology:
             raise errors.no_address(name)
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
-        address = Address(name, frozenset({routing_type}), settings, root=root, auto_created=True)
+        address = BrokerAddress(name, frozenset({routing_type}), settings, root=root, auto_created=True)
         self.take_in(address)
         return address
 
@@ -442,7 +442,7 @@ class Topology:
         return route
 
 
-def _is_topic(address: Address) -> bool:
+def _is_topic(address: BrokerAddress) -> bool:
     return address.explicit and MULTICAST in address.routing_types
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from services.broker.core import errors
-from services.broker.core.address import Address
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import full_policy
 from services.broker.core.queue import Queue
@@ -280,7 +280,7 @@ def list_queues(c: Context, options: str | None, page: int, page_size: int) -> s
 
 @op("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
-    def row(address: Address) -> dict[str, str]:
+    def row(address: BrokerAddress) -> dict[str, str]:
         return rows.address_row(address, full_policy(c.broker, address))
 
     return rows.list_rows(c.broker.addresses.values(), row, options, page, page_size)

@@ -11,7 +11,7 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
 from services.broker.core.broker import Broker
-from services.broker.core.clients import Clients
+from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.management.broker_operations import broker as broker_operations
 from services.broker.management.context import Context
@@ -25,7 +25,7 @@ MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and neve
 
 
 class ManagementNode:
-    def __init__(self, broker: Broker, clients: Clients) -> None:
+    def __init__(self, broker: Broker, clients: Connections) -> None:
         self.broker = broker
         self.context = Context(broker, clients)
 

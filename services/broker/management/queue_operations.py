@@ -8,13 +8,14 @@ from itertools import islice
 from typing import Any
 
 from services.broker.core import errors
-from services.broker.core.address import Address
 from services.broker.core.broker import Broker
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
-from services.broker.core.message import ANNOTATIONS, DURABLE, PRIORITY_SHIFT, PROPERTIES, Message, readable
+from services.broker.core.front import ANNOTATIONS, PROPERTIES, readable
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.taking import end_all, finish_all, take, take_ids
 from services.broker.management import rows
 from services.broker.management.calls import Operations
@@ -65,7 +66,7 @@ _getter("getExpiryAddress", lambda q: q.address.settings.expiry_address)
 
 
 # -- which messages ----------------------------------------------------------------------------------------------------
-def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[Message], bool]:
+def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMessage], bool]:
     if not filter:
         return lambda message: True
     try:
@@ -73,14 +74,14 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[Message],
     except SelectorError as error:
         raise BrokerError(f"AMQ229020: Invalid filter: {filter}: {error}", "amqp:invalid-field") from None
 
-    def chosen(message: Message) -> bool:
+    def chosen(message: StoredMessage) -> bool:
         payload = _load(broker, q, message)
         return payload is not None and selector.matches(property_lookup(payload, message, q))
 
     return chosen
 
 
-def _load(broker: Broker, q: Queue, message: Message) -> bytes | None:
+def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
     """The payload, None where it is gone for good. Raises BrokerError where it cannot be read now."""
     try:
         return broker.load(message)
@@ -91,7 +92,7 @@ def _load(broker: Broker, q: Queue, message: Message) -> bytes | None:
         ) from None
 
 
-def _remove(c: Context, q: Queue, messages: Iterator[Message]) -> int:
+def _remove(c: Context, q: Queue, messages: Iterator[StoredMessage]) -> int:
     count = finish_all(q, messages)
     c.broker.acknowledged_some()
     c.broker.ask_commit(True)
@@ -126,14 +127,14 @@ def remove_message(c: Context, q: Queue, id: int) -> bool:
     return _remove(c, q, take_ids(q, {id})) == 1
 
 
-def _move(c: Context, q: Queue, messages: Iterator[Message], target: str) -> int:
+def _move(c: Context, q: Queue, messages: Iterator[StoredMessage], target: str) -> int:
     other = c.broker.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
     return _each(messages, lambda q, message: _move_one(c, q, message, other), q)
 
 
-def _move_one(c: Context, q: Queue, message: Message, other: Queue) -> bool:
+def _move_one(c: Context, q: Queue, message: StoredMessage, other: Queue) -> bool:
     """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
     for good."""
     try:
@@ -166,7 +167,7 @@ def move_message(c: Context, q: Queue, id: int, target: str) -> bool:
     return _move(c, q, take_ids(q, {id}), target) == 1
 
 
-def _each(messages: Iterator[Message], end: Callable[[Queue, Message], bool], q: Queue) -> int:
+def _each(messages: Iterator[StoredMessage], end: Callable[[Queue, StoredMessage], bool], q: Queue) -> int:
     count = end_all(q, messages, end)
     q.broker.acknowledged_some()
     return count
@@ -196,7 +197,7 @@ def expire_message(c: Context, q: Queue, id: int) -> bool:
 def retry_messages(c: Context, q: Queue) -> int:
     """Dead letters go back to the queue their annotation names, where it still exists."""
 
-    def home(message: Message) -> Queue | None:
+    def home(message: StoredMessage) -> Queue | None:
         payload = _load(c.broker, q, message)
         annotations = readable(payload).get(ANNOTATIONS) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
@@ -204,7 +205,7 @@ def retry_messages(c: Context, q: Queue) -> int:
 
     homes: dict[int, Queue] = {}
 
-    def has_home(message: Message) -> bool:
+    def has_home(message: StoredMessage) -> bool:
         queue = home(message)
         if queue is not None:
             homes[message.id] = queue
@@ -214,7 +215,7 @@ def retry_messages(c: Context, q: Queue) -> int:
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
-def _message_json(broker: Broker, q: Queue, message: Message) -> dict[str, Any]:
+def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str, Any]:
     payload = _load(broker, q, message) or b""
     fields = readable(payload).get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
@@ -311,7 +312,7 @@ def reset_killed(c: Context, q: Queue) -> None:
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
-def _address_getter(names: str, function: Callable[[Address], Any]) -> None:
+def _address_getter(names: str, function: Callable[[BrokerAddress], Any]) -> None:
     address.add(names)(lambda c, a: function(a))
 
 
@@ -333,30 +334,30 @@ _address_getter("isTemporary isInternal", lambda a: False)
 
 
 @address.add("pause")
-def pause_address(c: Context, a: Address) -> None:
+def pause_address(c: Context, a: BrokerAddress) -> None:
     a.paused = True
     for q in list(a.queues.values()):
         c.broker.pause_queue(q, True)
 
 
 @address.add("resume")
-def resume_address(c: Context, a: Address) -> None:
+def resume_address(c: Context, a: BrokerAddress) -> None:
     a.paused = False
     for q in list(a.queues.values()):
         c.broker.pause_queue(q, False)
 
 
 @address.add("block")
-def block_address(c: Context, a: Address) -> bool:
+def block_address(c: Context, a: BrokerAddress) -> bool:
     c.broker.block(a)
     return True
 
 
 @address.add("unblock")
-def unblock_address(c: Context, a: Address) -> None:
+def unblock_address(c: Context, a: BrokerAddress) -> None:
     c.broker.check_blocked()
 
 
 @address.add("purge")
-def purge_address(c: Context, a: Address) -> int:
+def purge_address(c: Context, a: BrokerAddress) -> int:
     return sum(_remove(c, q, q.take_all()) for q in list(a.queues.values()))

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from services.broker.core.address import Address
-from services.broker.core.clients import Client, ConsumerInfo, ProducerInfo
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.connections import ConnectionInfo, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 
@@ -76,7 +76,7 @@ def queue_row(queue: Queue) -> dict[str, str]:
     }
 
 
-def address_row(address: Address, full: str) -> dict[str, str]:
+def address_row(address: BrokerAddress, full: str) -> dict[str, str]:
     """A row of listAddresses. `full`: what becomes of the next message (`publisher.full_policy`)."""
     queues = address.queues.values()
     return {
@@ -103,7 +103,7 @@ def _routing_types(types: frozenset[str]) -> str:
     return json.dumps(sorted(types))
 
 
-def connection_json(client: Client) -> dict[str, Any]:
+def connection_json(client: ConnectionInfo) -> dict[str, Any]:
     return {
         "connectionID": client.id,
         "clientAddress": client.remote,
@@ -116,7 +116,7 @@ def connection_json(client: Client) -> dict[str, Any]:
     }
 
 
-def session_json(client: Client, session: str) -> dict[str, Any]:
+def session_json(client: ConnectionInfo, session: str) -> dict[str, Any]:
     return {
         "sessionID": session,
         "creationTime": client.sessions[session],
@@ -127,7 +127,7 @@ def session_json(client: Client, session: str) -> dict[str, Any]:
     }
 
 
-def producer_json(client: Client, producer: ProducerInfo) -> dict[str, Any]:
+def producer_json(client: ConnectionInfo, producer: ProducerInfo) -> dict[str, Any]:
     return {
         "id": producer.id,
         "name": producer.id,
@@ -141,7 +141,7 @@ def producer_json(client: Client, producer: ProducerInfo) -> dict[str, Any]:
     }
 
 
-def consumer_json(client: Client, consumer: ConsumerInfo) -> dict[str, Any]:
+def consumer_json(client: ConnectionInfo, consumer: ConsumerInfo) -> dict[str, Any]:
     return {
         "consumerID": consumer.id,
         "sequentialId": int(consumer.id[-8:], 16),

@@ -1,4 +1,4 @@
-"""A message as the broker keeps it, and the few things it must know of its encoded form.
+"""What the broker must know of the encoded form of a message.
 
 The payload is passed on as it came. Only the sections in front of the body are looked at, and of those only what
 decides about storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
@@ -11,14 +11,12 @@ from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError, malformed
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
-
-if TYPE_CHECKING:
-    from services.broker.core.address import Address
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
 _DATA, _FOOTER = 0x75, 0x78  # the body begins with one of these, or one between them
@@ -34,40 +32,10 @@ _MAX_KEY = 128
 _SHORT = 2048  # bytes that are searched through sooner than taken apart
 
 
-STORED, DURABLE, REWRITE, PARTLY = 1, 2, 4, 8
-PRIORITY_SHIFT = 4
-
-
-class Message:
-    """One message in the broker; several queues share it, each holding one of its `refs`.
-
-    `id` grows with arrival and is the store's id where the message is STORED. `payload` is None while the bytes are
-    out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds of the broker's clock, 0 =
-    never.
-    `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), PARTLY (the
-    store holds it only for some of its queues and may forget it before the others), priority in the upper four bits.
-    `owner` is the address whose size it counts to. Kept small: queues hold thousands (see backlog).
-    """
-
-    __slots__ = ("expires", "flags", "id", "owner", "payload", "place", "refs", "size")
-
-    def __init__(
-        self, id: int, payload: bytes | None, size: int, flags: int, expires: int, owner: Address, refs: int
-    ) -> None:
-        self.id = id
-        self.payload = payload
-        self.size = size
-        self.flags = flags
-        self.expires = expires
-        self.owner = owner
-        self.refs = refs
-        self.place: int | None = None
-
-
 class Front:
     """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    `flags` are those of the Message it becomes; `simple`: there is nothing but these flags to be seen to; `bare`:
+    `flags` are those of the StoredMessage it becomes; `simple`: there is nothing but these flags to be seen to; `bare`:
     there are no application properties either.
     """
 

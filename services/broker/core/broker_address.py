@@ -22,7 +22,7 @@ class Producer(Protocol):
         """The address ends the producer: its link is to be detached with this error."""
 
 
-class Address:
+class BrokerAddress:
     """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
     below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
     is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends."""
@@ -60,7 +60,7 @@ class Address:
         *,
         id: int = 0,
         explicit: bool = False,
-        root: Address | None = None,
+        root: BrokerAddress | None = None,
         auto_created: bool = False,
     ) -> None:
         self.name = name

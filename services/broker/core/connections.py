@@ -31,7 +31,7 @@ class ConsumerInfo:
 
 
 @dataclass(eq=False)
-class Client:
+class ConnectionInfo:
     """One connection. `close()` ends it with `amqp:connection:forced`."""
 
     id: str
@@ -54,11 +54,11 @@ def _no_session(_: str) -> bool:
     return False
 
 
-class Clients:
+class Connections:
     """Those connected now, by connection id."""
 
     def __init__(self) -> None:
-        self.all: dict[str, Client] = {}
+        self.all: dict[str, ConnectionInfo] = {}
         self.total = 0
         self._next = 0
 
@@ -66,11 +66,11 @@ class Clients:
         self._next += 1
         return f"{prefix}{self._next:08x}"
 
-    def add(self, client: Client) -> None:
+    def add(self, client: ConnectionInfo) -> None:
         self.all[client.id] = client
         self.total += 1
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ConnectionInfo) -> None:
         self.all.pop(client.id, None)
         client.close = _nothing  # whoever closes it refers to it
         client.close_session = _no_session
