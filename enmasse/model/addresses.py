@@ -1,4 +1,4 @@
-"""addresses.json: which addresses are wanted, with which semantics (design §5.2, §5.3, §6; docs/configuration.md)."""
+"""addresses.json: which addresses are wanted, with which semantics (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem
-from enmasse.model.names import address_error, router_form
+from enmasse.model.names import AddressName, address_error, router_form
 from enmasse.model.values import Wrong
 
 AddressType = Literal["queue", "topic", "anycast", "multicast"]
@@ -48,9 +48,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     flavor: str | None = None
     message_ttl: Ttl | None = None
     message_redelivery: Redelivery | None = None
-    deadletter: str | None = None
+    deadletter: AddressName | None = None
     """The queue that takes messages which were delivered too often."""
-    expiry: str | None = None
+    expiry: AddressName | None = None
     """The queue that takes messages which expired."""
     max_size: int | None = None
     """Bytes the address may hold."""
@@ -59,7 +59,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     duplicates: str | None = None
     """"message-id": a message whose id is among the newest that were stored is taken once, durably remembered."""
     mqtt_default: bool = False
-    """Takes every MQTT topic that no other address takes (design §5.3)."""
+    """Takes every MQTT topic that no other address takes."""
 
     @property
     def stored(self) -> bool:
@@ -135,21 +135,22 @@ KEYS = (*_BASIC, *_STORED_ONLY)
 
 
 def parse_addresses(
-    document: Document, flavors: Mapping[str, Flavor], keep: Collection[str] = ()
-) -> tuple[dict[str, Address], list[Problem]]:
+    document: Document, flavors: Mapping[str, Flavor], keep: Collection[AddressName] = ()
+) -> tuple[dict[AddressName, Address], list[Problem]]:
     """The valid addresses, and what is wrong with the others.
 
     `flavors` are those in force. `keep`: names that were valid before; of two that exclude each other, these stay.
     """
-    good: dict[str, Address] = {}
+    good: dict[AddressName, Address] = {}
     problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
     # Many addresses are alike: one object for all of them, and the plain ones are looked at once.
     shared: dict[Address, Address] = {}
     plain: dict[tuple[str, str | None], Address] = {}
-    for name, entry in document.entries.items():
-        if name in bad:
+    for written, entry in document.entries.items():
+        if written in bad:
             continue
+        name = AddressName(written)
         reason = address_error(name)
         if reason is not None:
             problems.append(document.problem(reason, name))
@@ -267,10 +268,10 @@ def _mqtt_default(value: Any, kind: AddressType) -> bool:
     return found
 
 
-def indistinct(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+def indistinct(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
     """Names that are equal once `.` is read as `/`."""
     problems: list[Problem] = []
-    seen: dict[str, str] = {}
+    seen: dict[str, AddressName] = {}
     dotted = any("." in name for name in good)
     for name in sorted(good, key=lambda name: name not in keep) if dotted else ():
         other = seen.setdefault(router_form(name), name)
@@ -279,11 +280,11 @@ def indistinct(document: Document, good: dict[str, Address], keep: Collection[st
             problems.append(document.problem(reason, name))
     for problem in problems:
         assert problem.entry is not None
-        del good[problem.entry]
+        del good[AddressName(problem.entry)]
     return problems
 
 
-def shadowed(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+def shadowed(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
     """What lies below a topic and is none: the topic's broker takes everything below its name. The newer one goes."""
     topics = {router_form(name): name for name, address in good.items() if address.type == "topic"}
     problems: list[Problem] = []
@@ -307,7 +308,7 @@ def shadowed(document: Document, good: dict[str, Address], keep: Collection[str]
     return problems
 
 
-def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
+def _references(document: Document, good: dict[AddressName, Address]) -> list[Problem]:
     """`deadletter` and `expiry` name a queue; of the same flavor where a queue names it. The storage controller puts it
     on the broker of whoever names it as well, for a broker moves messages only within itself."""
     problems: dict[str, Problem] = {}
@@ -336,7 +337,7 @@ def _references(document: Document, good: dict[str, Address]) -> list[Problem]:
     return list(problems.values())
 
 
-def _defaults(document: Document, good: dict[str, Address], keep: Collection[str]) -> list[Problem]:
+def _defaults(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:
     """At most one topic is the default of MQTT."""
     marked = sorted((name for name, address in good.items() if address.mqtt_default), key=lambda name: name not in keep)
     problems = []

@@ -1,4 +1,4 @@
-"""brokers.json: brokers made by hand, where no storage controller runs (design §5.1; docs/configuration.md)."""
+"""brokers.json: brokers made by hand, for a suite without a storage controller (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from enmasse.model import values
 from enmasse.model.addresses import Address
-from enmasse.model.feeds import Broker, Placement, Placements
+from enmasse.model.feeds import BrokerEndpoint, Placement, Placements
 from enmasse.model.jsonfile import Document, Problem, shown
-from enmasse.model.names import simple_error
+from enmasse.model.names import AddressName, simple_error
 from enmasse.model.values import Wrong
 
 _EXAMPLE = '{"host": "127.0.0.1", "port": 5672, "flavors": ["small-persisted-queue"]}'
@@ -22,7 +22,7 @@ class HandMade(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     port: int
-    addresses: tuple[str, ...] = ()
+    addresses: tuple[AddressName, ...] = ()
     flavors: tuple[str, ...] = ()
 
 
@@ -47,18 +47,18 @@ def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem
 def unknown_names(
     document: Document,
     brokers: Mapping[str, HandMade],
-    addresses: Mapping[str, str | None],
+    addresses: Mapping[AddressName, str | None],
     flavors: Collection[str],
 ) -> list[Problem]:
     """What the brokers name and nothing comes of. `addresses`: name → type, None where that is not known."""
     problems = []
     for broker, entry in brokers.items():
-        for name in entry.addresses:
-            if name not in addresses:
-                reason = f"no address {shown(name)!r} in addresses.json: put it there, or remove it here"
+        for address in entry.addresses:
+            if address not in addresses:
+                reason = f"no address {shown(address)!r} in addresses.json: put it there, or remove it here"
                 problems.append(document.problem(reason, broker, "addresses"))
-            elif addresses[name] in ("anycast", "multicast"):
-                reason = f"{name!r} is of type {addresses[name]}, which no broker carries: remove it here"
+            elif addresses[address] in ("anycast", "multicast"):
+                reason = f"{address!r} is of type {addresses[address]}, which no broker carries: remove it here"
                 problems.append(document.problem(reason, broker, "addresses"))
         for name in entry.flavors:
             if name not in flavors:
@@ -68,26 +68,28 @@ def unknown_names(
 
 
 def place(
-    brokers: Mapping[str, HandMade], addresses: Mapping[str, Address], invalid: Collection[str] = ()
+    brokers: Mapping[str, HandMade], addresses: Mapping[AddressName, Address], invalid: Collection[str] = ()
 ) -> Placements:
     """Which broker carries which queue and topic: the first that names it, else the first that names its flavor.
 
     `invalid`: brokers in the file of which nothing valid is known.
     """
-    by_address: dict[str, str] = {}
+    by_address: dict[AddressName, str] = {}
     by_flavor: dict[str, str] = {}
     for broker, entry in brokers.items():
         for name in entry.addresses:
             by_address.setdefault(name, broker)
-        for name in entry.flavors:
-            by_flavor.setdefault(name, broker)
-    placed: dict[str, list[Placement]] = {}
+        for flavor in entry.flavors:
+            by_flavor.setdefault(flavor, broker)
+    placed: dict[AddressName, list[Placement]] = {}
     for name, address in addresses.items():
         found = by_address.get(name) or by_flavor.get(address.flavor or "")
         if found is not None and (address.type == "queue" or address.type == "topic"):
             placed[name] = [Placement(broker=found, type=address.type)]
     return Placements(
-        brokers={name: Broker(host=entry.host, port=entry.port, by_hand=True) for name, entry in brokers.items()},
+        brokers={
+            name: BrokerEndpoint(host=entry.host, port=entry.port, by_hand=True) for name, entry in brokers.items()
+        },
         addresses=placed,
         invalid=list(invalid) or msgspec.UNSET,
     )

@@ -1,4 +1,4 @@
-"""The files together: what applies, given what applied before (design §6). Pure: no file is read here.
+"""The files together: what applies, given what applied before (docs/configuration.md). Pure: no file is read here.
 
 A file that does not parse changes nothing. In a file that parses, an invalid entry keeps its last good version, or
 fails if it never had one; the others apply. A flavor that addresses still use does not vanish.
@@ -16,6 +16,7 @@ from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indisti
 from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
+from enmasse.model.names import AddressName
 
 ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
 FILES = (ADDRESSES, FLAVORS, BROKERS)
@@ -37,7 +38,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     config: dict[str, str] = {}
-    addresses: dict[str, Address] = {}
+    addresses: dict[AddressName, Address] = {}
     flavors: dict[str, Flavor] = {}
     brokers: dict[str, HandMade] | None = None
 
@@ -59,7 +60,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of `apply`."""
 
     state: State
-    failed: dict[str, Failed] = {}
+    failed: dict[AddressName, Failed] = {}
     failed_brokers: list[str] = []
     """Those of brokers.json that are invalid and never were valid."""
     problems: list[Problem] = []
@@ -122,7 +123,7 @@ def _brokers(
 
 def _addresses_and_flavors(
     document: Document | None, flavor_document: Document | None, last: State, problems: list[Problem]
-) -> tuple[dict[str, Address], dict[str, Flavor], dict[str, Failed]]:
+) -> tuple[dict[AddressName, Address], dict[str, Flavor], dict[AddressName, Failed]]:
     new = dict(last.flavors)
     flavor_problems: list[Problem] = []
     if flavor_document is not None:
@@ -155,7 +156,7 @@ def _fits(flavor: Flavor | None, address: Address) -> bool:
     return flavor is not None and flavor.type == (address.type if address.stored else "router")
 
 
-def _in_use(name: str, document: Document | None, addresses: Mapping[str, Address]) -> Problem:
+def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName, Address]) -> Problem:
     users = sorted(address for address, entry in addresses.items() if entry.flavor == name)
     listed = ", ".join(users[:5]) + (", …" if len(users) > 5 else "")
     if document is not None and name in document.entries:
@@ -167,7 +168,7 @@ def _in_use(name: str, document: Document | None, addresses: Mapping[str, Addres
 
 def _addresses(
     document: Document | None, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor], last: State
-) -> tuple[dict[str, Address], dict[str, Failed], list[Problem]]:
+) -> tuple[dict[AddressName, Address], dict[AddressName, Failed], list[Problem]]:
     if document is None:
         return last.addresses, {}, []
     good, problems = parse_addresses(document, flavors, keep=last.addresses)
@@ -178,8 +179,8 @@ def _addresses(
                 document.problem(f"the flavor {address.flavor!r} is no longer in {FLAVORS}", name, "flavor")
             )
             del good[name]
-    result: dict[str, Address] = {}
-    for name in document.entries:
+    result: dict[AddressName, Address] = {}
+    for name in map(AddressName, document.entries):
         found = good.get(name) or last.addresses.get(name)
         if found is not None:
             result[name] = found
@@ -191,7 +192,7 @@ def _addresses(
         if problem.entry is not None:
             reasons.setdefault(problem.entry, f"{problem.field}: {problem.reason}" if problem.field else problem.reason)
     failed = {
-        shown(name): _failed(entry, reasons.get(shown(name), "is not valid"))
+        AddressName(shown(name)): _failed(entry, reasons.get(shown(name), "is not valid"))
         for name, entry in document.entries.items()
         if name not in result
     }

@@ -8,6 +8,7 @@ import msgspec
 
 from enmasse.model.addresses import Address, AddressType
 from enmasse.model.flavors import Flavor
+from enmasse.model.names import AddressName
 
 SCHEMA: Final = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -25,9 +26,9 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
-    addresses: dict[str, Address] = {}
-    forced: list[str] = []
-    invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
+    addresses: dict[AddressName, Address] = {}
+    forced: list[AddressName] = []
+    invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Flavors(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     flavors: dict[str, Flavor] = {}
 
 
-class Broker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Where a broker listens for AMQP."""
 
     host: str
@@ -68,8 +69,8 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
-    brokers: dict[str, Broker] = {}
-    addresses: dict[str, list[Placement]] = {}
+    brokers: dict[str, BrokerEndpoint] = {}
+    addresses: dict[AddressName, list[Placement]] = {}
     invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -92,8 +93,8 @@ class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
     of that snapshot beside what the addresses say.
     """
 
-    addresses: dict[str, Readiness] = {}
-    removed: list[str] = []
+    addresses: dict[AddressName, Readiness] = {}
+    removed: list[AddressName] = []
     seen: dict[str, Count] | None = None
     pending: dict[str, str] = {}
 
@@ -101,7 +102,7 @@ class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
 class AddressStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One address as people see it."""
 
-    name: str
+    name: AddressName
     type: AddressType | None
     flavor: str | None
     ready: bool
@@ -135,4 +136,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class Force(msgspec.Struct, frozen=True, kw_only=True):
     """Report `force`: discard what these addresses hold."""
 
-    addresses: list[str]
+    addresses: list[AddressName]

@@ -1,4 +1,4 @@
-"""flavors.json: which kinds of infrastructure there are (design §6; docs/configuration.md)."""
+"""flavors.json: which kinds of infrastructure there are (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEMPLATES: dict[str, FlavorType] = {
 MAX_BROKERS = 64
 MAX_SUBSCRIPTIONS = 1_000_000
 IN_MEMORY = "in memory: messages are lost with their broker"
-"""What is said of every address of a flavor that keeps messages in memory, also of one that is ready (design §5.2)."""
+"""What is said of every address of a flavor that keeps messages in memory, also of one that is ready."""
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=str.upper):

@@ -1,8 +1,18 @@
-"""Legal names: of addresses (design §5.2), and of flavors and brokers (they become names of processes and files)."""
+"""Names: of addresses, legal and on the wire; of flavors and brokers, which become names of processes and files.
+
+`AddressName` is what identifies an address inside EnMasse: the key in configuration, feeds, controllers' tables and
+entity names, and what people type on the command line. `WireName` is what clients attach to, what a router matches and
+what the queue on a broker is called. `wire_name` alone leads from one to the other. Both are plain strings while the
+program runs; mypy keeps them apart (docs/decisions/0015-platform.md).
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NewType
+
+AddressName = NewType("AddressName", str)
+WireName = NewType("WireName", str)
 
 MAX_ADDRESS = 512
 """Bytes of an address's name in UTF-8."""
@@ -13,7 +23,7 @@ _FORBIDDEN_START = ("$", "_", "!!", "/", ".")
 
 
 def address_error(name: str) -> str | None:
-    """Why `name` cannot be an address, None where it can."""
+    """Why `name` cannot be an address, None if it can."""
     if _LEGAL_ADDRESS.fullmatch(name) and len(name) <= MAX_ADDRESS:
         return None
     if not name:
@@ -32,13 +42,23 @@ def address_error(name: str) -> str | None:
     return None
 
 
+def wire_name(name: AddressName) -> WireName:
+    """The name of the address on AMQP connections, routers and brokers. There is one address space: it is the name."""
+    return WireName(name)
+
+
+def address_name(wire: str) -> AddressName:
+    """The address whose name on the wire this is, if it is an address's at all."""
+    return AddressName(wire)
+
+
 def router_form(name: str) -> str:
-    """The name as routers compare it: they take `.` for `/`."""
+    """The name as routers compare it: they read `.` as `/`."""
     return name.replace(".", "/")
 
 
 def simple_error(name: str, what: str) -> str | None:
-    """Why `name` cannot name a flavor or a broker, None where it can."""
+    """Why `name` cannot name a flavor or a broker, None if it can."""
     if _SIMPLE.fullmatch(name):
         return None
     return (

@@ -9,6 +9,7 @@ from enmasse import log
 from enmasse.control import ControlSender, LinkClosed, Outcome
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import REJECTED
+from enmasse.model.names import AddressName
 
 RETRY = 1.0
 """Seconds until a snapshot that was released or modified is offered again."""
@@ -38,7 +39,7 @@ class Feed:
     def subscribers(self) -> int:
         return len(self._subscribers)
 
-    def changed(self, names: Iterable[str] = ()) -> None:
+    def changed(self, names: Iterable[AddressName] = ()) -> None:
         """There is something newer. Changes of one turn of the loop, or of one interval, become one snapshot."""
         self._version += 1
         for subscriber in self._subscribers:
@@ -96,7 +97,11 @@ class ChangeFeed(Feed):
     """
 
     def __init__(
-        self, address: str, subject: str | None, tell: Callable[[Iterable[str] | None], bytes], interval: float = 0.0
+        self,
+        address: str,
+        subject: str | None,
+        tell: Callable[[Iterable[AddressName] | None], bytes],
+        interval: float = 0.0,
     ) -> None:
         super().__init__(address, subject, lambda: tell(None), interval)
         self._tell = tell
@@ -120,7 +125,7 @@ class _Subscriber:
         self._feed = feed
         self._sender = sender
         self.sent = -1
-        self.missing: set[str] | None = None
+        self.missing: set[AddressName] | None = None
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
 

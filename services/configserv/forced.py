@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 
 from enmasse import log
+from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
 from services.configserv.store import Store
 
@@ -25,17 +26,17 @@ class Forced:
         self._reporters = reporters
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._since: dict[str, float] = dict.fromkeys(store.forced(), self._loop.time())
-        self._busy: set[str] = set()
+        self._since: dict[AddressName, float] = dict.fromkeys(store.forced(), self._loop.time())
+        self._busy: set[AddressName] = set()
         """Those that were seen not Active since they were forced."""
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> list[AddressName]:
         return list(self._since)
 
-    def add(self, names: Iterable[str]) -> None:
+    def add(self, names: Iterable[AddressName]) -> None:
         """These may be thrown away from now on."""
         now = self._loop.time()
         new = [name for name in names if name not in self._since]

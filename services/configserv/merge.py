@@ -12,8 +12,9 @@ import msgspec
 
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
-from enmasse.model.configuration import Applied, Failed
+from enmasse.model.configuration import ADDRESSES, Applied, Failed
 from enmasse.model.flavors import IN_MEMORY, Flavor
+from enmasse.model.names import AddressName
 from services.configserv.revisions import Revisions
 
 MAX_REPORTED = 250_000
@@ -35,36 +36,36 @@ class Merger:
         direct = tuple(name for name in reporters if name == ROUTER_AGENT)
         self._needs = {"queue": stored, "topic": stored, "anycast": direct, "multicast": direct}
         self._complete = False
-        self._addresses: Mapping[str, Address] = {}
+        self._addresses: Mapping[AddressName, Address] = {}
         self._in_memory: frozenset[str] = frozenset()
         """Flavors that keep messages in memory."""
-        self._failed: Mapping[str, Failed] = {}
+        self._failed: Mapping[AddressName, Failed] = {}
         self._flavors: Mapping[str, Flavor] = {}
-        self._marks: dict[str, int] = {}
+        self._marks: dict[AddressName, int] = {}
         """Address → revision at which it, its flavor or its placement changed, as long as somebody may not know it."""
-        self._held: set[str] = set()
+        self._held: set[AddressName] = set()
         """Those that would be Active if what was said of them were known to be up to date."""
-        self._notes: dict[str, str] = {}
-        self._gone: dict[str, Address] = {}
+        self._notes: dict[AddressName, str] = {}
+        self._gone: dict[AddressName, Address] = {}
         """Addresses that are no longer wanted and not yet gone, as they were."""
-        self._reports: dict[str, dict[str, feeds.Readiness]] = {}
-        self._pieces: dict[str, bytes] = {}
-        self._phases: dict[str, feeds.Phase] = {}
+        self._reports: dict[str, dict[AddressName, feeds.Readiness]] = {}
+        self._pieces: dict[AddressName, bytes] = {}
+        self._phases: dict[AddressName, feeds.Phase] = {}
         self._encoder = msgspec.json.Encoder()
 
     @property
     def pieces(self) -> Iterable[bytes]:
         """The JSON of each feeds.AddressStatus: in the order of the file, then those that are wanted no longer."""
-        order: Iterable[str] = self._addresses
+        order: Iterable[AddressName] = self._addresses
         if len(self._pieces) != len(self._addresses):
             order = dict.fromkeys(itertools.chain(self._addresses, self._failed, self._pieces))
         return [self._pieces[name] for name in order]
 
-    def piece(self, name: str) -> bytes | None:
+    def piece(self, name: AddressName) -> bytes | None:
         """The JSON of one feeds.AddressStatus."""
         return self._pieces.get(name)
 
-    def phase(self, name: str) -> feeds.Phase | None:
+    def phase(self, name: AddressName) -> feeds.Phase | None:
         """None: neither wanted nor known to any reporter."""
         return self._phases.get(name)
 
@@ -79,15 +80,15 @@ class Merger:
         """The reporters that have told everything they know."""
         return self._reports.keys()
 
-    def configure(self, applied: Applied) -> set[str]:
+    def configure(self, applied: Applied) -> set[AddressName]:
         """Another configuration, in the newest revision. Gives the addresses whose status changed."""
         others = self._mark_changes(applied)
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
         for problem in applied.problems:
-            if problem.entry in self._addresses and problem.entry is not None and problem.file == "addresses.json":
-                self._notes[problem.entry] = f"{problem}; the last valid entry applies"
+            if problem.file == ADDRESSES and problem.entry in self._addresses:
+                self._notes[AddressName(problem.entry)] = f"{problem}; the last valid entry applies"
         touched = {name for name, address in self._addresses.items() if before.get(name) != address} | others
         if applied.state.complete != self._complete:
             self._complete = applied.state.complete
@@ -105,32 +106,32 @@ class Merger:
         touched.update(name for name in notes_before if name not in self._notes)
         return self._merge(touched)
 
-    def _mark_changes(self, applied: Applied) -> set[str]:
+    def _mark_changes(self, applied: Applied) -> set[AddressName]:
         """Remembers in which revision they are what they are now. Gives those of which only the flavor changed."""
         addresses, before = applied.state.addresses, self._addresses
         flavors, flavors_before = applied.state.flavors, self._flavors
         self._flavors = flavors
         changed = [name for name, address in addresses.items() if before.get(name) != address]
-        others: set[str] = set()
+        others: set[AddressName] = set()
         altered = {name for name in flavors if name in flavors_before and flavors_before[name] != flavors[name]}
         if altered:
             others.update(name for name, address in addresses.items() if address.flavor in altered)
         self._marks.update(dict.fromkeys(itertools.chain(changed, others), self.revisions.number))
         return others
 
-    def placed(self, names: Collection[str]) -> set[str]:
+    def placed(self, names: Collection[AddressName]) -> set[AddressName]:
         """These lie elsewhere, or nowhere, in the newest revision. Gives the addresses whose status changed."""
         self._marks.update(dict.fromkeys(names, self.revisions.number))
         return self._merge(name for name in names if self._phases.get(name) == "Active")
 
-    def review(self) -> set[str]:
+    def review(self) -> set[AddressName]:
         """Somebody may be further than before. Gives the addresses whose status changed."""
         changed = self._merge(list(self._held))
         if self._marks and self.revisions.floor >= max(self._marks.values()):
             self._marks.clear()
         return changed
 
-    def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[str]:
+    def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[AddressName]:
         """What a reporter says, of all its addresses or of some. Gives the addresses whose status changed.
 
         Raises TooMany.
@@ -140,7 +141,7 @@ class Merger:
             raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
         self._reports[reporter] = known
         is_further = self.revisions.tell(reporter, report.seen, report.pending)
-        touched: set[str] = set()
+        touched: set[AddressName] = set()
         if full:
             touched.update(name for name in known if name not in report.addresses)
         else:
@@ -154,13 +155,13 @@ class Merger:
         changed = self._merge(touched)
         return changed | self.review() if is_further else changed
 
-    def forget(self, reporter: str) -> set[str]:
+    def forget(self, reporter: str) -> set[AddressName]:
         """The reporter is gone, and with it what it said."""
         self.revisions.forget(reporter)
         return self._merge(self._reports.pop(reporter, {}))
 
-    def _merge(self, names: Iterable[str]) -> set[str]:
-        changed: set[str] = set()
+    def _merge(self, names: Iterable[AddressName]) -> set[AddressName]:
+        changed: set[AddressName] = set()
         for name in names:
             self._held.discard(name)
             status = self._status(name)
@@ -177,7 +178,7 @@ class Merger:
                 changed.add(name)
         return changed
 
-    def _status(self, name: str) -> feeds.AddressStatus | None:
+    def _status(self, name: AddressName) -> feeds.AddressStatus | None:
         # One pass and no helpers: this runs for every change of every address.
         address = self._addresses.get(name)
         shown: Address | Failed | None = address
@@ -249,7 +250,7 @@ class Merger:
             consumers=consumers,
         )
 
-    def _late(self, name: str, needed: Iterable[str]) -> list[str]:
+    def _late(self, name: AddressName, needed: Iterable[str]) -> list[str]:
         """Who of these has not seen yet what has changed about the address."""
         mark = self._marks.get(name)
         return [need for need in needed if self.revisions.horizon(need) < mark] if mark is not None else []

@@ -16,6 +16,7 @@ from enmasse.model import feeds
 from enmasse.model.brokers import place
 from enmasse.model.configuration import Applied, State, apply
 from enmasse.model.jsonfile import Problem
+from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.drivers import Contents
@@ -231,7 +232,7 @@ class ConfigService:
     def _status(self) -> bytes:
         return self._status_of({}, self._merger.pieces)
 
-    def _status_changes(self, names: Iterable[str] | None) -> bytes:
+    def _status_changes(self, names: Iterable[AddressName] | None) -> bytes:
         if names is None:
             return self._status_of({"full": True, "removed": []}, self._merger.pieces)
         pieces = {name: self._merger.piece(name) for name in names}
@@ -252,7 +253,7 @@ class ConfigService:
         ready = {name: self._merger.phase(name) == "Active" for name in self._applied.state.addresses}
         return v1.address_list(self._applied.state.addresses, ready)
 
-    def _status_changed(self, addresses: Iterable[str]) -> None:
+    def _status_changed(self, addresses: Iterable[AddressName]) -> None:
         self._feeds["status/changes"].changed(addresses)
         self._changed("status", "v1/addresses")
 
@@ -260,7 +261,7 @@ class ConfigService:
         for name in names:
             self._feeds[name].changed()
 
-    def _publish(self, before: Applied) -> list[str]:
+    def _publish(self, before: Applied) -> list[AddressName]:
         """Another configuration becomes another revision of what it has changed; gives the addresses that moved by it.
 
         Called before anybody is told of the change.
@@ -345,7 +346,7 @@ class ConfigService:
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
 
 
-def moved(before: feeds.Placements | None, now: feeds.Placements | None) -> list[str]:
+def moved(before: feeds.Placements | None, now: feeds.Placements | None) -> list[AddressName]:
     """The addresses that lie elsewhere, or whose broker is elsewhere."""
     old, new = before or feeds.Placements(), now or feeds.Placements()
     gone = {name for name in old.brokers.keys() | new.brokers.keys() if old.brokers.get(name) != new.brokers.get(name)}

@@ -13,6 +13,7 @@ import msgspec
 from enmasse import log
 from enmasse.model.configuration import SCHEMA, State
 from enmasse.model.jsonfile import Problem
+from enmasse.model.names import AddressName
 from enmasse.process import Fatal
 
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
@@ -31,7 +32,7 @@ class _Version(msgspec.Struct):
 
 class _Forced(msgspec.Struct):
     schema: int = SCHEMA
-    addresses: list[str] = []
+    addresses: list[AddressName] = []
 
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class Store:
             return State()
         return state
 
-    def forced(self) -> list[str]:
+    def forced(self) -> list[AddressName]:
         found = self._load(_FORCED, _Forced)
         return found.addresses if found is not None else []
 
@@ -67,7 +68,7 @@ class Store:
         """Raises OSError."""
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 
-    def save_forced(self, names: list[str]) -> None:
+    def save_forced(self, names: list[AddressName]) -> None:
         """Raises OSError."""
         self._save(_FORCED, msgspec.json.encode(_Forced(addresses=names)))
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
 
 
-def address_map(addresses: Mapping[str, Address]) -> bytes:
+def address_map(addresses: Mapping[AddressName, Address]) -> bytes:
     """`{name: {"store_and_forward", "multicast"}}`."""
     return msgspec.json.encode(
         {
@@ -19,7 +20,7 @@ def address_map(addresses: Mapping[str, Address]) -> bytes:
     )
 
 
-def address_list(addresses: Mapping[str, Address], ready: Mapping[str, bool]) -> bytes:
+def address_list(addresses: Mapping[AddressName, Address], ready: Mapping[AddressName, bool]) -> bytes:
     """The AddressList. A flavor is what a plan was to be; what stores nothing has the plan `standard`."""
     items = [
         {

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from enmasse import process
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
+from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.storage_controller import fleet, policies
 from services.storage_controller.view import EMPTY, Held, View
@@ -119,10 +120,13 @@ class Core:
     # what comes in
 
     def set_addresses(
-        self, addresses: Mapping[str, Address], forced: Iterable[str], invalid: Iterable[str] = ()
+        self,
+        addresses: Mapping[str, Address] | Mapping[AddressName, Address],
+        forced: Iterable[str],
+        invalid: Iterable[str] = (),
     ) -> set[str]:
         """Takes the wanted addresses (all types), those whose messages may be thrown away, and invalid ones."""
-        stored = {name: address for name, address in addresses.items() if address.stored}
+        stored: dict[str, Address] = {name: address for name, address in addresses.items() if address.stored}
         direct: dict[str, str] = {name: address.type for name, address in addresses.items() if not address.stored}
         old = self.addresses
         unclear = frozenset(invalid)

@@ -17,6 +17,7 @@ from enmasse.cli import jsonfile
 from enmasse.cli.status import file_hashes
 from enmasse.model.configuration import State, apply
 from enmasse.model.flavors import IN_MEMORY
+from enmasse.model.names import AddressName
 from tests.cli.running import enmasse, free_offset
 
 
@@ -47,7 +48,7 @@ def test_init_writes_a_valid_starting_point(folder: Path) -> None:
         "large-persisted-topic": ("topic", True),
     }
     for name in ("myqueue", "mytopic"):
-        assert flavors[applied.state.addresses[name].flavor or ""].persisted
+        assert flavors[applied.state.addresses[AddressName(name)].flavor or ""].persisted
     readme = (folder / "README.md").read_text()
     for name in (*applied.state.addresses, *flavors):
         assert f"`{name}`" in readme

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, connect, listen
+from enmasse.model.names import AddressName
 from services.configserv.feeds import ChangeFeed, Feed
 from tests.control.aio import asyncio_test, until
 
@@ -97,11 +98,11 @@ async def test_a_feed_of_changes_gives_everything_first_and_then_what_changed() 
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         for names in (("a",), ("b", "a")):  # before the first is settled: both are still to come
-            feed.changed(names)
+            feed.changed(map(AddressName, names))
         got[0].accept()
         await until(lambda: len(got) == 2)
         got[1].accept()
-        feed.changed(["c"])
+        feed.changed([AddressName("c")])
         await until(lambda: len(got) == 3)
         assert [delivery.message.body for delivery in got] == ["all", "a,b", "c"]
 
@@ -112,15 +113,15 @@ async def test_who_did_not_take_a_change_gets_everything_again() -> None:
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         got[0].accept()
-        feed.changed(["a"])
+        feed.changed([AddressName("a")])
         await until(lambda: len(got) == 2)
         got[1].release()
         await until(lambda: len(got) == 3)
         got[2].accept()
-        feed.changed(["b"])
+        feed.changed([AddressName("b")])
         await until(lambda: len(got) == 4)
         got[3].reject("amqp:not-implemented", "cannot read it")
-        feed.changed(["c"])
+        feed.changed([AddressName("c")])
         await until(lambda: len(got) == 5)
         assert [delivery.message.body for delivery in got] == ["all", "a", "all", "b", "all"]
 
@@ -130,9 +131,9 @@ async def test_changes_within_the_interval_are_one_message() -> None:
     feed = ChangeFeed("feed", None, tell, interval=3600)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
-        feed.changed(["a"])
+        feed.changed([AddressName("a")])
         got[0].accept()
-        feed.changed(["b"])
+        feed.changed([AddressName("b")])
         assert feed._timer is not None
         feed._publish()  # the interval is over; what is not settled yet holds it up
         await until(lambda: len(got) == 2)

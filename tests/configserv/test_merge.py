@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied
+from enmasse.model.names import AddressName
 from services.configserv import merge
 from services.configserv.merge import Merger, TooMany
 from tests.configserv.test_model import FLAVOR_FILE, applied
@@ -17,7 +18,8 @@ READY = feeds.Readiness(ready=True)
 
 
 def report(addresses: dict[str, feeds.Readiness], removed: list[str] | None = None) -> feeds.ReadinessReport:
-    return feeds.ReadinessReport(addresses=addresses, removed=removed or [])
+    named = {AddressName(name): readiness for name, readiness in addresses.items()}
+    return feeds.ReadinessReport(addresses=named, removed=[*map(AddressName, removed or [])])
 
 
 def statuses(merger: Merger) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def test_a_removed_address_is_terminating_while_somebody_names_it() -> None:
     merger.report("ragent", report({}, removed=["q", "a"]), full=False)
     assert phases(merger) == {"q": "Terminating"}
     merger.report("storage_controller", report({}, removed=["q"]), full=False)
-    assert phases(merger) == {} and merger.phase("q") is None
+    assert phases(merger) == {} and merger.phase(AddressName("q")) is None
 
 
 def test_invalid_entries() -> None:

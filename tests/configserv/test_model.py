@@ -17,7 +17,7 @@ from enmasse.model.brokers import place
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, State, Unreadable, apply, sha256
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.jsonfile import locate, parse
-from enmasse.model.names import address_error
+from enmasse.model.names import AddressName, address_error
 
 FLAVOR_FILE = {
     "q": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": "3", "MEMORY": "1Mi"}},
@@ -86,15 +86,15 @@ def test_further_properties_have_one_canonical_form() -> None:
     }
     found = applied({"a": entry, "dead": {"type": "queue", "flavor": "q"}})
     assert not found.problems
-    assert found.state.addresses["a"] == Address(
+    assert found.state.addresses[AddressName("a")] == Address(
         type="queue",
         flavor="q",
         message_ttl=Ttl(maximum=1000),
         message_redelivery=Redelivery(
             maximum_delivery_attempts=-1, redelivery_delay=5, redelivery_delay_multiplier=2.0
         ),
-        deadletter="dead",
-        expiry="dead",
+        deadletter=AddressName("dead"),
+        expiry=AddressName("dead"),
         max_size=10 * 2**20,
         full_policy="BLOCK",
         duplicates="message-id",
@@ -266,7 +266,7 @@ def test_what_is_far_too_long_is_shown_cut_off() -> None:
     found = applied({long: {"type": "anycast"}, "a": {"type": "queue", "flavor": long, long: 1}})
     assert not found.state.addresses
     assert list(found.failed) == ["x" * 1000 + "…", "a"]
-    assert found.failed["x" * 1000 + "…"].reason == "a name may have 512 bytes at most; shorten it"
+    assert found.failed[AddressName("x" * 1000 + "…")].reason == "a name may have 512 bytes at most; shorten it"
     assert len(str(found.problems) + str(found.failed)) < 20_000
 
 
@@ -363,7 +363,7 @@ def test_a_flavor_in_use_changes_its_type_only_together_with_its_addresses() -> 
     assert found.state.flavors["q"].type == "queue"
     assert "its type cannot change while addresses use it (a)" in str(found.problems[0])
     both = applied({"a": {"type": "topic", "flavor": "q"}}, flavors=retyped, last=last)
-    assert not both.problems and both.state.addresses["a"].type == "topic"
+    assert not both.problems and both.state.addresses[AddressName("a")].type == "topic"
     # nor while the addresses cannot be read
     kept = applied(b"{", flavors=retyped, last=last)
     assert kept.state.flavors["q"].type == "queue" and kept.state.addresses == last.addresses
@@ -390,7 +390,7 @@ def test_brokers_made_by_hand() -> None:
     ]
     assert found.state.brokers is not None
     placed = place(found.state.brokers, found.state.addresses)
-    one, two = (feeds.Broker(host="h", port=port, by_hand=True) for port in (5672, 5673))
+    one, two = (feeds.BrokerEndpoint(host="h", port=port, by_hand=True) for port in (5672, 5673))
     assert placed.brokers == {"one": one, "two": two}
     assert {name: [p.broker for p in where] for name, where in placed.addresses.items()} == {"a": ["one"], "b": ["two"]}
     assert applied(addresses, brokers=b"{", last=found.state).state.brokers == found.state.brokers

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied
+from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
 from services.configserv.revisions import ABSENT, EVERYTHING, Revisions
 from tests.configserv.test_model import applied
@@ -206,22 +207,24 @@ class Told:
         self.last: Applied | None = None
         self.seen = {"ragent": dict.fromkeys(AGENTS, 0), "storage_controller": dict.fromkeys(STORAGES, 0)}
 
-    def configure(self, addresses: Any, flavors: Any = FLAVORED, *changed: str) -> set[str]:
+    def configure(self, addresses: Any, flavors: Any = FLAVORED, *changed: str) -> set[AddressName]:
         self.merger.revisions.change(changed or ("addresses", "flavors"))
         self.last = applied(addresses, flavors, last=self.last.state if self.last is not None else None)
         return self.merger.configure(self.last)
 
-    def report(self, reporter: str, *names: str, saw: tuple[str, ...] = (), **more: Any) -> set[str]:
+    def report(self, reporter: str, *names: str, saw: tuple[str, ...] = (), **more: Any) -> set[AddressName]:
         for feed in saw:
             self.seen[reporter][feed] = self.merger.revisions.of(feed)
-        body = feeds.ReadinessReport(addresses=dict.fromkeys(names, READY), seen=dict(self.seen[reporter]), **more)
+        body = feeds.ReadinessReport(
+            addresses=dict.fromkeys(map(AddressName, names), READY), seen=dict(self.seen[reporter]), **more
+        )
         return self.merger.report(reporter, body, full=False)
 
     def phases(self) -> dict[str, str]:
         return {status["name"]: status["phase"] for status in map(json.loads, self.merger.pieces)}
 
     def message(self, name: str) -> str:
-        piece = self.merger.piece(name)
+        piece = self.merger.piece(AddressName(name))
         assert piece is not None
         found: str = json.loads(piece)["message"]
         return found
@@ -268,13 +271,13 @@ def test_what_has_a_changed_flavor_waits_too(told: Told) -> None:
 
 def test_what_lies_elsewhere_waits_for_the_agent(told: Told) -> None:
     told.merger.revisions.change(("placements",))
-    assert told.merger.placed(["q"]) == {"q"}
+    assert told.merger.placed([AddressName("q")]) == {"q"}
     assert told.message("q") == "what has changed waits for ragent"
     # It reports something of others first, then that it is not ready, and last that it is.
     told.report("ragent", "r")
     assert told.phases()["q"] == "Configuring"
     not_yet = feeds.ReadinessReport(
-        addresses={"q": feeds.Readiness(ready=False, message="on its way")},
+        addresses={AddressName("q"): feeds.Readiness(ready=False, message="on its way")},
         seen={**told.seen["ragent"], "placements": told.merger.revisions.number},
     )
     told.merger.report("ragent", not_yet, full=False)
@@ -298,7 +301,7 @@ def test_what_is_gone_is_gone_when_the_agent_knows(told: Told) -> None:
     told.configure(DIRECT, FLAVORED, "addresses")
     told.report("ragent", saw=("addresses",), removed=["q", "r"])
     told.merger.revisions.change(("placements",))
-    told.merger.placed(["q", "r"])
+    told.merger.placed([AddressName("q"), AddressName("r")])
     told.report("storage_controller", saw=("addresses",), removed=["q", "r"])
     assert told.phases() == {"a": "Active", "q": "Terminating", "r": "Terminating"}
     assert told.message("q") == "that it is gone waits for ragent"

@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
+from enmasse.model.names import AddressName
 from services.storage_controller.core import Broker, Core, Decision
 from services.storage_controller.view import Held, View
 
@@ -276,7 +277,7 @@ def test_a_flavor_that_vanishes_leaves_its_addresses_where_they_are() -> None:
 
 def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
     dead = Address(type="queue", flavor="f")
-    wants = Address(type="queue", flavor="f", deadletter="dead")
+    wants = Address(type="queue", flavor="f", deadletter=AddressName("dead"))
     found = core({"dead": dead, "a": wants, "b": wants}, {"f-0": {"a": MINE, "dead": MINE}, "f-1": {"b": MINE}})
     for name in ("a", "b"):
         found.decide(name)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
+from enmasse.model.names import AddressName
 from services.storage_controller import fleet, naming, policies
 from services.storage_controller.driver import LocalDriver, Running, Wish
 from services.storage_controller.view import Held, root_of, rows, view
@@ -73,8 +74,8 @@ def test_settings_of_an_address() -> None:
         flavor="f",
         message_ttl=Ttl(minimum=1, maximum=2),
         message_redelivery=Redelivery(redelivery_delay=3, redelivery_delay_multiplier=1.5, maximum_delivery_delay=9),
-        deadletter="dead",
-        expiry="late",
+        deadletter=AddressName("dead"),
+        expiry=AddressName("late"),
         max_size=1000,
     )
     (match, settings), *others = policies.address_settings("q", full).items()
