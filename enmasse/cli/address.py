@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from enmasse.cli.common import UNREACHABLE, end, here, port_offset, say
+from enmasse.cli.folders import config_folder
 
 TYPES = ("queue", "topic", "anycast", "multicast")
 
@@ -18,8 +19,9 @@ TYPES = ("queue", "topic", "anycast", "multicast")
 def command() -> None:
     """List, show, add and remove addresses.
 
-    Works on the files of --config, else on those of the suite that runs (at --port-offset), else on those of this
-    directory. What is changed while the suite runs takes effect within a second.
+    Works on the files in --config. Without it: on those of the running suite (at --port-offset), else on those in
+    this directory, else on those in the default folder of `enmasse up`. What is changed while the suite runs takes
+    effect within a second.
     """
 
 
@@ -37,7 +39,7 @@ def _folder(config: Path | None, offset: int) -> Path:
     try:
         return Path(suite_info(offset)["config_dir"])
     except NotRunning:
-        return Path()
+        return Path() if Path("addresses.json").exists() else config_folder(offset)
 
 
 def _read(folder: Path) -> str:

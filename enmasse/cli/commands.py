@@ -24,6 +24,9 @@ COMMANDS = {
 }
 
 
+PREFIX = "ENMASSE_"
+
+
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -33,6 +36,7 @@ class _Lazy(click.Group):
             return None
         command = importlib.import_module(f"enmasse.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        _name_variables(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -40,11 +44,24 @@ class _Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _name_variables(command: click.Command) -> None:
+    """Give each option the environment variable ENMASSE_ and its (first long) name, the same one in all commands."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            option.envvar = PREFIX + next(o for o in option.opts if o.startswith("--"))[2:].upper().replace("-", "_")
+    if isinstance(command, click.Group):
+        for subcommand in command.commands.values():
+            _name_variables(subcommand)
+
+
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="enmasse")
 @click.pass_context
 def group(context: click.Context) -> None:
-    """Messaging as a service: say which addresses you want, and exchange messages over them."""
+    """Messaging as a service: configure which addresses there are, and exchange messages over them.
+
+    Every option has an environment variable: ENMASSE_PORT_OFFSET for --port-offset, and so on.
+    """
     if not shows_colors():
         context.color = False
 
@@ -75,12 +92,20 @@ def _run() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else OK if end.code is None else FAILED
     except click.ClickException as error:
+        _name_source(error)
         with contextlib.suppress(OSError):
             error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     return OK
+
+
+def _name_source(error: click.ClickException) -> None:
+    """Let the message name the environment variable that a wrong value came from."""
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Option) and error.ctx is not None:
+        from_environment = click.core.ParameterSource.ENVIRONMENT
+        error.param.show_envvar = error.ctx.get_parameter_source(error.param.name or "") is from_environment
 
 
 def _is_of_output(error: OSError) -> bool:

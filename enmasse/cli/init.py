@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -110,17 +111,26 @@ def command(folder: Path) -> None:
 
     Overwrites nothing: where one of the files exists, none is written and the status is 1.
     """
-    from enmasse.supervisor.files import write_text
-
-    there = [name for name in FILES if (folder / name).exists() or (folder / name).is_symlink()]
-    if there:
+    if there := existing(folder):
         end(f"{folder}: {', '.join(there)} exist{'s' if len(there) == 1 else ''} already; nothing was written. "
             "Choose another directory, or move what is there away.")  # fmt: skip
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in FILES.items():
-            write_text(folder / name, text, mode=0o644)
+        write(folder)
     except OSError as error:
         end(f"{folder}: {error.strerror}. Choose a directory this user may write to.")
     config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
     click.echo(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")
+
+
+def existing(folder: Path) -> list[str]:
+    """Names of the files that are in `folder` already."""
+    return [name for name in FILES if os.path.lexists(folder / name)]
+
+
+def write(folder: Path) -> None:
+    """Write all files; the folder is made if it is missing. Raises OSError."""
+    from enmasse.supervisor.files import write_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        write_text(folder / name, text, mode=0o644)

@@ -56,12 +56,12 @@ def command(
     """
     from enmasse.cli import amqp
     from enmasse.cli.show import properties_from
-    from enmasse.cli.target import choose
+    from enmasse.cli.target import choose, is_from_environment
 
-    if url is not None and address is not None:
-        if body is not None:
-            raise click.UsageError("with -a there is no ADDRESS, only BODY")
+    if url is not None and address is not None and body is None:
         address, body = None, address
+    elif url is not None and address is not None and not is_from_environment("url"):
+        raise click.UsageError("with -a there is no ADDRESS, only BODY")
     target = choose(address, url, offset)
     try:
         template = {

@@ -43,7 +43,7 @@ def command(as_json: bool, wait: float | None, offset: int) -> None:
     elif status is not None:
         from enmasse.cli.tables import print_status
 
-        print_status(status, problem[1:])
+        print_status(status, offset, problem[1:])
     if problem:
         say("\n".join(problem))
     if status is None:

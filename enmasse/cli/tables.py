@@ -8,24 +8,24 @@ from typing import Any
 
 import click
 
+from enmasse.cli.common import HTTP_PORT
 from enmasse.supervisor.lines import error_lines
 
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
 """Addresses of which one message is told by name."""
+CLIENT_SCHEMES = ("amqp", "amqps")
 COLORS = {"yes": "green", "no": "red"}
 
 Titles = Sequence[str]
 Rows = Sequence[Sequence[Any]]
 
 
-def print_status(status: dict[str, Any], missing: Sequence[str] = ()) -> None:
+def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = ()) -> None:
     """The status JSON as tables on stdout. `missing`: what was waited for and has not come."""
-    rows = [
-        (c["name"], c["pid"], c["ready"], c["restarts"], _age(c["since"]), _ports(c["endpoints"]))
-        for c in status["components"]
-    ]
-    print_table(("component", "pid", "ready", "restarts", "for", "ports"), rows)
+    _print_entry_points(status["components"], offset)
+    rows = [(c["name"], c["pid"], c["ready"], c["restarts"], _age(c["since"])) for c in status["components"]]
+    print_table(("component", "pid", "ready", "restarts", "for"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
     # Those that are not ready first: with thousands of addresses they are what somebody looks for.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
@@ -46,6 +46,16 @@ def print_status(status: dict[str, Any], missing: Sequence[str] = ()) -> None:
         click.secho(f"not ready with the files as they are: {missing[0]}", fg="red")
     else:
         click.secho("ready", fg="green")
+
+
+def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
+    """Where clients connect. Listeners of other components, and the router's for operators, are not among them."""
+    for component in components:
+        if component["kind"] == "router":
+            for scheme in CLIENT_SCHEMES:
+                if at := component["endpoints"].get(scheme):
+                    click.echo(f"{scheme.upper():6} {scheme}://{at}")
+    click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:
@@ -94,11 +104,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
-
-
-def _ports(endpoints: dict[str, str]) -> str:
-    """All are on loopback: the port is what differs."""
-    return " ".join(f"{name}:{at.rpartition(':')[2]}" for name, at in endpoints.items())
 
 
 def _age(since: str) -> str:

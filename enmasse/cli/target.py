@@ -65,9 +65,14 @@ def parse(text: str, offset: int) -> Target:
 
 
 def choose(address: str | None, url: str | None, offset: int) -> Target:
-    """The target from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given."""
+    """The target from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
+
+    An ADDRESS on the command line wins over a URL of the environment.
+    """
     import click
 
+    if address is not None and is_from_environment("url"):
+        url = None
     if (address is None) == (url is None):
         raise click.UsageError("give an ADDRESS of the suite, or -a URL/ADDRESS of any server")
     if address is not None:
@@ -76,3 +81,10 @@ def choose(address: str | None, url: str | None, offset: int) -> Target:
         return parse(url or "", offset)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
+
+
+def is_from_environment(parameter: str) -> bool:
+    """Whether the running command has this parameter from its environment variable."""
+    import click
+
+    return click.get_current_context().get_parameter_source(parameter) is click.core.ParameterSource.ENVIRONMENT

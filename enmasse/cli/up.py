@@ -9,27 +9,51 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, port_offset, say
+from enmasse.cli.common import COULD_NOT_START, end, port_offset, say
+from enmasse.cli.folders import config_folder, data_folder
 
 
 @click.command(name="up", short_help="Run everything in the foreground.")
-@click.option("--config", "config", type=click.Path(path_type=Path), required=True, metavar="DIR",
-              help="Folder of addresses.json and flavors.json; `enmasse init DIR` makes one.")  # fmt: skip
-@click.option("--data", "data", type=click.Path(path_type=Path), required=True, metavar="DIR",
-              help="Where messages, last good configuration and logs are kept; made where missing.")  # fmt: skip
+@click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of addresses.json and flavors.json (default: ~/.config/enmasse).")  # fmt: skip
+@click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder for messages and logs (default: ~/.local/share/enmasse).")  # fmt: skip
 @port_offset
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
               help="Certificate (PEM); with it AMQPS is served on 5671.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
-def command(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+def command(config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
     """Run everything in the foreground, every service a process of its own, on loopback.
+
+    The default folders are made if they are missing, and an empty configuration folder gets the files of
+    `enmasse init`. XDG_CONFIG_HOME and XDG_DATA_HOME are used if they are set; with an offset N the folders' name is
+    enmasse-N.
 
     AMQP is on port 5672, AMQPS on 5671 with a certificate, HTTP (/healthz, /api/status, /metrics) on 8080, each plus
     the offset. Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
     _occupy_standard_streams()
+    data = data or data_folder(offset)
+    if config is None:
+        config = config_folder(offset)
+        _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key)
+
+
+def _write_example(config: Path, data: Path) -> None:
+    """Fill a default configuration folder that has no file yet."""
+    from enmasse.cli import init
+    from enmasse.supervisor import start
+
+    if start.is_configured(data) or init.existing(config):
+        return
+    try:
+        config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        init.write(config)
+        click.echo(f"wrote {', '.join(init.FILES)} to {config}")
+    except OSError as error:
+        end(f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.", COULD_NOT_START)
 
 
 def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:

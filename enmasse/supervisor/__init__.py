@@ -12,5 +12,6 @@ desired.py   the local driver: what the storage controller wants, what it got
 status.py    components and the status feed become the JSON of `enmasse status`
 feed.py      configserv's status feed and `force`, over AMQP
 suite.py     all of it together
+welcome.py   the entry points and first commands, printed when it is ready
 web.py       HTTP: /healthz, /api/status, /api/scale, /api/force, /metrics
 """

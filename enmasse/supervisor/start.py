@@ -51,7 +51,7 @@ def run(
     check_names(options)
     check_tls(options)
     try:
-        check_config(options.config, options.data / "configserv")  # first: a wrong --config makes no folder
+        check_config(options)  # first: a wrong --config makes no folder
         with contextlib.ExitStack() as stack:
             # A directory that is new is made last of all. Of one that was used, who uses it is told before the ports
             # that he has, and a killed suite has left processes there that may have ports.
@@ -138,14 +138,20 @@ def check_tls(options: Options) -> None:
         ) from None
 
 
-def check_config(folder: Path, kept: Path) -> None:
-    """Raise StartError where the suite has nothing to run with.
+def is_configured(data: Path) -> bool:
+    """Whether the data directory holds a last good configuration, which the suite starts with if the files are gone."""
+    kept = data / "configserv"
+    return kept.is_dir() and any(kept.iterdir())
 
-    `kept`: where configserv keeps the last good configuration. Once it has one, a file that does not parse changes
-    nothing; without one there is nothing to serve. Entries that are wrong in files that parse hold nobody up (design
-    §6).
+
+def check_config(options: Options) -> None:
+    """Raise StartError if the suite has nothing to run with.
+
+    Once configserv has kept a good configuration, a file that does not parse changes nothing; without one there is
+    nothing to serve. Invalid entries in files that parse do not prevent the start.
     """
-    if kept.is_dir() and any(kept.iterdir()):
+    folder = options.config
+    if is_configured(options.data):
         return
     if not folder.is_dir():
         raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TextIO
 
-from enmasse.supervisor import desired, status
+from enmasse.supervisor import desired, status, welcome
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
@@ -269,8 +269,7 @@ class Suite:
             for component in self.components():
                 if component["ready"] and component["name"] not in self._told_ready:
                     self._told_ready.add(component["name"])
-                    where = "".join(f" {name} {at}" for name, at in component["endpoints"].items())
-                    self._print(f"{component['name']} is ready (pid {component['pid']}){where}")
+                    self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.body:
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
@@ -285,7 +284,7 @@ class Suite:
         for address in current["addresses"]:
             if not address.get("ready"):
                 self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
-        self._print("EnMasse is ready")
+        self._print("\n".join(["EnMasse is ready", *welcome.lines(self.options, current["addresses"])]))
 
     async def _tell_what_is_missing(self) -> None:
         """Somebody may be sitting there and wondering."""

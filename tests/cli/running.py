@@ -68,16 +68,22 @@ class Up:
         offset: int | None = None,
         tls: tuple[Path, ...] = (),
         unread: bool = False,
+        environment: dict[str, str] | None = None,
     ) -> None:
+        """`environment`: in addition to this process's; then the suite has it instead of options."""
         self.config, self.data = config, data
         self.offset = free_offset() if offset is None else offset
         if fake:
             command = [sys.executable, str(FAKE_UP), str(config), str(data), str(self.offset), *map(str, tls)]
+        elif environment is not None:
+            command = [ENMASSE, "up"]
         else:
             command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
             command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
         reading, writing = os.pipe()
-        self.process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=writing, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+        )
         os.close(writing)
         stdout = os.fdopen(reading)
         if unread:  # as `enmasse up | true`

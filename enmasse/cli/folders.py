@@ -1,0 +1,38 @@
+"""The folders that `enmasse up` uses if none are named: those of the XDG Base Directory Specification.
+
+A suite with a port offset has folders of its own, so that two suites share neither messages nor addresses.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from enmasse.cli.common import end
+
+
+def config_folder(offset: int) -> Path:
+    """`enmasse` (`enmasse-N` with offset N) in $XDG_CONFIG_HOME or ~/.config."""
+    return _base("XDG_CONFIG_HOME", ".config", "--config") / _name(offset)
+
+
+def data_folder(offset: int) -> Path:
+    """`enmasse` (`enmasse-N` with offset N) in $XDG_DATA_HOME or ~/.local/share.
+
+    Not XDG_STATE_HOME: that is for files one can do without, and a message is not one.
+    """
+    return _base("XDG_DATA_HOME", ".local/share", "--data") / _name(offset)
+
+
+def _base(variable: str, usual: str, option: str) -> Path:
+    named = Path(os.environ.get(variable, ""))
+    if named.is_absolute():  # "If … relative … ignore it" (XDG Base Directory Specification 0.8)
+        return named
+    try:
+        return Path.home() / usual
+    except RuntimeError:
+        end(f"this user has no home folder: set HOME, or name a folder with {option} DIR", 2)
+
+
+def _name(offset: int) -> str:
+    return f"enmasse-{offset}" if offset else "enmasse"

@@ -1,0 +1,39 @@
+"""What `enmasse up` prints when the suite is ready: where clients connect, and which commands to try."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from enmasse.supervisor.plan import Options
+from enmasse.supervisor.ports import LOOPBACK
+
+EXAMPLE = "orders"
+
+
+def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
+    """`addresses`: those of the status JSON."""
+    facts: list[tuple[str, object]] = [
+        (name.upper(), f"{name}://{LOOPBACK}:{port}") for name, port in options.client_ports().items()
+    ]
+    facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
+    found = [f"{name:6} {value}" for name, value in facts]
+    return ["", *found, "", "Try in another terminal:", *(f"  {line}" for line in _commands(options, list(addresses)))]
+
+
+def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
+    program = "enmasse" if shutil.which("enmasse") else shlex.quote(os.path.relpath(sys.argv[0]))
+    offset = f" --port-offset {options.offset}" if options.offset else ""
+    queue = next((a for a in addresses if a.get("ready") and a.get("type") == "queue"), None)
+    words = ["status"]
+    if queue is not None:
+        name = shlex.quote(queue["name"])
+        words += [f'send {name} "hello"', f"receive {name} --count 1"]
+    if all(a.get("name") != EXAMPLE for a in addresses):
+        type_ = f"queue --flavor {queue['flavor']}" if queue is not None else "anycast"
+        words.append(f"address add {EXAMPLE} --type {type_}")
+    return [f"{program} {word}{offset}" for word in words]

@@ -1,0 +1,168 @@
+"""`enmasse up` without options, and options from the environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from enmasse.cli.commands import COMMANDS, group
+from tests.cli.running import Up, enmasse, free_offset, wait_for
+
+NAMES = {"myqueue", "mytopic", "anycast", "broadcast"}
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", **more}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A suite started without options, by a user who has no folder of EnMasse yet."""
+    home, offset = tmp_path_factory.mktemp("home"), free_offset()
+    folders = home / f".config/enmasse-{offset}", home / f".local/share/enmasse-{offset}"
+    variables = environment(home, ENMASSE_PORT_OFFSET=str(offset))
+    with Up(*folders, fake=False, offset=offset, environment=variables) as up:
+        yield up.until_ready()
+        assert up.end() == 0 and up.errors == []
+
+
+def welcome(up: Up) -> list[str]:
+    """What follows the ready line."""
+    wait_for(lambda: up.lines[-1].startswith("  ") and "address add" in up.lines[-1], what="the last command")
+    return up.lines[up.lines.index("EnMasse is ready") + 1 :]
+
+
+def test_it_makes_its_folders_and_names_them(up: Up) -> None:
+    assert up.lines[0] == f"wrote addresses.json, flavors.json, README.md to {up.config}"
+    assert [line.split() for line in welcome(up)[1:5]] == [
+        ["AMQP", f"amqp://127.0.0.1:{5672 + up.offset}"],
+        ["HTTP", f"http://127.0.0.1:{8080 + up.offset}"],
+        ["config", str(up.config)],
+        ["data", str(up.data)],
+    ]
+    assert {path.name for path in up.config.iterdir()} == {"addresses.json", "flavors.json", "README.md"}
+    assert (up.data / "format.json").exists()
+    assert {a["name"] for a in up.status()["addresses"]} >= NAMES
+
+
+def test_what_it_suggests_works_as_it_is(up: Up) -> None:
+    suggested = [line for line in welcome(up) if line.startswith("  ")]
+    words = ["status", "send", "receive", "address"]
+    for line, word in zip(suggested, words, strict=True):
+        assert f" {word} " in line
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        if word == "receive":
+            assert done.stdout == "hello\n"
+    assert "orders" in json.loads((up.config / "addresses.json").read_text())
+
+
+def test_only_the_entry_points_are_shown(up: Up) -> None:
+    welcome(up)
+    internal = set(json.loads((up.data / "run" / "ports.json").read_text()).values()) | {5673 + up.offset}
+    shown = enmasse("status", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
+    assert shown.splitlines()[:2] == [
+        f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
+        f"HTTP   http://127.0.0.1:{8080 + up.offset}",
+    ]
+    for port in internal:
+        assert str(port) not in shown.replace(str(up.process.pid), "").split(), port
+        assert f":{port}" not in shown and f":{port}" not in "\n".join(up.lines)
+
+
+def test_other_commands_find_the_suite_by_its_variable(up: Up) -> None:
+    here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
+    assert enmasse("status", "--wait", "120", env=here).returncode == 0
+    assert enmasse("send", "mytopic", "to nobody", env=here).returncode == 0
+    sent = enmasse("send", "myqueue", env={**here, "ENMASSE_COUNT": "2", "ENMASSE_JSON": "1", "ENMASSE_TIMEOUT": "60"})
+    assert json.loads(sent.stdout)["accepted"] == 2
+    assert enmasse("receive", "myqueue", "--timeout", "60", env={**here, "ENMASSE_COUNT": "2"}).returncode == 0
+    listed = enmasse("address", "list", env={**here, "ENMASSE_JSON": "1"})
+    assert {a["phase"] for a in json.loads(listed.stdout)["addresses"]} == {"Active"}
+    there = {"ENMASSE_ADDRESS": f"127.0.0.1:{5672 + up.offset}/myqueue"}
+    assert enmasse("send", "a body", env=there).returncode == 0
+    assert enmasse("receive", env={**there, "ENMASSE_COUNT": "1", "ENMASSE_TIMEOUT": "60"}).stdout == "a body\n"
+
+
+def test_existing_files_are_left_alone(tmp_path: Path) -> None:
+    """An own configuration in the default folder is used as it is."""
+    offset = free_offset()
+    config = tmp_path / "xdg" / f"enmasse-{offset}"
+    config.mkdir(parents=True)
+    own = {"addresses.json": '{"mine": {"type": "anycast"}}', "flavors.json": "{}"}
+    for name, text in own.items():
+        (config / name).write_text(text)
+    variables = environment(
+        tmp_path / "home",
+        XDG_CONFIG_HOME=str(tmp_path / "xdg"),
+        XDG_DATA_HOME=str(tmp_path / "data"),
+        ENMASSE_PORT_OFFSET=str(offset),
+    )
+    with Up(config, tmp_path / "data" / f"enmasse-{offset}", fake=False, offset=offset, environment=variables) as up:
+        up.until_ready()
+        assert [a["name"] for a in up.status()["addresses"]] == ["mine"]
+        assert (up.data / "format.json").exists()
+        assert up.end() == 0
+    assert {path.name: path.read_text() for path in config.iterdir()} == own
+
+
+def test_a_file_of_two_is_no_empty_folder(tmp_path: Path) -> None:
+    config = tmp_path / ".config" / "enmasse"
+    config.mkdir(parents=True)
+    (config / "addresses.json").write_text("{}")
+    done = enmasse("up", env=environment(tmp_path))
+    assert done.returncode == 2 and "flavors.json" in done.stderr
+    assert [path.name for path in config.iterdir()] == ["addresses.json"]
+
+
+def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:
+    """Without a suite and without a file in this directory."""
+    offset = free_offset()
+    variables = environment(tmp_path, ENMASSE_PORT_OFFSET=str(offset))
+    folder = tmp_path / ".config" / f"enmasse-{offset}"
+    assert enmasse("init", folder, env=variables).returncode == 0
+    assert enmasse("address", "add", "orders", "--type", "anycast", env=variables).returncode == 0
+    assert "orders" in json.loads((folder / "addresses.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [("ENMASSE_PORT_OFFSET", "x", "status"), ("ENMASSE_TIMEOUT", "nan", "receive")],
+)
+def test_a_wrong_value_names_its_variable(variable: str, value: str, command: str) -> None:
+    done = enmasse(command, env={variable: value})
+    assert done.returncode == 2 and variable in done.stderr
+    assert variable not in enmasse("status", "--port-offset", "-1").stderr
+
+
+def options(command: click.Command) -> Iterator[click.Option]:
+    yield from (option for option in command.params if isinstance(option, click.Option))
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from options(subcommand)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_variable(name: str) -> None:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    for option in options(command):
+        names = [word[2:].upper().replace("-", "_") for word in option.opts if word.startswith("--")]
+        assert option.envvar in [f"ENMASSE_{word}" for word in names], option.opts
+
+
+def test_documented_are_the_variables_that_there_are() -> None:
+    """docs/cli.md lists exactly those."""
+    known = set()
+    for name in COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        known |= {str(option.envvar) for option in options(command)}
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    section = text[text.index("## Environment variables") :].split("\n## ")[0]
+    assert set(re.findall(r"ENMASSE_\w+", section)) == known
