@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
@@ -53,8 +53,20 @@ def get(**ids: Any) -> Log:
     return Log(ids)
 
 
-def setup(level: str = "warning", **ids: Any) -> None:
-    """Sets the level, and the ids (`service=…`) of all events of this process; the library's logging joins in."""
+class Stream(Protocol):
+    """Where lines go. What `write` raises (OSError, ValueError) ends nobody: the line is lost."""
+
+    def write(self, text: str, /) -> Any: ...
+
+    def flush(self) -> Any: ...
+
+
+def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> None:
+    """Sets the level, and the ids (`service=…`) of all events of this process; the library's logging joins in.
+
+    `stream`: instead of stderr.
+    """
+    _lines.stream = stream
     global _threshold
     _threshold = _LEVELS[level]
     _common.clear()
@@ -86,7 +98,7 @@ def _logger() -> Any:
     if _structlog is None:
         structlog = _import_structlog()
         _structlog = structlog.wrap_logger(
-            _Stderr(),
+            _lines,
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -111,15 +123,21 @@ def _import_structlog() -> Any:
     return structlog
 
 
-class _Stderr:
+class _Lines:
+    stream: Stream | None = None
+
     def msg(self, line: str) -> None:
+        stream = self.stream or sys.stderr
         try:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            stream.write(line + "\n")
+            stream.flush()
         except (OSError, ValueError):
             pass  # nobody reads: a log that cannot be written must not end the service
 
     debug = info = warning = error = msg
+
+
+_lines = _Lines()
 
 
 class _FromLogging(logging.Handler):

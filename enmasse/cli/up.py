@@ -6,11 +6,35 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, say
 from enmasse.cli.folders import config_folder, data_folder
+
+LEVELS = ("debug", "info", "warning", "error")
+COMPONENTS = ("enmasse", "configserv", "ragent", "storage_controller", "router", "broker")
+
+
+class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """`LEVEL` or `COMPONENT=LEVEL` as (component, level); the component is "" for all that are not named."""
+
+    name = "log level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        component, _, level = str(value).rpartition("=")
+        if component and component not in COMPONENTS:
+            self.fail(f"there is no component {component!r}; known are {', '.join(COMPONENTS)}.", param, ctx)
+        if level not in LEVELS or value.startswith("="):
+            self.fail(f"{level!r} is no level; known are {', '.join(LEVELS)}.", param, ctx)
+        return component, level
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        component, equals, _ = incomplete.rpartition("=")
+        words = [f"{component}={level}" for level in LEVELS] if equals else [*LEVELS, *(f"{c}=" for c in COMPONENTS)]
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 @click.command(name="up", short_help="Run everything in the foreground.")
@@ -22,7 +46,12 @@ from enmasse.cli.folders import config_folder, data_folder
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
               help="Certificate (PEM); with it AMQPS is served on 5671.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
-def command(config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+@click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
+              help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
+def command(
+    config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
+    log_levels: tuple[tuple[str, Any], ...],
+) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
     The default folders are made if they are missing, and an empty configuration folder gets the files of
@@ -38,7 +67,7 @@ def command(config: Path | None, data: Path | None, offset: int, tls_cert: Path 
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key)
+    _run(config, data, offset, tls_cert, tls_key, dict(log_levels))
 
 
 def _write_example(config: Path, data: Path) -> None:
@@ -56,7 +85,9 @@ def _write_example(config: Path, data: Path) -> None:
         end(f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.", COULD_NOT_START)
 
 
-def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None) -> None:
+def _run(
+    config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, log_levels: dict[str, Any]
+) -> None:
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan import Options
@@ -68,6 +99,7 @@ def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: 
             offset=offset,
             tls_cert=tls_cert.absolute() if tls_cert else None,
             tls_key=tls_key.absolute() if tls_key else None,
+            log_levels=log_levels,
         )
     except OSError as error:
         say(f"the directory this was called in is gone ({error.strerror}): call it in another one")

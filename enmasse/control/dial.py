@@ -79,7 +79,7 @@ async def keep_connected(
         try:
             connection = await connect(host, port, container=container, prepare=prepare, **options)
         except ConnectionLost as error:
-            logger.info("cannot connect", reason=str(error))
+            logger.debug("cannot connect", reason=str(error))
         else:
             opened = time.monotonic()
             await _run_session(connection, session, logger)

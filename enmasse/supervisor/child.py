@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enmasse import log
 from enmasse.backoff import Backoff
 from enmasse.supervisor import logfile
 from enmasse.supervisor.files import read_json, write_json
@@ -53,7 +54,8 @@ class Child:
         self.detail = "not started"
         self._command = command
         self._file = run_dir / f"{spec.name}.json"
-        self._log = log_dir / f"{spec.name}.log"
+        self._log_file = log_dir / f"{spec.name}.log"
+        self._log = log.get(component=spec.name)
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
@@ -72,6 +74,7 @@ class Child:
             return
         done, _ = await asyncio.wait([self._task], timeout=patience)
         if not done:
+            self._log.error("process killed: it did not stop in time", pid=self.pid, seconds=patience)
             self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
             self._signal(signal.SIGKILL)
             await asyncio.wait([self._task])
@@ -130,33 +133,36 @@ class Child:
             self.restarts += 1
             again = f"starting again in {delay:g} s" if delay else "starting again"
             self._set(False, f"{end}; {again}")
+            self._log.error("process ended", reason=end, restart_after=delay, restarts=self.restarts)
             self._say(f"{self.spec.name}: {end}; {again}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
         self._set(False, "stopped")
+        self._log.info("process stopped")
 
     async def _run_once(self) -> str:
         """From start to end of one process; says how it ended."""
         try:
             if read_json(self._file) != self.spec.settings:  # a restart must not need room on a full disk
                 write_json(self._file, self.spec.settings)
-            log = logfile.open_log(self._log)
+            output = logfile.open_log(self._log_file)
         except OSError as error:
             return f"cannot be started: {error.filename or self._file}: {error.strerror}"
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(self.spec.kind, self._file),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
                 process_group=0,  # Ctrl-C is for the supervisor, which ends its children in order
             )
         except OSError as error:
             return f"cannot be started: {error.strerror}"
         finally:
-            os.close(log)
+            os.close(output)
         self.pid = self._process.pid
+        self._log.info("process started", pid=self.pid)
         if self._stopping.is_set():  # stop() came while it was being made
             self._signal(signal.SIGTERM)
         self._set(False, "starting")
@@ -185,7 +191,7 @@ class Child:
                 self.endpoints = health.endpoints
                 self._set(ready, detail)
                 if loop.time() >= next_log_check:
-                    logfile.bound_log(self._log)
+                    logfile.bound_log(self._log_file)
                     next_log_check = loop.time() + LOG_CHECK
                 await asyncio.sleep(POLL_READY if ready else POLL_STARTING)
         finally:
@@ -204,6 +210,8 @@ class Child:
             return
         if ready != self.ready:
             self.since = now()
+            if self.pid is not None:  # otherwise the end of the process is logged
+                self._log.info("ready" if ready else "not ready", pid=self.pid, detail=detail)
         self.ready, self.detail = ready, detail
         self._changed()
 
@@ -215,8 +223,8 @@ class Child:
                 how = f"killed by signal {-code}"
         else:
             how = f"ended with status {code}"
-        if code > 0 and (last := logfile.last_line(self._log)):
-            how += f" ({last}; see {self._log})"
+        if code > 0 and (last := logfile.last_line(self._log_file)):
+            how += f" ({last}; see {self._log_file})"
         return how
 
     def _signal(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""One log file per child, appended to by the child itself and bounded by the supervisor."""
+"""Log files: one per child, appended to by the child itself and bounded by the supervisor, and the supervisor's own."""
 
 from __future__ import annotations
 
@@ -45,3 +45,23 @@ def last_line(path: Path) -> str:
     except OSError:
         return ""
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+class OwnLog:
+    """The supervisor's log file as a stream. It is bounded as those of the children are."""
+
+    def __init__(self, path: Path, limit: int = LIMIT_BYTES) -> None:
+        """Raises OSError."""
+        self._path, self._limit = path, limit
+        self._descriptor = open_log(path)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def write(self, text: str) -> None:
+        """Raises OSError."""
+        if self._size > self._limit:
+            bound_log(self._path, self._limit)
+            self._size = os.fstat(self._descriptor).st_size
+        self._size += os.write(self._descriptor, text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Nothing is kept back."""

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from enmasse.settings import LogLevel
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ROUTER = "router-0"
+SUPERVISOR = "enmasse"
+"""The name of `enmasse up` itself among the components with a log."""
+LOG_LEVEL = "info"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `enmasse up` was told. Paths are absolute."""
+    """The options of `enmasse up`. Paths are absolute."""
 
     config: Path
     data: Path
     offset: int = 0
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
+    """Kind of a service, or SUPERVISOR → level of its log; under "" that of the others."""
+
+    def log_level(self, kind: str) -> str:
+        """The level of what `kind` logs."""
+        return self.log_levels.get(kind) or self.log_levels.get("") or LOG_LEVEL
 
     def client_ports(self) -> dict[str, int]:
         """Listener name → port on loopback of the listeners for clients, which the router agent makes."""
@@ -61,8 +71,9 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     def address(key: str) -> str:
         return f"{LOOPBACK}:{ports.get(key)}"
 
-    def settings(name: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "health": address(f"{name}/health"), **more}
+    def settings(name: str, kind: str = "", **more: Any) -> dict[str, Any]:
+        common = {"name": name, "health": address(f"{name}/health"), "log_level": options.log_level(kind or name)}
+        return {**common, **more}
 
     configserv, ragent = address("configserv/amqp"), address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
@@ -99,7 +110,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
         Spec(
             ROUTER,
             "router",
-            settings(ROUTER, entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset)),
+            settings(ROUTER, "router", entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset)),
             frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
         ),
     ]

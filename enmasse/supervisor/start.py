@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from enmasse import __version__, log
 from enmasse.process import PORT_OFFSET
-from enmasse.supervisor import datadir, limits
+from enmasse.supervisor import datadir, limits, logfile
 from enmasse.supervisor.child import Command
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
-from enmasse.supervisor.plan import Options
+from enmasse.supervisor.plan import SUPERVISOR, Options
 from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import Feed, Suite
 
@@ -61,12 +62,21 @@ def run(
                 check_public(port, name.upper())
             if data is None:
                 data = stack.enter_context(_opened(options.data))
+            _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             suite = Suite(options, data, ports, command, make_feed, out, say)
             asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
+
+
+def _start_log(options: Options, data: datadir.DataDir) -> None:
+    """What `enmasse up` itself logs goes into a file; the terminal has what people need to know."""
+    with contextlib.suppress(OSError):  # a full disk: the suite starts all the same
+        log.setup(options.log_level(SUPERVISOR), logfile.OwnLog(data.logs / f"{SUPERVISOR}.log"), service=SUPERVISOR)
+    config, ports = str(options.config), {**options.public_ports(), "http": options.http_port}
+    log.get().info("starting", version=__version__, pid=os.getpid(), config=config, data=str(data.path), ports=ports)
 
 
 @contextlib.contextmanager

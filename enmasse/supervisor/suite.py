@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TextIO
 
+from enmasse import log
 from enmasse.supervisor import desired, status, welcome
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
@@ -76,6 +77,8 @@ class Suite:
         self._told_ready: set[str] = set()
         self._told_lines: set[str] = set()
         self._told_pids: list[int] = []
+        self._logged_config: dict[str, str] = {}
+        self._log = log.get()
         self._told_actual: list[dict[str, Any]] | None = None
 
     # What others ask
@@ -151,6 +154,7 @@ class Suite:
         loop = asyncio.get_running_loop()
 
         def asked() -> None:
+            self._log.info("stopping", now=self._stop.is_set())
             if self._stop.is_set():  # asked twice: no patience any more
                 for child in (*self._children(), *(child for child, _ in self._leaving.values())):
                     child.kill()
@@ -237,6 +241,7 @@ class Suite:
             "name": wish.name,
             "health": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/health')}",
             "listen": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/amqp')}",
+            "log_level": self.options.log_level(wish.kind),
         }
         for key in ("data_dir", "page_dir"):  # where not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
@@ -271,10 +276,18 @@ class Suite:
                     self._told_ready.add(component["name"])
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.body:
+                self._log_configuration(self._feed.body)
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
                     self._tell_ready(self.status())  # looks at every address: only until it is
+
+    def _log_configuration(self, body: dict[str, Any]) -> None:
+        """Files that are in force with another content than before. configserv logs what changed in them."""
+        for name, digest in dict(body.get("config", {})).items():
+            if self._logged_config.get(name) != digest:
+                self._logged_config[name] = digest
+                self._log.info("configuration applied", file=name, sha256=digest)
 
     def _tell_ready(self, current: dict[str, Any]) -> None:
         if not status.started(current):
@@ -284,6 +297,7 @@ class Suite:
         for address in current["addresses"]:
             if not address.get("ready"):
                 self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
+        self._log.info("ready")
         self._print("\n".join(["EnMasse is ready", *welcome.lines(self.options, current["addresses"])]))
 
     async def _tell_what_is_missing(self) -> None:
@@ -294,6 +308,7 @@ class Suite:
             waiting = [f"{c['name']} ({c['detail'] or 'not ready'})" for c in current["components"] if not c["ready"]]
             waiting += [f"address {a['name']} ({a['phase']})" for a in current["addresses"] if not a["ready"]]
             more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
+            self._log.warning("not ready yet", waiting_for=waiting[:10], more=max(0, len(waiting) - 10))
             self._say(f"still waiting for {', '.join(waiting[:10])}{more}; logs are in {self.data.logs}")
         await asyncio.Event().wait()  # like the others, ended by cancellation
 
@@ -319,4 +334,5 @@ class Suite:
             if len(self._told_lines) > 10_000:
                 self._told_lines.clear()
             self._told_lines.add(line)
+            self._log.warning(line)
             self._say(line)

@@ -19,6 +19,7 @@ from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
+from services.configserv.changes import log_changes
 from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
 from services.configserv.feeds import ChangeFeed, Feed
@@ -267,6 +268,7 @@ class ConfigService:
         Called before anybody is told of the change.
         """
         now, was = self._applied.state, before.state
+        log_changes(was, now)
         first = now.complete and not was.complete
         changed = []
         if first or now.addresses != was.addresses:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -26,10 +29,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """A suite started without options, by a user who has no folder of EnMasse yet."""
     home, offset = tmp_path_factory.mktemp("home"), free_offset()
     folders = home / f".config/enmasse-{offset}", home / f".local/share/enmasse-{offset}"
-    variables = environment(home, ENMASSE_PORT_OFFSET=str(offset))
+    variables = environment(home, ENMASSE_PORT_OFFSET=str(offset), ENMASSE_LOG_LEVEL="info broker=debug")
     with Up(*folders, fake=False, offset=offset, environment=variables) as up:
         yield up.until_ready()
-        assert up.end() == 0 and up.errors == []
+        assert up.end() == 0
+        assert [event["event"] for event in logged(up, "enmasse")][-1] == "process stopped"
+        assert not [line for line in (*up.lines, *up.errors) if line.startswith("{")], "the log is not for the terminal"
 
 
 def welcome(up: Up) -> list[str]:
@@ -49,6 +54,36 @@ def test_it_makes_its_folders_and_names_them(up: Up) -> None:
     assert {path.name for path in up.config.iterdir()} == {"addresses.json", "flavors.json", "README.md"}
     assert (up.data / "format.json").exists()
     assert {a["name"] for a in up.status()["addresses"]} >= NAMES
+
+
+def logged(up: Up, component: str) -> list[dict[str, Any]]:
+    """The events in a component's log."""
+    return [json.loads(line) for line in (up.data / "logs" / f"{component}.log").read_text().splitlines()]
+
+
+def test_each_component_has_its_log_level(up: Up) -> None:
+    levels = {c["kind"]: json.loads((up.data / "run" / f"{c['name']}.json").read_text())["log_level"]
+              for c in up.status()["components"]}  # fmt: skip
+    assert levels == {
+        "configserv": "info", "ragent": "info", "storage_controller": "info", "router": "info", "broker": "debug"
+    }  # fmt: skip
+
+
+def test_the_log_has_starts_deaths_and_changes(up: Up) -> None:
+    here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
+    assert logged(up, "enmasse")[0].items() >= {"event": "starting", "config": str(up.config)}.items()
+    pid = up.pids()["ragent"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: up.runs("ragent", after=pid))
+    events = [(e["event"], e.get("pid")) for e in logged(up, "enmasse") if e.get("component") == "ragent"]
+    restart = events[events.index(("process ended", None)) :]
+    assert restart[1:3] == [("process started", up.pids()["ragent"]), ("ready", up.pids()["ragent"])]
+    assert enmasse("address", "add", "stays", "--type", "anycast", env=here).returncode == 0
+    assert enmasse("status", "--wait", "120", env=here).returncode == 0
+    changes = [e for e in logged(up, "configserv") if e["event"] == "configuration changed" and "added" in e]
+    assert "stays" in changes[-1]["added"] and changes[-1]["file"] == "addresses.json"
+    applied = [e for e in logged(up, "enmasse") if e["event"] == "configuration applied"]
+    assert applied[-1]["sha256"] == up.status()["config"]["addresses.json"]
 
 
 def test_what_it_suggests_works_as_it_is(up: Up) -> None:
@@ -133,7 +168,12 @@ def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value", "command"),
-    [("ENMASSE_PORT_OFFSET", "x", "status"), ("ENMASSE_TIMEOUT", "nan", "receive")],
+    [
+        ("ENMASSE_PORT_OFFSET", "x", "status"),
+        ("ENMASSE_TIMEOUT", "nan", "receive"),
+        ("ENMASSE_LOG_LEVEL", "broker=x", "up"),
+        ("ENMASSE_LOG_LEVEL", "rooter=info", "up"),
+    ],
 )
 def test_a_wrong_value_names_its_variable(variable: str, value: str, command: str) -> None:
     done = enmasse(command, env={variable: value})

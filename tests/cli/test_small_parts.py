@@ -57,6 +57,14 @@ def test_a_log_is_bounded_where_nothing_can_be_kept_of_it(tmp_path: Path) -> Non
     assert path.read_bytes() == b""
 
 
+def test_the_own_log_is_bounded(tmp_path: Path) -> None:
+    log = logfile.OwnLog(tmp_path / "a.log", limit=100)
+    for number in range(50):
+        log.write(f"line {number:03}\n")
+    kept = (tmp_path / "a.log.1").read_text() + (tmp_path / "a.log").read_text()
+    assert kept.endswith("line 048\nline 049\n") and len(kept) < 250
+
+
 def test_ports_found_for_a_suite_are_its_own() -> None:
     offset = free_offset()
     for port in PORTS:

@@ -40,7 +40,8 @@ def command(kind: str, settings: Path) -> list[str]:
 
 def main() -> None:
     config, data, offset, *tls = sys.argv[1:]
-    options = Options(Path(config), Path(data), int(offset), *(Path(path) for path in tls))
+    cert, key = map(Path, tls) if tls else (None, None)
+    options = Options(Path(config), Path(data), int(offset), cert, key)
 
     async def feed(_: str) -> FileFeed:
         return FileFeed(options.data / "feed.json")

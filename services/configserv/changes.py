@@ -1,0 +1,41 @@
+"""Logs what a new configuration changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from enmasse import log
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, State
+
+MAX_NAMES = 100
+"""Names in one list of an event; `more` counts the others of all lists."""
+
+
+def log_changes(was: State, now: State) -> None:
+    """One event for each file whose entries in force have changed; one for the first complete configuration."""
+    if not now.complete:
+        return
+    if not was.complete:
+        log.get().info("configuration loaded", addresses=len(now.addresses), flavors=len(now.flavors))
+        return
+    for file, old, new in (
+        (ADDRESSES, was.addresses, now.addresses),
+        (FLAVORS, was.flavors, now.flavors),
+        (BROKERS, was.brokers or {}, now.brokers or {}),
+    ):
+        if old != new:
+            log.get().info("configuration changed", file=file, **_differences(old, new))
+
+
+def _differences(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, Any]:
+    """Names by what happened to them; lists that would be empty are left out."""
+    names = {
+        "added": [str(name) for name in new if name not in old],
+        "changed": [str(name) for name in new if name in old and new[name] != old[name]],
+        "removed": [str(name) for name in old if name not in new],
+    }
+    found: dict[str, Any] = {what: some[:MAX_NAMES] for what, some in names.items() if some}
+    if more := sum(max(0, len(some) - MAX_NAMES) for some in names.values()):
+        found["more"] = more
+    return found
