@@ -6,6 +6,6 @@ if __name__ == "__main__":
     startup.begin()
     from enmasse import process
     from services.router.app import serve
-    from services.router.config import Settings
+    from services.router.config import RouterSettings
 
-    process.start(Settings, serve, use_uvloop=True)
+    process.start(RouterSettings, serve, use_uvloop=True)

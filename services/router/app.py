@@ -10,11 +10,9 @@ from typing import Any
 from enmasse.amqp.transport import Hub
 from enmasse.health import Health
 from services.router import config, metrics
-from services.router.config import Settings
-from services.router.management.agent import Agent
-from services.router.management.live import core_tables
-from services.router.management.statics import static_tables, stats_tables
-from services.router.management.tables import ConfigTable
+from services.router.config import RouterSettings
+from services.router.management.agent import ManagementAgent
+from services.router.management.assembly import all_tables
 from services.router.network.sockets import Sockets
 
 
@@ -40,26 +38,25 @@ class RouterHealth(Health):
     def answer(self, method: str, path: str) -> bytes:
         if self.sockets is not None:
             self.endpoints = {
-                listener.name: f"{listener.body['host'] or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
+                listener.config.name: f"{listener.config.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
                 for listener in self.sockets.listeners
             }
         return super().answer(method, path)
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Run the router until `stop`. Raises process.Fatal for a configuration that cannot be."""
     loop = asyncio.get_running_loop()
-    values = config.router_settings(settings)
-    router = config.make_router(values, LoopClock(loop))
+    attributes = config.router_attributes(settings)
+    router = config.make_router(attributes, LoopClock(loop))
     health = RouterHealth(settings.health, lambda: metrics.text(router))
     hub = Hub(loop)
     hub.per_turn = True
     sockets = health.sockets = Sockets(router, hub)
-    core = core_tables(router, values)
-    statics = static_tables(sockets, router.policy)
-    Agent(router, [*core, *statics, *stats_tables(router.policy)])
+    tables = all_tables(router, sockets, attributes)
+    ManagementAgent(router, tables)
     await health.start()
-    await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
+    await config.load(settings, tables)
     router.watch.start()
     health.set(True, "")
     # What is here stays: let the collector look at what comes after it only, and rarely.
@@ -69,9 +66,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     await stop.wait()
     health.set(False, "stopping")
     for connector in list(sockets.connectors):
-        connector.stop()
+        sockets.disconnect(connector)
     for open_listener in list(sockets.listeners):
-        await open_listener.close()
+        await sockets.close(open_listener)
     for connection in list(router.connections.values()):
         connection.amqp.close()
         connection.amqp.wake()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from enmasse.process import Fatal
-from enmasse.settings import Settings as CommonSettings
+from enmasse.settings import Settings
+from services.router.management.entities import EntityTable, ListenerTable
 from services.router.management.schema import (
     ROUTER_CONFIG,
     ManagementError,
@@ -13,18 +15,17 @@ from services.router.management.schema import (
     find_type,
     known_attributes,
 )
-from services.router.management.statics import ConnectorTable, EntityTable, ListenerTable
-from services.router.management.tables import ConfigTable
+from services.router.management.tables import ConfigTable, Table
 from services.router.routing.core import Clock, Router
 
 
-class Settings(CommonSettings, frozen=True, kw_only=True):
+class RouterSettings(Settings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`."""
 
     entities: list[tuple[str, dict[str, Any]]]
 
 
-def router_settings(settings: Settings) -> dict[str, Any]:
+def router_attributes(settings: RouterSettings) -> dict[str, Any]:
     """Attributes of the one `router` entity, with defaults. Raises Fatal."""
     found = [(i, body) for i, (kind, body) in enumerate(settings.entities) if kind == "router"]
     if len(found) > 1:
@@ -55,25 +56,21 @@ def make_router(values: dict[str, Any], clock: Clock) -> Router:
     return router
 
 
-async def load(settings: Settings, config_tables: list[ConfigTable], static_tables: list[EntityTable]) -> list[Any]:
-    """Make the configured entities; what others refer to first, ports last. Returns the listeners. Raises Fatal."""
-    by_type = {table.type.name: table for table in (*static_tables, *config_tables)}
-    order = [*(t for t in static_tables if not isinstance(t, ListenerTable | ConnectorTable)), *config_tables]
-    order += [t for t in static_tables if isinstance(t, ConnectorTable)]
-    order += [t for t in static_tables if isinstance(t, ListenerTable)]
+async def load(settings: RouterSettings, tables: Sequence[Table]) -> None:
+    """Make the configured entities, in the order of the tables. Raises Fatal."""
+    known = {table.type.name: table for table in tables if isinstance(table, ConfigTable | EntityTable)}
     wanted: dict[str, list[tuple[int, dict[str, Any]]]] = {}
     for i, (kind_name, body) in enumerate(settings.entities):
         if kind_name == "router":
             continue
         kind = find_type(kind_name)
-        if kind is None or kind.name not in by_type:
-            known = ", ".join(sorted(t.type.short for t in by_type.values()))
+        if kind is None or kind.name not in known:
+            names = ", ".join(sorted(table.type.short for table in known.values()))
             raise Fatal(
-                f"entities[{i}]: unknown type '{kind_name}'; known are router, address, autoLink, linkRoute, {known}"
+                f"entities[{i}]: unknown type '{kind_name}'; known are router, address, autoLink, linkRoute, {names}"
             )
         wanted.setdefault(kind.name, []).append((i, body))
-    listeners = []
-    for table in order:
+    for table in known.values():
         for i, body in wanted.get(table.type.name, []):
             try:
                 known_attributes(table.type, body)
@@ -81,10 +78,6 @@ async def load(settings: Settings, config_tables: list[ConfigTable], static_tabl
                 if isinstance(table, EntityTable):
                     table.fixed.add(entity.name)
                 if isinstance(table, ListenerTable):
-                    await entity.open()
-                    listeners.append(entity)
-                elif isinstance(table, ConnectorTable):
-                    entity.start()
+                    await table.open(entity)
             except ManagementError as error:
                 raise Fatal(f"entities[{i}] ({table.type.short}): {error}") from None
-    return listeners

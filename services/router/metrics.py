@@ -1,8 +1,7 @@
-"""The router's counters as Prometheus text, by Dispatch's names (A.10)."""
+"""The router's counters as Prometheus text, by Dispatch's names ."""
 
 from __future__ import annotations
 
-from services.router.management.live import links_blocked
 from services.router.routing.core import Router
 
 
@@ -17,7 +16,7 @@ def text(router: Router) -> str:
         "link_routes": len(router.link_routes.by_name),
         "auto_links": len(router.autolinks.by_name),
         "deliveries_stuck": total.stuck,
-        "links_blocked": links_blocked(router),
+        "links_blocked": router.links_blocked(),
     }
     counters = {
         "presettled_deliveries": total.presettled,

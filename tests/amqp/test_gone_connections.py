@@ -17,9 +17,7 @@ from services.broker.core.broker import Broker
 from services.broker.server import BrokerServer, clock
 from services.router import config
 from services.router.app import LoopClock
-from services.router.management.live import core_tables
-from services.router.management.statics import ListenerTable, static_tables
-from services.router.management.tables import ConfigTable
+from services.router.management.assembly import all_tables
 from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
@@ -87,14 +85,12 @@ async def engine() -> AsyncIterator[tuple[Hub, int]]:
 async def router() -> AsyncIterator[tuple[Hub, int]]:
     loop = asyncio.get_running_loop()
     entities: Any = [("router", {"id": "r"}), ("listener", {"name": "l", "host": "127.0.0.1", "port": "0"})]
-    settings = config.Settings(name="r", health="127.0.0.1:0", entities=entities)
-    values = config.router_settings(settings)
-    made = config.make_router(values, LoopClock(loop))
+    settings = config.RouterSettings(name="r", health="127.0.0.1:0", entities=entities)
+    attributes = config.router_attributes(settings)
+    made = config.make_router(attributes, LoopClock(loop))
     hub = Hub(loop)
     sockets = Sockets(made, hub)
-    core, statics = core_tables(made, values), static_tables(sockets, made.policy)
-    await config.load(settings, [t for t in core if isinstance(t, ConfigTable)], statics)
-    assert any(isinstance(table, ListenerTable) for table in statics)
+    await config.load(settings, all_tables(made, sockets, attributes))
     (listener,) = sockets.listeners
     assert listener.port
     yield hub, listener.port

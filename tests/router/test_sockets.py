@@ -267,7 +267,6 @@ def test_what_the_file_names_is_there(tmp_path: Path) -> None:
             ["linkRoute", {"prefix": "t", "direction": "in", "connection": "x"}],
             ["autoLink", {"addr": "q", "dir": "out", "connection": "x"}],
             ["log", {"module": "DEFAULT", "enable": "info+"}],
-            ["authServicePlugin", {"name": "auth", "host": "127.0.0.1", "port": "1"}],
             ["connector", {"name": "x", "host": "127.0.0.1", "port": "1", "role": "route-container"}],
         ],
         router_id="from-file",
@@ -275,7 +274,6 @@ def test_what_the_file_names_is_there(tmp_path: Path) -> None:
     management = router.management()
     assert management.query("linkRoute")[0]["prefix"] == "t"
     assert management.query("autoLink")[0]["address"] == "q"
-    assert management.call("READ", type="authServicePlugin", name="auth")[0] == 200
     assert management.query("log")[0]["enable"] == "info+"
     assert management.query("router", "id", "mode")[0] == {"id": "from-file", "mode": "interior"}
     management.close()
@@ -283,11 +281,12 @@ def test_what_the_file_names_is_there(tmp_path: Path) -> None:
 
 
 def test_ssl_context_is_strict() -> None:
+    from services.router.network.configuration import SslProfile
     from services.router.network.tls import ProfileError, client_context, server_context
 
     with pytest.raises(ProfileError, match="needs certFile"):
-        server_context("p", {}, authenticate=False)
-    context = client_context("p", {}, verify_hostname=True)
+        server_context(SslProfile(name="p"), authenticate=False)
+    context = client_context(SslProfile(name="p"), verify_hostname=True)
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
 
 

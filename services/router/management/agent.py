@@ -1,21 +1,22 @@
 """The management node `$management`: takes requests, finds the table, answers. Who gives a reply-to gets an answer.
 
-The protocol is AMQP management as Qpid Dispatch speaks it (A.1): operation, type, name and identity in the application
+The protocol is AMQP management as Qpid Dispatch speaks it: operation, type, name and identity in the application
 properties, attributes in the body, status in the application properties of the reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse import log
 from enmasse.amqp.encoder import encode, encode_string
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.message import Message, Sections
+from enmasse.amqp.message import Message
 from enmasse.amqp.sections import encode_properties
 from enmasse.amqp.types import Int
 from services.router.management import nodes
+from services.router.management.requests import Asking, Request
 from services.router.management.schema import (
     BAD_REQUEST,
     CREATED,
@@ -31,11 +32,8 @@ from services.router.management.schema import (
     ManagementError,
     find_type,
 )
-
-if TYPE_CHECKING:
-    from services.router.management.tables import Table
-    from services.router.routing.core import Router
-    from services.router.routing.links import InLink
+from services.router.management.tables import Table
+from services.router.routing.core import Router
 
 _log = log.get()
 ROWS_PER_TURN = 200
@@ -46,32 +44,7 @@ _NO_MAP = b"\x00\x53\x77\xc1\x01\x00"
 _NULL_BODY = b"\x00\x53\x77\x40"
 
 
-class Request:
-    """One request, taken apart. `source` is the link it came on (its connection is who asks)."""
-
-    __slots__ = ("body", "correlation_id", "identity", "name", "operation", "reply_to", "source", "type", "values")
-
-    def __init__(self, source: InLink | None, payload: bytes) -> None:
-        sections = Sections(payload)
-        properties = sections.properties
-        self.source = source
-        self.reply_to: str | None = properties.reply_to
-        self.correlation_id: Any = properties.correlation_id
-        if self.correlation_id is None:
-            self.correlation_id = properties.message_id
-        self.values: dict[str, Any] = sections.application_properties
-        kind = self.values.get("entityType") or self.values.get("type")
-        self.type: str | None = str(kind) if kind is not None else None
-        operation = self.values.get("operation")
-        self.operation: str | None = str(operation).upper().replace("_", "-") if operation is not None else None
-        name, identity = self.values.get("name"), self.values.get("identity")
-        self.name: str | None = str(name) if name is not None else None
-        self.identity: str | None = str(identity) if identity is not None else None
-        _, body = sections.body()
-        self.body: Any = body[0] if body else None
-
-
-class Agent:
+class ManagementAgent:
     """Answers management requests from the tables."""
 
     def __init__(self, router: Router, tables: Sequence[Table]) -> None:
@@ -80,10 +53,10 @@ class Agent:
         for key in ("M0$management", "L$management"):
             router.subscribe(key, self.take)
 
-    def take(self, source: InLink | None, payload: bytes) -> None:
+    def take(self, asking: Asking | None, payload: bytes) -> None:
         """A message to `$management`."""
         try:
-            request = Request(source, bytes(payload))
+            request = Request(asking, bytes(payload))
         except (AmqpError, ValueError, RecursionError) as error:
             _log.info("management request cannot be decoded", reason=str(error))
             return
@@ -144,7 +117,7 @@ class Agent:
             table.check_delete(entity)
 
             def deleted() -> None:
-                self._send(request, NO_CONTENT, _NO_MAP)
+                self.send(request, NO_CONTENT, _NO_MAP)
 
             if table.delete_slowly is not None:
                 table.delete_slowly(entity, deleted)
@@ -214,7 +187,7 @@ class Agent:
                 row = [table.getter(name)(entity) for name in names]
                 if any(value is not None for value in row):
                     encoded.append(encode(row))
-        self._send(request, OK, _query_body(names, encoded))
+        self.send(request, OK, _query_body(names, encoded))
 
     # Operations of the node itself
 
@@ -237,12 +210,12 @@ class Agent:
 
     def _refuse(self, request: Request, error: ManagementError) -> None:
         kind: EntityType | None = find_type(request.type) if request.type else None
-        self._send(request, error.status, _NULL_BODY if kind is not None and kind.core else _NO_MAP, error.description)
+        self.send(request, error.status, _NULL_BODY if kind is not None and kind.core else _NO_MAP, error.description)
 
     def _reply(self, request: Request, status: int, body: Any) -> None:
-        self._send(request, status, b"\x00\x53\x77" + encode(body))
+        self.send(request, status, b"\x00\x53\x77" + encode(body))
 
-    def _send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
+    def send(self, request: Request, status: int, body: bytes, description: str | None = None) -> None:
         assert request.reply_to is not None
         front = _fronts.get((status, description))
         if front is None:
@@ -286,7 +259,7 @@ class _Query:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: ManagementAgent,
         request: Request,
         names: list[str],
         getters: list[Callable[[Any], Any]],
@@ -308,4 +281,4 @@ class _Query:
         if end < len(self.rows):
             self.agent.router.clock.call_soon(self.go_on)
         else:
-            self.agent._send(self.request, OK, _query_body(self.names, self.encoded))
+            self.agent.send(self.request, OK, _query_body(self.names, self.encoded))

@@ -6,24 +6,20 @@ import resource
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.router import SIMULATES, VERSION
 from services.router.management import schema
+from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
 from services.router.management.tables import Getter, Table, address_configs, auto_links, link_routes, zero
-from services.router.routing.address import MULTICAST, Address
+from services.router.routing.address import Address
+from services.router.routing.configuration import MULTICAST
 from services.router.routing.connections import RouterConnection
 from services.router.routing.core import Record, Router, Totals
 from services.router.routing.linkroutes import RoutedHalf
 
-if TYPE_CHECKING:
-    from services.router.management.agent import Request
-
-
 DEFAULT_PRIORITY = 4
-BLOCKED = 10.0
-"""Seconds without credit after which a link counts as blocked."""
 
 
 class AddressTable(Table):
@@ -220,10 +216,8 @@ class ConnectionTable(Table):
         if wanted is not None and wanted not in ("enabled", "deleted"):
             raise ManagementError(BAD_REQUEST)
         if wanted == "deleted":
-            asking = None if request.source is None else request.source.connection
-            if entity.role in ("inter-router", "edge") or (
-                asking is not None and asking.rights is not None and not asking.rights.admin
-            ):
+            allowed = request.asking is None or request.asking.may_close_connections
+            if entity.role in ("inter-router", "edge") or not allowed:
                 raise ManagementError(FORBIDDEN, "You are not allowed to perform this operation.")
             shown = self.show(entity)
             shown["adminStatus"] = "deleted"
@@ -277,7 +271,7 @@ class RouterTable(Table):
                 "deliveriesIngressRouteContainer": self._total("ingress_containers"),
                 "deliveriesEgressRouteContainer": self._total("egress_containers"),
                 "deliveriesRedirectedToFallback": zero,
-                "linksBlocked": links_blocked,
+                "linksBlocked": lambda r: r.links_blocked(),
                 "uptimeSeconds": lambda r: int(r.now() - r.started),
                 "memoryUsage": _memory,
                 "workerThreads": lambda _: 1,
@@ -314,17 +308,6 @@ def _memory(_: Any) -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def links_blocked(router: Router) -> int:
-    """Links without credit for so long that it is no passing state: for want of a destination, or of a receiver's."""
-    since = router.now() - BLOCKED
-    return sum(
-        1
-        for connection in router.connections.values()
-        for link in connection.links.values()
-        if link.zero_since is not None and link.zero_since < since
-    )
 
 
 class NodeTable(Table):

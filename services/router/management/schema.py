@@ -228,12 +228,6 @@ SSL_PROFILE = _type(
     _CRD,
     deprecated={"certDb": "caCertFile", "keyFile": "privateKeyFile", "displayNameFile": "uidNameMappingFile"},
 )
-AUTH_SERVICE_PLUGIN = _type(
-    "authServicePlugin",
-    _COMMON + "host=!C port=amqp!C realm!C sslProfile!C authService!C",
-    _CRD,
-    deprecated={"saslInitHostname": "realm", "authSslProfile": "sslProfile"},
-)
 POLICY = _type(
     "policy",
     _COMMON + "maxConnections:int=65535!C maxMessageSize:int=0!C enableVhostPolicy:bool=false!C "
@@ -305,7 +299,6 @@ TYPES: dict[str, EntityType] = {
         LISTENER,
         CONNECTOR,
         SSL_PROFILE,
-        AUTH_SERVICE_PLUGIN,
         POLICY,
         VHOST,
         VHOST_GROUP_TYPE,

@@ -1,4 +1,4 @@
-"""What an entity asks for and this router would not do is refused when it is made: to say nothing would be worse."""
+"""What an entity asks for and this router does not support is refused when the entity is made, with the reason."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from services.router.management.bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
+from services.router.network.configuration import ANONYMOUS, EXTERNAL, NEIGHBOURS, PLAIN, SslProfile
+from services.router.network.listeners import offered_mechanisms
 
 Body = Mapping[str, Any]
 Problem = tuple[Callable[[Body], Any], str]
-"""Does a body ask for it, and what is it called?"""
+"""Does a body ask for it, and what is its name?"""
 
-ANONYMOUS, EXTERNAL, PLAIN = "ANONYMOUS", "EXTERNAL", "PLAIN"
 _RESERVED = ("product", "version", "failover-server-list", "network-host", "port", "scheme", "hostname")
 _RESERVED_PREFIXES = ("qd.", "x-opt-qd.")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -72,7 +74,7 @@ def _open_properties(where: str, body: Body) -> None:
     for key in given:
         if key in _RESERVED or str(key).startswith(_RESERVED_PREFIXES):
             raise _wrong(where, f"Reserved key '{key}' not allowed in openProperties")
-    if given and body["role"] in ("inter-router", "edge"):
+    if given and body["role"] in NEIGHBOURS:
         raise _wrong(where, f"openProperties not allowed for role {body['role']}")
 
 
@@ -85,26 +87,16 @@ def _known_mechanisms(where: str, body: Body, known: tuple[str, ...], more: str 
     return wanted
 
 
-def offered(body: Body, *, certificates: bool) -> list[str]:
-    """The mechanisms a listener offers; `certificates`: clients can show one, signed by somebody it trusts."""
-    wanted = (body["saslMechanisms"] or "").split() or [EXTERNAL, ANONYMOUS]
-    return [
-        name
-        for name in wanted
-        if (name == ANONYMOUS and not body["authenticatePeer"]) or (name == EXTERNAL and certificates)
-    ]
-
-
 def check_role(where: str, body: Body, mode: str) -> None:
     """Raises ManagementError 400 for a role that a router of this mode does not have."""
-    if mode == "standalone" and body["role"] in ("inter-router", "edge"):
+    if mode == "standalone" and body["role"] in NEIGHBOURS:
         text = f"role {body['role']} needs a router of mode interior; this one is standalone: it knows no other routers"
         raise _wrong(where, text)
 
 
-def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], Body]) -> None:
+def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[str], SslProfile]) -> None:
     """Raises ManagementError: 400 for what contradicts itself, 501 for what this router cannot do. `profile` finds an
-    sslProfile and raises what it likes when there is none."""
+    SSL profile; what it raises if there is none is passed on."""
     _supported(_LISTENER, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
@@ -113,10 +105,10 @@ def check_listener(kind: EntityType, where: str, body: Body, profile: Callable[[
     wanted = _known_mechanisms(
         where, body, (ANONYMOUS, EXTERNAL), "; names and passwords come with an authentication service"
     )
-    certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).get("caCertFile"))
+    certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).ca_cert_file)
     if EXTERNAL in wanted and not certificates:
         raise _wrong(where, "saslMechanisms EXTERNAL needs an sslProfile with caCertFile, and requireSsl")
-    if body["authenticatePeer"] and not offered(body, certificates=certificates):
+    if body["authenticatePeer"] and not offered_mechanisms(listener_config("", body), certificates=certificates):
         raise _wrong(
             where,
             "authenticatePeer would let nobody in: it needs EXTERNAL among saslMechanisms, requireSsl, and an "

@@ -1,25 +1,21 @@
 """Tables of the management node: for each entity type its rows, how they are found, made and removed, and its columns.
 
 `Table` is the general form. Configured addresses, auto-links and link routes are here; what lives while the router runs
-is in `live.py`, what is made of sockets and policy in `statics.py`.
+is in `live.py`, what is made of sockets and policy in `entities.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.router.management import schema
+from services.router.management.bodies import address_config, auto_link_config, checked, link_route_config
+from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, NOT_FOUND, EntityType, ManagementError
-from services.router.routing.address import UNAVAILABLE
-from services.router.routing.autolinks import AutoLink
-from services.router.routing.configured import AddressConfig
+from services.router.routing.configuration import UNAVAILABLE
 from services.router.routing.core import Router
-from services.router.routing.linkroutes import LinkRoute
-
-if TYPE_CHECKING:
-    from services.router.management.agent import Request
 
 Getter = Callable[[Any], Any]
 
@@ -99,6 +95,16 @@ class Table:
         raise NotImplementedError
 
 
+class NoneTable(Table):
+    """A type that tools ask for, of which there is none here."""
+
+    def __init__(self, kind: EntityType) -> None:
+        super().__init__(kind, {})
+
+    def rows(self) -> Iterable[Any]:
+        return ()
+
+
 class ConfigTable(Table):
     """Configured addresses, link routes, auto-links: dictionaries by name and by identity, which is a number."""
 
@@ -108,7 +114,7 @@ class ConfigTable(Table):
         router: Router,
         make: Callable[[int, dict[str, Any]], Any],
         store: Any,
-        add: Callable[[Any], None],
+        add: Callable[[Any], Any],
         remove: Callable[[Any], None],
         getters: Mapping[str, Getter],
     ) -> None:
@@ -131,34 +137,25 @@ class ConfigTable(Table):
     def add(self, name: str | None, body: Any) -> Any:
         if name is not None and name in self._store.by_name:
             raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
-        entity = self._make(self._router.next_identity(), schema.read_body(self.type, name, body))
-        self._add(entity)
-        return entity
+        config = self._make(self._router.next_identity(), schema.read_body(self.type, name, body))
+        return checked(lambda: self._add(config))
 
     def delete(self, entity: Any) -> None:
         self._remove(entity)
-
-
-def _shown_prefix(entity: AddressConfig | LinkRoute) -> str | None:
-    return entity.shown if entity.prefix else None
-
-
-def _shown_pattern(entity: AddressConfig | LinkRoute) -> str | None:
-    return None if entity.prefix else entity.shown
 
 
 def address_configs(router: Router) -> ConfigTable:
     return ConfigTable(
         schema.CONFIG_ADDRESS,
         router,
-        AddressConfig,
+        address_config,
         router.configured,
         router.add_address_config,
         router.remove_address_config,
         {
-            "prefix": _shown_prefix,
-            "pattern": _shown_pattern,
-            "distribution": lambda e: None if e.treatment == UNAVAILABLE else e.treatment,
+            "prefix": attrgetter("prefix"),
+            "pattern": attrgetter("pattern"),
+            "distribution": lambda c: None if c.treatment == UNAVAILABLE else c.treatment,
             "waypoint": attrgetter("waypoint"),
             "ingressPhase": attrgetter("ingress_phase"),
             "egressPhase": attrgetter("egress_phase"),
@@ -172,21 +169,23 @@ def link_routes(router: Router) -> ConfigTable:
     return ConfigTable(
         schema.CONFIG_LINK_ROUTE,
         router,
-        LinkRoute,
+        link_route_config,
         router.link_routes,
         router.link_routes.add,
         router.link_routes.remove,
         {
-            "prefix": _shown_prefix,
-            "pattern": _shown_pattern,
+            "name": attrgetter("config.name"),
+            "identity": lambda route: str(route.config.identity),
+            "prefix": attrgetter("config.prefix"),
+            "pattern": attrgetter("config.pattern"),
             "distribution": lambda _: "linkBalanced",
-            "connection": attrgetter("connection"),
-            "containerId": attrgetter("container_id"),
-            "direction": attrgetter("direction"),
-            "dir": attrgetter("direction"),
-            "operStatus": lambda e: "active" if e.connections else "inactive",
-            "addExternalPrefix": attrgetter("add_prefix"),
-            "delExternalPrefix": attrgetter("del_prefix"),
+            "connection": attrgetter("config.connection"),
+            "containerId": attrgetter("config.container_id"),
+            "direction": attrgetter("config.direction"),
+            "dir": attrgetter("config.direction"),
+            "operStatus": lambda route: "active" if route.connections else "inactive",
+            "addExternalPrefix": attrgetter("config.add_prefix"),
+            "delExternalPrefix": attrgetter("config.del_prefix"),
         },
     )
 
@@ -195,20 +194,22 @@ def auto_links(router: Router) -> ConfigTable:
     return ConfigTable(
         schema.CONFIG_AUTO_LINK,
         router,
-        AutoLink,
+        auto_link_config,
         router.autolinks,
         router.autolinks.add,
         router.autolinks.remove,
         {
-            "address": attrgetter("address"),
-            "addr": attrgetter("address"),
-            "direction": attrgetter("direction"),
-            "dir": attrgetter("direction"),
-            "phase": attrgetter("phase"),
-            "connection": attrgetter("connection"),
-            "containerId": attrgetter("container_id"),
-            "externalAddress": attrgetter("external"),
-            "externalAddr": attrgetter("external"),
+            "name": attrgetter("config.name"),
+            "identity": lambda autolink: str(autolink.config.identity),
+            "address": attrgetter("config.address"),
+            "addr": attrgetter("config.address"),
+            "direction": attrgetter("config.direction"),
+            "dir": attrgetter("config.direction"),
+            "phase": attrgetter("config.phase"),
+            "connection": attrgetter("config.connection"),
+            "containerId": attrgetter("config.container_id"),
+            "externalAddress": attrgetter("config.external"),
+            "externalAddr": attrgetter("config.external"),
             "linkRef": attrgetter("link_ref"),
             "operStatus": attrgetter("status"),
             "lastError": attrgetter("last_error"),

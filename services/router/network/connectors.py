@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 from enmasse import process
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.transport import dial
 from enmasse.backoff import ReconnectBackoff
-from services.router.management import schema
-from services.router.management.supported import check_connector, check_role
 from services.router.network import hosts, tls
+from services.router.network.configuration import NEIGHBOURS, ConnectorConfig
+from services.router.network.maker import ConnectionMaker
 from services.router.routing.connections import RouterConnection
-
-if TYPE_CHECKING:
-    from services.router.network.sockets import Sockets
 
 
 class Connector:
-    """Dials until told to stop; `status` is CONNECTING, SUCCESS or FAILED, `message` says more. Raises ManagementError
-    for a body that cannot be honoured."""
+    """Dials until it is stopped; `status` is CONNECTING, SUCCESS or FAILED, `message` gives the details."""
 
-    def __init__(self, sockets: Sockets, entity: Any) -> None:
-        self.body: dict[str, Any] = entity.body
-        self.name: str = entity.name
-        self.identity: str = entity.identity
+    def __init__(self, maker: ConnectionMaker, config: ConnectorConfig) -> None:
+        self.config = config
         self.status = "CONNECTING"
         self.message: str | None = None
-        self._sockets = sockets
+        self._maker = maker
         self._task: asyncio.Task[None] | None = None
         self._record: RouterConnection | None = None
-        self._to = f"{self.body['host']}:{self.body['port']}"
-        where = f"connector '{self.name}' to {self._to}"
-        check_role(where, self.body, sockets.router.mode)
-        check_connector(schema.CONNECTOR, where, self.body)
+        self._to = f"{config.host}:{config.port}"
 
     def start(self) -> None:
-        self._sockets.connectors.add(self)
-        if self.body["role"] in ("inter-router", "edge"):
+        if self.config.role in NEIGHBOURS:
             self.message = "a mesh of several routers is not supported yet: kept and reported, not dialled"
             return
-        self._task = process.spawn(self._run(), f"connector {self.name}")
+        self._task = process.spawn(self._run(), f"connector {self.config.name}")
 
     def stop(self) -> None:
         """The connection goes with the connector."""
-        self._sockets.connectors.discard(self)
         if self._task is not None:
             self._task.cancel()
         if self._record is not None and not self._record.closed:
@@ -54,7 +42,7 @@ class Connector:
             self._record.amqp.wake()
 
     async def _run(self) -> None:
-        clock = self._sockets.router.now
+        clock = self._maker.router.now
         backoff = ReconnectBackoff(clock())
         while True:
             lost: asyncio.Event = asyncio.Event()
@@ -78,14 +66,7 @@ class Connector:
             await asyncio.sleep(backoff.wait_from(clock()))
 
     def _new_record(self, lost: asyncio.Event) -> RouterConnection:
-        record = RouterConnection(
-            self._sockets.router,
-            name=self.name,
-            role=self.body["role"],
-            direction="out",
-            host=self._to,
-            capacity=self._sockets.capacity(self.body),
-        )
+        record = self._maker.record(self.config, self._to)
         record.on_opened = lambda: self._opened(record)
         record.on_closed = lost.set
         return record
@@ -98,28 +79,26 @@ class Connector:
 
     async def _dial(self, record: RouterConnection) -> None:
         """Returns once the socket, and TLS, is up."""
-        body, hub = self.body, self._sockets.hub
-        port = hosts.port_number(body["port"])
-        host = await hosts.address(body["host"], body["socketAddressFamily"])
-        name, context = body["sslProfile"], None
-        if name:
-            profile = self._sockets.profile(name)
-            context = tls.client_context(name, profile, verify_hostname=body["verifyHostname"])
-        wire = await dial(hub, host, port, self._connection(record), ssl=context, server_hostname=body["host"])
+        config = self.config
+        port = hosts.port_number(config.port)
+        host = await hosts.address(config.host, config.family)
+        context = None
+        if config.ssl_profile:
+            profile = self._maker.profile(config.ssl_profile)
+            context = tls.client_context(profile, verify_hostname=config.verify_hostname)
+        connection = self._connection(record)
+        wire = await dial(self._maker.hub, host, port, connection, ssl=context, server_hostname=config.host)
         if wire.transport is not None:
             record.tls = tls.protection(wire.transport.get_extra_info("ssl_object"))
 
     def _connection(self, record: RouterConnection) -> Connection:
-        body = self.body
-        wanted = (body["saslMechanisms"] or "").split()
+        config = self.config
         mechanisms: list[ClientMechanism] = []
-        if body["sslProfile"] and self._sockets.profile(body["sslProfile"]).get("certFile"):
+        if config.ssl_profile and self._maker.profile(config.ssl_profile).cert_file:
             mechanisms.append(ExternalClient())
-        if body["saslUsername"]:
-            mechanisms.append(PlainClient(body["saslUsername"], body["saslPassword"] or ""))
+        if config.sasl_username:
+            mechanisms.append(PlainClient(config.sasl_username, config.sasl_password or ""))
         mechanisms.append(AnonymousClient())
-        if wanted:
-            mechanisms = [m for m in mechanisms if m.name in wanted]
-        return self._sockets.amqp_connection(
-            record, body, is_client=True, sasl=SaslClient(mechanisms, body["host"]), hostname=body["host"]
-        )
+        if config.sasl_mechanisms:
+            mechanisms = [m for m in mechanisms if m.name in config.sasl_mechanisms]
+        return self._maker.dialled(record, config, SaslClient(mechanisms, config.host))

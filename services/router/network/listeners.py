@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse import process
 from enmasse.amqp.connection import Connection
@@ -10,62 +10,61 @@ from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.amqp.transport import Peer, Server, serve
 from enmasse.health import Health
 from services.router import metrics
-from services.router.management import schema
-from services.router.management.schema import INTERNAL, ManagementError
-from services.router.management.supported import ANONYMOUS, EXTERNAL, check_listener, check_role, offered
 from services.router.network import hosts, tls
-from services.router.routing.connections import RouterConnection
+from services.router.network.configuration import ANONYMOUS, EXTERNAL, ListenerConfig, SslProfile
+from services.router.network.maker import ConnectionMaker
 from services.router.routing.core import Router
 
-if TYPE_CHECKING:
-    from services.router.network.sockets import Sockets
+
+class ListenError(Exception):
+    """A port that cannot be had: which listener, why."""
+
+
+def offered_mechanisms(config: ListenerConfig, *, certificates: bool) -> list[str]:
+    """The mechanisms of SASL a listener offers; `certificates`: clients can show one, signed by somebody it trusts."""
+    return [
+        name
+        for name in config.sasl_mechanisms or (EXTERNAL, ANONYMOUS)
+        if (name == ANONYMOUS and not config.authenticate_peer) or (name == EXTERNAL and certificates)
+    ]
 
 
 class Listener:
-    """A port that is listened on, for AMQP or for HTTP. Raises ManagementError for a body that cannot be honoured."""
+    """A port, for AMQP or for HTTP. `port` is its number once it is open; `deleted`: it is not opened any more."""
 
-    def __init__(self, sockets: Sockets, entity: Any) -> None:
-        self.body: dict[str, Any] = entity.body
-        self.name: str = entity.name
-        self.identity: str = entity.identity
-        self.port: int | None = None  # once it is open
-        self.wanted = True  # not deleted yet
-        self._sockets = sockets
+    def __init__(self, maker: ConnectionMaker, config: ListenerConfig) -> None:
+        self.config = config
+        self.port: int | None = None
+        self.deleted = False
+        self._maker = maker
         self._server: Server | None = None
         self._http: Health | None = None
-        self._profile: dict[str, Any] = {}
-        self._where = f"listener '{self.name}' on {self.body['host'] or '*'}:{self.body['port']}"
-        check_role(self._where, self.body, sockets.router.mode)
-        try:
-            check_listener(schema.LISTENER, self._where, self.body, sockets.profile)
-        except tls.ProfileError as error:
-            raise ManagementError(INTERNAL, f"{self._where}: {error}") from None
+        self._profile: SslProfile | None = None
 
     async def open(self) -> None:
-        """Raises ManagementError 500 when the port cannot be had."""
-        body = self.body
+        """Raises ListenError if the port cannot be had."""
+        config = self.config
         try:
-            host = await hosts.address(body["host"], body["socketAddressFamily"])
-            port = hosts.port_number(body["port"])
+            host = await hosts.address(config.host, config.family)
+            port = hosts.port_number(config.port)
             context = None
-            if body["sslProfile"]:
-                self._profile = self._sockets.profile(body["sslProfile"])
-                context = tls.server_context(body["sslProfile"], self._profile, authenticate=body["authenticatePeer"])
-            if body["http"]:
-                self._http = _Http(self._sockets.router, body, host, port)
+            if config.ssl_profile:
+                self._profile = self._maker.profile(config.ssl_profile)
+                context = tls.server_context(self._profile, authenticate=config.authenticate_peer)
+            if config.http:
+                self._http = _Http(self._maker.router, config, host, port)
                 await self._http.start()
                 self.port = int(self._http.address.rpartition(":")[2])
             else:
-                self._server = await serve(self._sockets.hub, host, port, self._accept, ssl=context)
+                self._server = await serve(self._maker.hub, host, port, self._accept, ssl=context)
                 self.port = self._server.port
         except (OSError, ValueError, tls.ProfileError, process.Fatal) as error:
             self._http = None
-            raise ManagementError(INTERNAL, f"{self._where}: {getattr(error, 'strerror', None) or error}") from None
-        self._sockets.listeners.add(self)
+            where = f"listener '{config.name}' on {config.host or '*'}:{config.port}"
+            raise ListenError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
 
     async def close(self) -> None:
         """Accept no more; connections that are open stay."""
-        self._sockets.listeners.discard(self)
         if self._server is not None:
             self._server.close(connections=False)
             self._server = None
@@ -74,42 +73,34 @@ class Listener:
             self._http = None
 
     def _accept(self, peer: Peer) -> Connection:
-        sockets, body = self._sockets, self.body
-        record = RouterConnection(
-            sockets.router,
-            name=self.name,
-            role=body["role"],
-            direction="in",
-            host=peer.address,
-            capacity=sockets.capacity(body),
-        )
-        record.denied = not sockets.router.policy.socket_accepted()
+        record = self._maker.record(self.config, peer.address)
+        record.denied = not self._maker.router.policy.socket_accepted()
         record.tls = tls.protection(peer.ssl)
-        user = tls.user_of(peer.ssl, self._profile.get("uidFormat"))
-        return sockets.amqp_connection(record, body, is_client=False, sasl=self._sasl(user))
+        user = tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
+        return self._maker.accepted(record, self.config, self._sasl(user))
 
     def _sasl(self, user: str | None) -> SaslServer:
-        """`user` is who the client's certificate says it is."""
+        """`user` is the one that the client's certificate names."""
         mechanisms: dict[str, Any] = {}
-        for name in offered(self.body, certificates=user is not None):
+        for name in offered_mechanisms(self.config, certificates=user is not None):
             if name == EXTERNAL:
                 mechanisms[EXTERNAL] = external(lambda: user)
             elif name == ANONYMOUS:
                 mechanisms[ANONYMOUS] = anonymous
-        return SaslServer(mechanisms, required=bool(self.body["authenticatePeer"]))
+        return SaslServer(mechanisms, required=self.config.authenticate_peer)
 
 
 class _Http(Health):
     """An HTTP listener: /healthz and /metrics as Dispatch answers them."""
 
-    def __init__(self, router: Router, body: dict[str, Any], host: str, port: int) -> None:
+    def __init__(self, router: Router, config: ListenerConfig, host: str, port: int) -> None:
         super().__init__(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", lambda: metrics.text(router))
-        self._body = body
+        self._config = config
 
     def answer(self, method: str, path: str) -> bytes:
-        if method in ("GET", "HEAD") and path == "/healthz" and self._body["healthz"]:
+        if method in ("GET", "HEAD") and path == "/healthz" and self._config.healthz:
             head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
             return head + (b"OK\n" if method == "GET" else b"")
-        if path == "/metrics" and self._body["metrics"]:
+        if path == "/metrics" and self._config.metrics:
             return super().answer(method, path)
         return super().answer(method, "/nothing")

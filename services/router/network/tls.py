@@ -1,4 +1,4 @@
-"""sslProfile entities as contexts of Python's ssl module, and what a TLS connection tells of itself and its peer."""
+"""sslProfile entities as contexts of Python's ssl module, and what is known of a TLS connection and its peer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 import os
 import ssl
 from pathlib import Path
-from typing import Any, NamedTuple
+
+from services.router.network.configuration import SslProfile
+from services.router.routing.connections import Protection
 
 _SHORT = {
     "countryName": "C",
@@ -34,68 +36,55 @@ class ProfileError(Exception):
     """A profile that cannot be used: which one, which attribute, why."""
 
 
-def _password(body: dict[str, Any]) -> str | None:
+def _password(given: str | None) -> str:
     """The private key's password: `env:VAR`, `file:PATH`, `literal:`/`pass:` text, or the text itself."""
-    given = body.get("password")
-    if body.get("passwordFile"):
-        given = "file:" + body["passwordFile"]
-    if given is None:
-        return None
-    kind, colon, rest = str(given).partition(":")
+    kind, colon, rest = (given or "").partition(":")
     if colon and kind == "env":
         return os.environ.get(rest, "")
     if colon and kind == "file":
         return Path(rest).read_text().strip()
-    return rest if colon and kind in ("literal", "pass") else str(given)
+    return rest if colon and kind in ("literal", "pass") else given or ""
 
 
-def _context(name: str, body: dict[str, Any], context: ssl.SSLContext) -> ssl.SSLContext:
-    attribute = "certFile"
+def _context(profile: SslProfile, context: ssl.SSLContext) -> ssl.SSLContext:
+    attribute, value = "certFile", profile.cert_file
     try:
-        if body.get("certFile"):
-            context.load_cert_chain(body["certFile"], body.get("privateKeyFile"), lambda: _password(body) or "")
-        attribute = "caCertFile"
-        if body.get("caCertFile"):
-            context.load_verify_locations(body["caCertFile"])
-        attribute = "ciphers"
-        if body.get("ciphers"):
-            context.set_ciphers(body["ciphers"])
+        if profile.cert_file:
+            context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: _password(profile.password))
+        attribute, value = "caCertFile", profile.ca_cert_file
+        if profile.ca_cert_file:
+            context.load_verify_locations(profile.ca_cert_file)
+        attribute, value = "ciphers", profile.ciphers
+        if profile.ciphers:
+            context.set_ciphers(profile.ciphers)
     except (OSError, ssl.SSLError) as error:
-        value = body.get(attribute)
-        raise ProfileError(f"sslProfile '{name}': {attribute} {value!r} cannot be used: {error}") from None
+        text = f"sslProfile '{profile.name}': {attribute} {value!r} cannot be used: {error}"
+        raise ProfileError(text) from None
     versions = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-    wanted = [versions[word] for word in str(body.get("protocols") or "").split() if word in versions]
+    wanted = [versions[word] for word in profile.protocols if word in versions]
     context.minimum_version = min(wanted, default=ssl.TLSVersion.TLSv1_2)
     if wanted:
         context.maximum_version = max(wanted)
     return context
 
 
-def server_context(name: str, body: dict[str, Any], *, authenticate: bool) -> ssl.SSLContext:
+def server_context(profile: SslProfile, *, authenticate: bool) -> ssl.SSLContext:
     """For a listener; `authenticate`: the peer must show a certificate. Raises ProfileError."""
-    if not body.get("certFile"):
-        raise ProfileError(f"sslProfile '{name}': a listener needs certFile")
-    context = _context(name, body, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    if body.get("caCertFile"):
+    if not profile.cert_file:
+        raise ProfileError(f"sslProfile '{profile.name}': a listener needs certFile")
+    context = _context(profile, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    if profile.ca_cert_file:
         context.verify_mode = ssl.CERT_REQUIRED if authenticate else ssl.CERT_OPTIONAL
     return context
 
 
-def client_context(name: str, body: dict[str, Any], *, verify_hostname: bool) -> ssl.SSLContext:
+def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLContext:
     """For a connector. Without caCertFile the system's authorities are trusted. Raises ProfileError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if not body.get("caCertFile"):
+    if not profile.ca_cert_file:
         context.load_default_certs()
     context.check_hostname = verify_hostname
-    return _context(name, body, context)
-
-
-class Protection(NamedTuple):
-    """What a TLS connection was agreed to be: version, cipher suite, strength in bits."""
-
-    protocol: str
-    cipher: str
-    bits: int
+    return _context(profile, context)
 
 
 def protection(connection: ssl.SSLObject | None) -> Protection | None:
@@ -108,7 +97,7 @@ def protection(connection: ssl.SSLObject | None) -> Protection | None:
 
 def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | None:
     """Who the verified certificate of the peer is for: its distinguished name (RFC 2253), or what `uid_format` picks of
-    it, joined with semicolons (A.2). None: there is no certificate, or nothing of the kind in it."""
+    it, joined with semicolons. None: there is no certificate, or nothing of the kind in it."""
     certificate = None if connection is None else connection.getpeercert()
     if connection is None or not certificate:
         return None

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from services.router.routing.configuration import CLOSEST, MULTICAST
 from services.router.routing.sizes import limited
 
 if TYPE_CHECKING:
+    from services.router.routing.connections import RouterConnection
     from services.router.routing.links import InLink, OutLink
 
-MULTICAST = "multicast"
-CLOSEST = "closest"
-BALANCED = "balanced"
-UNAVAILABLE = "unavailable"
 UNLIMITED = 1 << 30
 MANAGEMENT_ELSEWHERE = (
     "amqp:unauthorized-access",
@@ -75,7 +73,7 @@ class Address:
         self.only: OutLink | None = None
         self.ring: Sequence[OutLink] = ()
         self.at = 0
-        self.subscriber: Callable[[InLink | None, Any], None] | None = None
+        self.subscriber: Callable[[RouterConnection | None, Any], None] | None = None
         self.temporary = False
         self.remotes: tuple[str, ...] = ()
         self.parked: tuple[InLink, ...] = ()  # without credit until a consumer has some

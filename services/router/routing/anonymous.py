@@ -8,8 +8,9 @@ from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
-from services.router.routing.address import MANAGEMENT_ELSEWHERE, MULTICAST, Address
+from services.router.routing.address import MANAGEMENT_ELSEWHERE, Address
 from services.router.routing.annotations import stripped
+from services.router.routing.configuration import MULTICAST
 from services.router.routing.links import NOT_A_MESSAGE, Copies, InLink
 from services.router.routing.names import MOBILE, parse
 from services.router.routing.relay import Relays, relays
@@ -161,7 +162,7 @@ class AnonymousInLink(InLink):
                 self.presettled += 1
             else:
                 self.settle(delivery_id)
-            address.subscriber(self, payload)
+            address.subscriber(self.connection, payload)
         elif address.treatment == MULTICAST and len(address.outs) > 1:
             if settled:
                 self.presettled += 1
@@ -234,7 +235,7 @@ class AnonymousInLink(InLink):
         found = None if broker is not None else router.link_routes.find("in", parsed.name)
         if found is not None:
             route, broker = found
-            if route.external(parsed.name) != parsed.name:
+            if route.config.external(parsed.name) != parsed.name:
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
         if broker is not None and not relays(broker):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")

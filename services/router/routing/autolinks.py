@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import Source, Target
-from services.router.management.schema import BAD_REQUEST, ManagementError
 from services.router.routing import extras
+from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.extras import Extra
 from services.router.routing.links import InLink, OutLink
 
@@ -28,39 +28,10 @@ RETRY = 5.0
 class AutoLink:
     """A configured auto-link and its links, one for each matching connection."""
 
-    __slots__ = (
-        "address",
-        "connection",
-        "container_id",
-        "deleted",
-        "direction",
-        "external",
-        "identity",
-        "links",
-        "name",
-        "phase",
-    )
+    __slots__ = ("config", "deleted", "links")
 
-    def __init__(self, identity: int, body: dict[str, Any]) -> None:
-        self.identity = identity
-        self.name: str = body["name"] or f"router.config.autoLink/{identity}"
-        self.address: str = body["address"]
-        self.direction: str = body["direction"]
-        if not self.address or not self.direction:
-            raise ManagementError(BAD_REQUEST, "address and direction fields are mandatory")
-        phase = body["phase"]
-        if phase is None:
-            phase = 1 if self.direction == "in" else 0
-        if not 0 <= phase <= 9:
-            raise ManagementError(BAD_REQUEST, "autoLink phase must be between 0 and 9")
-        if body["fallback"]:
-            raise ManagementError(BAD_REQUEST, "Fallback auto-links are not supported by this router")
-        self.phase: int = phase
-        self.connection: str | None = body["connection"]
-        self.container_id: str | None = body["containerId"]
-        if self.connection and self.container_id:
-            raise ManagementError(BAD_REQUEST, "Both connection and containerId cannot be specified. Specify only one")
-        self.external: str | None = body["externalAddress"]
+    def __init__(self, config: AutoLinkConfig) -> None:
+        self.config = config
         self.links: tuple[LiveAutoLink, ...] = ()
         self.deleted = False
 
@@ -114,9 +85,9 @@ class LiveAutoLink:
         """Attach a link. Raises AmqpError where the peer allows no more."""
         autolink, connection = self.autolink, self.connection
         router = connection.router
-        incoming = autolink.direction == "in"
+        incoming = autolink.config.direction == "in"
         name = "qdlink." + secrets.token_urlsafe(11)
-        peer_address = autolink.external or autolink.address
+        peer_address = autolink.config.node
         session = connection.session_for_links(receiving=incoming)
         record: InLink | OutLink
         if incoming:
@@ -207,32 +178,33 @@ class AutoLinks:
         self._by_container: dict[str, dict[AutoLink, None]] = {}
         self._by_connection: dict[str, dict[AutoLink, None]] = {}
 
-    def _bucket(self, autolink: AutoLink) -> tuple[dict[str, dict[AutoLink, None]], str] | None:
-        if autolink.container_id:
-            return self._by_container, autolink.container_id
-        if autolink.connection:
-            return self._by_connection, autolink.connection
+    def _bucket(self, config: AutoLinkConfig) -> tuple[dict[str, dict[AutoLink, None]], str] | None:
+        if config.container_id:
+            return self._by_container, config.container_id
+        if config.connection:
+            return self._by_connection, config.connection
         return None
 
-    def add(self, autolink: AutoLink) -> None:
-        """Raises ManagementError 400 when the name is taken."""
-        if autolink.name in self.by_name:
-            raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
-        self.by_name[autolink.name] = autolink
-        self.by_identity[autolink.identity] = autolink
+    def add(self, config: AutoLinkConfig) -> AutoLink:
+        """Raises ValueError if the name is taken."""
+        if config.name in self.by_name:
+            raise ValueError("Name conflicts with an existing entity")
+        autolink = AutoLink(config)
+        self.by_name[config.name] = autolink
+        self.by_identity[config.identity] = autolink
         self.router.address_of_autolink(autolink).pins += 1
-        where = self._bucket(autolink)
-        if where is None:
-            return
-        where[0].setdefault(where[1], {})[autolink] = None
-        for connection in self.router.containers(autolink.container_id, autolink.connection):
-            self._activate(autolink, connection)
+        where = self._bucket(config)
+        if where is not None:
+            where[0].setdefault(where[1], {})[autolink] = None
+            for connection in self.router.containers(config.container_id, config.connection):
+                self._activate(autolink, connection)
+        return autolink
 
     def remove(self, autolink: AutoLink) -> None:
-        del self.by_name[autolink.name]
-        del self.by_identity[autolink.identity]
+        del self.by_name[autolink.config.name]
+        del self.by_identity[autolink.config.identity]
         autolink.deleted = True
-        where = self._bucket(autolink)
+        where = self._bucket(autolink.config)
         if where is not None:
             bucket = where[0][where[1]]
             del bucket[autolink]

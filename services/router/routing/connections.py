@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from enmasse.amqp.errors import AmqpError
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
     from enmasse.amqp.delivery import Partial
     from enmasse.amqp.session import Session
-    from services.router.network.tls import Protection
     from services.router.routing.autolinks import AutoLink, LiveAutoLink
     from services.router.routing.core import Router
     from services.router.routing.extras import Extra
@@ -28,6 +27,14 @@ RECEIVING_SESSIONS = 8
 LEAVING_LINKS = 512
 """Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
 the container has answered: without a bound one client could keep a broker, and all who use it, busy with attaches."""
+
+
+class Protection(NamedTuple):
+    """What a TLS connection was agreed to be: version, cipher suite, strength in bits."""
+
+    protocol: str
+    cipher: str
+    bits: int
 
 
 class RouterConnection:
@@ -86,7 +93,12 @@ class RouterConnection:
         """Bytes of a message that may come in from a client; 0: no limit."""
         if self.dir == "out":
             return 0
-        return self.router.policy.max_message_size if self.rights is None else self.rights.max_message_size
+        return self.router.policy.config.max_message_size if self.rights is None else self.rights.max_message_size
+
+    @property
+    def may_close_connections(self) -> bool:
+        """By management."""
+        return self.rights is None or self.rights.close_connections
 
     @property
     def is_client(self) -> bool:

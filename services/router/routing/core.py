@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from enmasse.amqp.errors import AmqpError
 from services.router.routing import termini
-from services.router.routing.address import BALANCED, MULTICAST, UNAVAILABLE, Address
+from services.router.routing.address import Address
 from services.router.routing.autolinks import AutoLink, AutoLinks
-from services.router.routing.configured import AddressConfig, ConfiguredAddresses
+from services.router.routing.configuration import BALANCED, MULTICAST, UNAVAILABLE, AddressConfig
+from services.router.routing.configured import ConfiguredAddresses
 from services.router.routing.linkroutes import LinkRoutes, RoutedHalf
 from services.router.routing.links import InLink, OutLink
 from services.router.routing.names import MOBILE, parse
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NOT_FOUND = "amqp:not-found"
 RESOURCE_DELETED = "amqp:resource-deleted"
+BLOCKED = 10.0
+"""Seconds without credit after which a link counts as blocked."""
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Answers that wait for one receiver without credit; beyond it new ones are dropped."""
@@ -142,15 +145,16 @@ class Router:
 
     # Configuration
 
-    def add_address_config(self, config: AddressConfig) -> None:
-        """Raises ManagementError. Addresses matched by wildcards keep their treatment until nobody uses them (A.3.5);
-        one that is configured by its own name follows the new configuration."""
+    def add_address_config(self, config: AddressConfig) -> AddressConfig:
+        """Raises ValueError. Addresses matched by wildcards keep their treatment until nobody uses them; one that is
+        configured by its own name follows the new configuration."""
         self.configured.add(config)
         self.config_generation += 1
         for phase in {0, 1, config.ingress_phase, config.egress_phase}:
-            address = self.addresses.get(f"M{phase}{config.shown}")
-            if address is not None and not config.prefix:
+            address = self.addresses.get(f"M{phase}{config.pattern}")
+            if address is not None and config.pattern is not None:
                 self._follow(address, config, phase)
+        return config
 
     def _follow(self, address: Address, config: AddressConfig, phase: int) -> None:
         """Links of clients that are on another phase than the new configuration wants are detached: they come again."""
@@ -181,7 +185,7 @@ class Router:
         if address.unused and self.addresses.get(address.key) is address:
             del self.addresses[address.key]
 
-    def subscribe(self, key: str, subscriber: Callable[[InLink | None, Any], None]) -> Address:
+    def subscribe(self, key: str, subscriber: Callable[[RouterConnection | None, Any], None]) -> Address:
         """Make the router itself the consumer of an address."""
         address = self.addresses.get(key) or self.create_address(key, "closest")
         address.subscriber = subscriber
@@ -221,7 +225,7 @@ class Router:
         taking = {out.connection for out in entry.outs if out.auto is not None} if entry is not None else set()
         feeds = [link.auto for link in address.feeds]
         feed = next((auto for auto in feeds if auto.connection in taking), feeds[0] if feeds else None)
-        return None if feed is None else (feed.connection, feed.autolink.external or feed.autolink.address)
+        return None if feed is None else (feed.connection, feed.autolink.config.node)
 
     def keeps_back(self, address: Address) -> bool:
         """Can a message sent to `address` be delivered later? A queue's broker does it; not every one knows how."""
@@ -245,8 +249,8 @@ class Router:
 
     def address_of_autolink(self, autolink: AutoLink) -> Address:
         """Made where it is missing; what would be unavailable is balanced (A.7.6)."""
-        parsed = parse(autolink.address, self.id)
-        key = parsed.key(str(autolink.phase))
+        parsed = parse(autolink.config.address, self.id)
+        key = parsed.key(str(autolink.config.phase))
         address = self.addresses.get(key)
         if address is None:
             config = self.configured.match(parsed.name)
@@ -306,6 +310,17 @@ class Router:
                 total.stuck += record.stuck
         return total
 
+    def links_blocked(self) -> int:
+        """Links without credit for so long that it is no passing state: for want of a destination, or of a
+        receiver's."""
+        since = self.now() - BLOCKED
+        return sum(
+            1
+            for connection in self.connections.values()
+            for link in connection.links.values()
+            if link.zero_since is not None and link.zero_since < since
+        )
+
     def is_known(self, container_id: str) -> bool:
         """A client with this container-id is connected."""
         return container_id in self._clients
@@ -334,7 +349,7 @@ class Router:
             self._clients[connection.container] -= 1
             if not self._clients[connection.container]:
                 del self._clients[connection.container]
-        self.policy.connection_closed(connection)
+        self.policy.connection_closed(connection.identity)
         if connection.is_container and connection.opened_at is not None:
             for index, key in (
                 (self.containers_by_id, connection.container),

@@ -15,8 +15,9 @@ from enmasse.amqp.performatives import Coordinator
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
 from services.router.routing import termini
-from services.router.routing.address import BALANCED, MANAGEMENT_ELSEWHERE, MULTICAST, Address
+from services.router.routing.address import MANAGEMENT_ELSEWHERE, Address
 from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.configuration import BALANCED, MULTICAST
 from services.router.routing.connections import LEAVING_LINKS, RouterConnection
 from services.router.routing.core import Router
 from services.router.routing.linkroutes import RoutedHalf, RoutedLink, survives
@@ -51,8 +52,9 @@ class RouterHandler(Handler):
             try:
                 if connection.denied:
                     raise AmqpError("amqp:resource-limit-exceeded", "connection disallowed by local policy")
-                host = connection.host.rpartition(":")[0]
-                self.router.policy.open_connection(connection, remote.hostname or "", c.user or "", host)
+                hostname = connection.policy_vhost or remote.hostname or ""
+                admit = self.router.policy.admit
+                connection.rights = admit(connection.identity, connection.host, hostname, c.user or "")
                 if wants_sole(remote) and self.router.is_known(connection.container):
                     raise refuse_second(c, remote)
             except AmqpError as error:
@@ -103,8 +105,9 @@ class RouterHandler(Handler):
         if connection.rights is not None:
             try:
                 waypoint = _waypoint_phase(terminus, incoming=incoming) is not None
+                links = connection.senders if incoming else connection.receivers
                 connection.rights.check_attach(
-                    connection, incoming=incoming, address=text, dynamic=dynamic, waypoint=waypoint
+                    links, incoming=incoming, address=text, dynamic=dynamic, waypoint=waypoint
                 )
             except AmqpError:
                 self.router.policy.links_denied += 1
@@ -216,7 +219,7 @@ class RouterHandler(Handler):
         if found is None:
             return False
         route, container = found
-        self._pass_on(connection, link, container, parsed.name, route.external)
+        self._pass_on(connection, link, container, parsed.name, route.config.external)
         return True
 
     def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:

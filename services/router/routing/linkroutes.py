@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
-from services.router.management.schema import BAD_REQUEST, ManagementError
 from services.router.routing import names
-from services.router.routing.configured import read_pattern
+from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.names import strip
 from services.router.routing.sizes import limited
 
@@ -34,42 +33,11 @@ NO_ROUTE = "qd:no-route-to-dest"
 class LinkRoute:
     """A configured link route; `connections` are the route containers it can use now."""
 
-    __slots__ = (
-        "add_prefix",
-        "connection",
-        "connections",
-        "container_id",
-        "del_prefix",
-        "direction",
-        "identity",
-        "name",
-        "pattern",
-        "prefix",
-        "shown",
-    )
+    __slots__ = ("config", "connections")
 
-    def __init__(self, identity: int, body: dict[str, Any]) -> None:
-        self.identity = identity
-        self.name: str = body["name"] or f"router.config.linkRoute/{identity}"
-        self.direction: str | None = body["direction"]
-        if self.direction is None:
-            raise ManagementError(BAD_REQUEST, "No 'direction' attribute provided - it is mandatory")
-        if self.direction not in ("in", "out"):
-            raise ManagementError(BAD_REQUEST, "Invalid value for 'direction'")
-        self.prefix, self.shown, self.pattern = read_pattern(body)
-        self.connection: str | None = body["connection"]
-        self.container_id: str | None = body["containerId"]
-        if self.connection and self.container_id:
-            raise ManagementError(BAD_REQUEST, "Both connection and containerId cannot be specified. Specify only one")
-        self.add_prefix: str | None = body["addExternalPrefix"]
-        self.del_prefix: str | None = body["delExternalPrefix"]
+    def __init__(self, config: LinkRouteConfig) -> None:
+        self.config = config
         self.connections: tuple[RouterConnection, ...] = ()
-
-    def external(self, address: str) -> str:
-        """The address as the container knows it."""
-        if self.del_prefix and address.startswith(self.del_prefix):
-            address = address[len(self.del_prefix) :]
-        return self.add_prefix + address if self.add_prefix else address
 
 
 class _Pattern:
@@ -96,37 +64,39 @@ class LinkRoutes:
             "out": names.PatternTree(),
         }
 
-    def add(self, route: LinkRoute) -> None:
-        """Raises ManagementError 400 when the name is taken."""
-        if route.name in self.by_name:
-            raise ManagementError(BAD_REQUEST, "Name conflicts with an existing entity")
-        self.by_name[route.name] = route
-        self.by_identity[route.identity] = route
-        tree = self._trees[route.direction or "in"]
-        pattern = tree.get(route.pattern)
+    def add(self, config: LinkRouteConfig) -> LinkRoute:
+        """Raises ValueError if the name is taken."""
+        if config.name in self.by_name:
+            raise ValueError("Name conflicts with an existing entity")
+        route = LinkRoute(config)
+        self.by_name[config.name] = route
+        self.by_identity[config.identity] = route
+        tree = self._trees[config.direction or "in"]
+        pattern = tree.get(config.matched)
         if pattern is None:
             pattern = _Pattern()
-            tree.add(route.pattern, pattern)
+            tree.add(config.matched, pattern)
         pattern.routes.append(route)
-        if route.container_id:
-            self._by_container.setdefault(route.container_id, {})[route] = None
-        elif route.connection:
-            self._by_connection.setdefault(route.connection, {})[route] = None
-        else:
-            return
-        route.connections = tuple(self.router.containers(route.container_id, route.connection))
+        if config.container_id:
+            self._by_container.setdefault(config.container_id, {})[route] = None
+        elif config.connection:
+            self._by_connection.setdefault(config.connection, {})[route] = None
+        if config.container_id or config.connection:
+            route.connections = tuple(self.router.containers(config.container_id, config.connection))
+        return route
 
     def remove(self, route: LinkRoute) -> None:
         """Links that are routed stay."""
-        del self.by_name[route.name]
-        del self.by_identity[route.identity]
-        tree = self._trees[route.direction or "in"]
-        pattern = tree.get(route.pattern)
+        config = route.config
+        del self.by_name[config.name]
+        del self.by_identity[config.identity]
+        tree = self._trees[config.direction or "in"]
+        pattern = tree.get(config.matched)
         if pattern is not None:
             pattern.routes.remove(route)
             if not pattern.routes:
-                tree.remove(route.pattern)
-        for index, key in ((self._by_container, route.container_id), (self._by_connection, route.connection)):
+                tree.remove(config.matched)
+        for index, key in ((self._by_container, config.container_id), (self._by_connection, config.connection)):
             if key and key in index and route in index[key]:
                 del index[key][route]
                 if not index[key]:

@@ -250,7 +250,7 @@ class InLink:
             self.presettled += 1
         else:
             self.settle(delivery_id)
-        self.address.subscriber(self, payload)  # type: ignore[union-attr,misc]
+        self.address.subscriber(self.connection, payload)  # type: ignore[union-attr,misc]
 
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
         """There is no destination: released (or `state`), or dropped when nobody waits for the outcome."""

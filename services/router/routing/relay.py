@@ -10,7 +10,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.performatives import Source, Target
-from services.router.routing.address import BALANCED, Address
+from services.router.routing.address import Address
+from services.router.routing.configuration import BALANCED
 from services.router.routing.links import OutLink
 
 if TYPE_CHECKING:

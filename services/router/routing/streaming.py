@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.performatives import RELEASED
-from services.router.routing.address import MULTICAST, Address
+from services.router.routing.address import Address
 from services.router.routing.annotations import complete, stripped
 from services.router.routing.anonymous import AnonymousInLink, find_to, read_to
+from services.router.routing.configuration import MULTICAST
 from services.router.routing.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
@@ -464,4 +465,4 @@ class _Internal(Stream):
             if not partial.settled:
                 self.source.settle(partial.delivery_id)
             if self.address.subscriber is not None:
-                self.address.subscriber(self.source, payload)
+                self.address.subscriber(self.source.connection, payload)

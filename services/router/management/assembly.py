@@ -1,0 +1,32 @@
+"""All tables of the management node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.router.management import schema
+from services.router.management.entities import ConnectorTable, ListenerTable, SslProfileTable, UniqueNames
+from services.router.management.live import core_tables
+from services.router.management.logs import LogTable
+from services.router.management.policies import PolicyTable, VhostStatsTable, VhostTable
+from services.router.management.tables import NoneTable, Table
+from services.router.network.sockets import Sockets
+from services.router.routing.core import Router
+
+
+def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> list[Table]:
+    """In the order in which a configuration must be read: what others refer to comes first, ports last. `attributes`
+    are those of the router entity."""
+    names = UniqueNames()
+    return [
+        PolicyTable(names, router.policy),
+        VhostTable(names, router.policy),
+        LogTable(names),
+        SslProfileTable(names, sockets),
+        *core_tables(router, attributes),
+        VhostStatsTable(router.policy),
+        NoneTable(schema.VHOST_GROUP_TYPE),
+        NoneTable(schema.ALLOCATOR),
+        ConnectorTable(names, sockets, router.mode),
+        ListenerTable(names, sockets, router.mode),
+    ]

@@ -1,0 +1,217 @@
+"""Entities that are their attributes, and the tables of ports: listeners, connectors, SSL profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any
+
+from services.router.management import schema
+from services.router.management.bodies import connector_config, listener_config, ssl_profile
+from services.router.management.requests import Request
+from services.router.management.schema import BAD_REQUEST, FORBIDDEN, INTERNAL, EntityType, ManagementError, read_body
+from services.router.management.supported import check_connector, check_listener, check_profile, check_role
+from services.router.management.tables import Getter, Table
+from services.router.network.connectors import Connector
+from services.router.network.listeners import Listener, ListenError
+from services.router.network.sockets import Sockets
+from services.router.network.tls import ProfileError
+
+
+class Entity:
+    """An entity that is its attributes."""
+
+    __slots__ = ("body", "identity", "name")
+
+    def __init__(self, kind: EntityType, identifier: str, body: dict[str, Any]) -> None:
+        self.body = body
+        self.identity = f"{kind.short}/{identifier}"
+        self.name: str = body["name"] or self.identity
+
+
+def _body_getters(kind: EntityType) -> dict[str, Getter]:
+    def of(name: str) -> Getter:
+        return lambda entity: entity.body.get(name)
+
+    getters = {a.name: of(a.name) for a in kind.attributes}
+    for name in ("name", "identity"):
+        getters[name] = attrgetter(name)
+    del getters["type"]
+    return getters
+
+
+class UniqueNames:
+    """Names and identities of all entities that are not of the core: each may be used once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, entity: Any) -> None:
+        """Raises ManagementError 400 when name or identity are in use."""
+        for attribute, value in (("name", entity.name), ("identity", entity.identity)):
+            if value in self._taken:
+                raise ManagementError(
+                    BAD_REQUEST,
+                    f"adding '{entity.name}' duplicates unique attribute '{attribute}' from existing '{value}'",
+                )
+        self._taken.update((entity.name, entity.identity))
+
+    def free(self, entity: Any) -> None:
+        self._taken.difference_update((entity.name, entity.identity))
+
+
+class EntityTable(Table):
+    """Entities in a dictionary by name; `identifier` makes the second part of the identity from the attributes."""
+
+    def __init__(
+        self,
+        kind: EntityType,
+        names: UniqueNames,
+        identifier: Callable[[dict[str, Any]], str],
+    ) -> None:
+        super().__init__(kind, _body_getters(kind))
+        self.entities: dict[str, Any] = {}
+        self.fixed: set[str] = set()  # names of those that stand in the configuration file
+        self._names = names
+        self._identifier = identifier
+
+    def rows(self) -> Iterable[Any]:
+        return self.entities.values()
+
+    def by_name(self, name: str) -> Any:
+        return self.entities.get(name)
+
+    def add(self, name: str | None, body: Any) -> Any:
+        entity = self.make(read_body(self.type, name, body))
+        self._names.take(entity)
+        self.entities[entity.name] = entity
+        return entity
+
+    def make(self, body: dict[str, Any]) -> Any:
+        """Raises ManagementError for a body that this router does not support."""
+        return Entity(self.type, self._identifier(body), body)
+
+    def check_delete(self, entity: Any) -> None:
+        if entity.name in self.fixed:
+            raise ManagementError(
+                FORBIDDEN,
+                f"{self.type.short} '{entity.name}' stands in the router's configuration file; change it there",
+            )
+
+    def delete(self, entity: Any) -> None:
+        del self.entities[entity.name]
+        self._names.free(entity)
+
+
+def _endpoint(body: dict[str, Any]) -> str:
+    """`host:port` or `host:port:name`."""
+    where = f"{body['host']}:{body['port']}"
+    return f"{where}:{body['name']}" if body["name"] else where
+
+
+class ListenerEntity(Entity):
+    __slots__ = ("listener",)
+    listener: Listener
+
+
+class ListenerTable(EntityTable):
+    """A CREATE is answered when the port is open; a DELETE leaves the listener's connections."""
+
+    def __init__(self, names: UniqueNames, sockets: Sockets, mode: str) -> None:
+        super().__init__(schema.LISTENER, names, _endpoint)
+        self._sockets = sockets
+        self._mode = mode
+        self.getters["operStatus"] = lambda e: "up" if e.listener.port is not None else "down"
+        self.create_slowly = self._create
+        self.delete_slowly = self._delete
+
+    def make(self, body: dict[str, Any]) -> ListenerEntity:
+        entity = ListenerEntity(self.type, self._identifier(body), body)
+        where = f"listener '{entity.name}' on {body['host'] or '*'}:{body['port']}"
+        check_role(where, body, self._mode)
+        try:
+            check_listener(self.type, where, body, self._sockets.profile)
+        except ProfileError as error:
+            raise ManagementError(INTERNAL, f"{where}: {error}") from None
+        entity.listener = self._sockets.new_listener(listener_config(entity.name, body))
+        return entity
+
+    async def open(self, entity: ListenerEntity) -> None:
+        """Raises ManagementError 500 if the port cannot be had."""
+        try:
+            await self._sockets.open(entity.listener)
+        except ListenError as error:
+            raise ManagementError(INTERNAL, str(error)) from None
+
+    def _create(
+        self, request: Request, created: Callable[[Any], None], failed: Callable[[ManagementError], None]
+    ) -> None:
+        entity: ListenerEntity = self.add(request.name, request.body)
+
+        def done(error: ListenError | None) -> None:
+            if error is None:
+                created(entity)
+            else:
+                if self.entities.get(entity.name) is entity:
+                    self.delete(entity)
+                failed(ManagementError(INTERNAL, str(error)))
+
+        self._sockets.open_soon(entity.listener, done)
+
+    def _delete(self, entity: ListenerEntity, deleted: Callable[[], None]) -> None:
+        self.delete(entity)
+        self._sockets.close_soon(entity.listener, deleted)
+
+
+class ConnectorEntity(Entity):
+    __slots__ = ("connector",)
+    connector: Connector
+
+
+class ConnectorTable(EntityTable):
+    """A connector dials as long as it exists; its connection goes with it."""
+
+    def __init__(self, names: UniqueNames, sockets: Sockets, mode: str) -> None:
+        super().__init__(schema.CONNECTOR, names, _endpoint)
+        self._sockets = sockets
+        self._mode = mode
+        self.getters["connectionStatus"] = attrgetter("connector.status")
+        self.getters["connectionMsg"] = attrgetter("connector.message")
+        self.getters["saslPassword"] = lambda e: None if e.body["saslPassword"] is None else "*****"
+
+    def make(self, body: dict[str, Any]) -> ConnectorEntity:
+        entity = ConnectorEntity(self.type, self._identifier(body), body)
+        where = f"connector '{entity.name}' to {body['host']}:{body['port']}"
+        check_role(where, body, self._mode)
+        check_connector(self.type, where, body)
+        return entity
+
+    def add(self, name: str | None, body: Any) -> ConnectorEntity:
+        entity: ConnectorEntity = super().add(name, body)
+        entity.connector = self._sockets.connect(connector_config(entity.name, entity.body))
+        return entity
+
+    def delete(self, entity: ConnectorEntity) -> None:
+        super().delete(entity)
+        self._sockets.disconnect(entity.connector)
+
+
+class SslProfileTable(EntityTable):
+    """Profiles that listeners and connectors name. Files are read when a port opens or a connection is dialled."""
+
+    def __init__(self, names: UniqueNames, sockets: Sockets) -> None:
+        super().__init__(schema.SSL_PROFILE, names, lambda body: str(body["name"]))
+        self._sockets = sockets
+
+    def make(self, body: dict[str, Any]) -> Any:
+        check_profile(body)
+        return super().make(body)
+
+    def add(self, name: str | None, body: Any) -> Entity:
+        entity: Entity = super().add(name, body)
+        self._sockets.set_profile(ssl_profile(entity.name, entity.body))
+        return entity
+
+    def delete(self, entity: Entity) -> None:
+        super().delete(entity)
+        self._sockets.remove_profile(entity.name)

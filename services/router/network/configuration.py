@@ -1,0 +1,75 @@
+"""What is configured of ports and connections. Times are in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.router.routing.connections import DEFAULT_CAPACITY, NORMAL
+
+ANONYMOUS, EXTERNAL, PLAIN = "ANONYMOUS", "EXTERNAL", "PLAIN"
+NEIGHBOURS = ("inter-router", "edge")
+"""Roles of connections between routers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointConfig:
+    """What listeners and connectors have in common.
+
+    `port` is a number or the name of a service, `family` is IPv4, IPv6 or None (any). `sasl_mechanisms` empty: all that
+    fit. `max_session_frames` None: as many as fit the bounds of memory. `properties` go into our open frame.
+    """
+
+    name: str
+    role: str = NORMAL
+    host: str = ""
+    port: str = "amqp"
+    family: str | None = None
+    ssl_profile: str | None = None
+    sasl_mechanisms: tuple[str, ...] = ()
+    max_frame_size: int = 16384
+    max_sessions: int = 32768
+    max_session_frames: int | None = None
+    idle_timeout: int = 16
+    link_capacity: int = DEFAULT_CAPACITY
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    management: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig(EndpointConfig):
+    """A port. `http`: it answers /healthz and /metrics (each if it is on) instead of AMQP. `handshake_timeout` 0: the
+    engine's own. `policy_vhost`: the vhost of all connections, whatever host name they ask for."""
+
+    authenticate_peer: bool = False
+    handshake_timeout: int = 0
+    failover_urls: str = ""
+    policy_vhost: str | None = None
+    http: bool = False
+    healthz: bool = True
+    metrics: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorConfig(EndpointConfig):
+    """A connection that the router makes."""
+
+    verify_hostname: bool = True
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SslProfile:
+    """Files of certificates, and what TLS is to be. `password`: see tls.py. `protocols` empty: TLS 1.2 and newer.
+    `uid_format`: letters that pick the user's name from a certificate; None: its distinguished name."""
+
+    name: str
+    ca_cert_file: str | None = None
+    cert_file: str | None = None
+    private_key_file: str | None = None
+    password: str | None = None
+    ciphers: str | None = None
+    protocols: tuple[str, ...] = ()
+    uid_format: str | None = None

@@ -1,0 +1,135 @@
+"""Makes the engine's connection for a socket, as its listener or connector is configured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import INNER_LIMITS, Limits
+from enmasse.amqp.sasl import SaslClient, SaslServer
+from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.amqp.transport import Hub
+from services.router import PRODUCT, SIMULATES
+from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
+from services.router.network.tls import ProfileError
+from services.router.routing.connections import RouterConnection
+from services.router.routing.core import Router
+from services.router.routing.handler import RouterHandler
+
+SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
+"""What a peer may send in one session before somebody takes it: a large message that nobody takes holds its session
+back only when it is larger than this, and never the others of the connection."""
+CONNECTION_BYTES = 32 * 1024 * 1024
+"""Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
+CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
+OFFERED = (*CAPABILITIES, SOLE_CONNECTION)
+
+
+class ConnectionMaker:
+    """Connects sockets with the router. `profiles` are the SSL profiles by name."""
+
+    def __init__(self, router: Router, hub: Hub) -> None:
+        self.router = router
+        self.hub = hub
+        self.profiles: dict[str, SslProfile] = {}
+        self._handler = RouterHandler(router)
+
+    def profile(self, name: str) -> SslProfile:
+        """Raises tls.ProfileError if there is none of this name."""
+        try:
+            return self.profiles[name]
+        except KeyError:
+            raise ProfileError(f"there is no sslProfile '{name}'") from None
+
+    def record(self, config: EndpointConfig, host: str) -> RouterConnection:
+        """The router's side of a connection to `host` (host:port) through this listener or connector."""
+        record = RouterConnection(
+            self.router,
+            name=config.name,
+            role=config.role,
+            direction="in" if isinstance(config, ListenerConfig) else "out",
+            host=host,
+            capacity=config.link_capacity,
+        )
+        if isinstance(config, ListenerConfig):
+            record.policy_vhost = config.policy_vhost
+        record.management = config.management
+        return record
+
+    def accepted(self, record: RouterConnection, config: ListenerConfig, sasl: SaslServer) -> Connection:
+        """The engine's connection for a socket that a listener has accepted."""
+        properties = self._properties(record, config)
+        if config.failover_urls:
+            properties["failover-server-list"] = _failover(config.failover_urls)
+        limits = _limits(config, own=record.is_container, handshake_timeout=config.handshake_timeout)
+        return self._make(record, config, sasl, properties, limits)
+
+    def dialled(self, record: RouterConnection, config: ConnectorConfig, sasl: SaslClient) -> Connection:
+        """The engine's connection for a socket that a connector is to open."""
+        return self._make(record, config, sasl, self._properties(record, config), _limits(config, own=True))
+
+    def _properties(self, record: RouterConnection, config: EndpointConfig) -> dict[str, Any]:
+        own = {"product": PRODUCT, "version": SIMULATES, "qd.conn-id": record.identity}
+        return {**own, **config.properties}
+
+    def _make(
+        self,
+        record: RouterConnection,
+        config: EndpointConfig,
+        sasl: SaslServer | SaslClient,
+        properties: dict[str, Any],
+        limits: Limits,
+    ) -> Connection:
+        is_client = record.dir == "out"
+        connection = Connection(
+            self._handler,
+            container_id=self.router.id,
+            is_client=is_client,
+            hostname=config.host if is_client else None,
+            max_frame_size=max(512, config.max_frame_size),
+            channel_max=min(config.max_sessions, 32768) - 1,
+            idle_timeout_ms=config.idle_timeout * 1000,
+            sasl=sasl,
+            properties=properties,
+            offered_capabilities=OFFERED,
+            desired_capabilities=CAPABILITIES,
+            limits=limits,
+        )
+        connection.context = record
+        record.amqp = connection
+        record.abort = lambda: self._abort(connection)
+        return connection
+
+    def _abort(self, connection: Connection) -> None:
+        for wire in self.hub.wires:
+            if wire.connection is connection and wire.transport is not None:
+                wire.transport.abort()
+                return
+
+
+def _limits(config: EndpointConfig, *, own: bool, handshake_timeout: int = 0) -> Limits:
+    """`own`: a connection to a broker, or to whom we have dialled; it carries the links of all clients."""
+    limits: dict[str, int] = {}
+    if own:
+        limits = {"max_links": INNER_LIMITS.max_links, "max_link_state": INNER_LIMITS.max_link_state}
+    if handshake_timeout:
+        limits["handshake_timeout_ms"] = handshake_timeout * 1000
+    window = config.max_session_frames or min(SESSION_FRAMES, max(64, SESSION_BYTES // config.max_frame_size))
+    limits["incoming_window"] = window
+    limits["streaming_window"] = window * config.max_frame_size
+    limits["max_streamed"] = CONNECTION_BYTES
+    return Limits(**limits)
+
+
+def _failover(urls: str) -> list[dict[str, str]]:
+    """`amqps://host:port, host2` as the failover-server-list of our open."""
+    found = []
+    for url in urls.split(","):
+        scheme, colon, rest = url.strip().partition("://")
+        rest = rest if colon else scheme
+        host, _, port = rest.partition(":")
+        entry = {"network-host": host, "port": port or "5672"}
+        if colon and scheme == "amqps":
+            entry["scheme"] = scheme
+        found.append(entry)
+    return found
