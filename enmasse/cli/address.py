@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from enmasse.cli.common import UNREACHABLE, end, here, port_offset, say
-from enmasse.cli.folders import config_folder
+from enmasse.cli.completion import addresses, flavors
+from enmasse.cli.folders import edited_folder
 
 TYPES = ("queue", "topic", "anycast", "multicast")
 
@@ -29,17 +30,6 @@ def _options(function: Any) -> Any:
     function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
                             help="Folder of addresses.json.")(function)  # fmt: skip
     return port_offset(function)
-
-
-def _folder(config: Path | None, offset: int) -> Path:
-    if config is not None:
-        return config
-    from enmasse.cli.http import NotRunning, suite_info
-
-    try:
-        return Path(suite_info(offset)["config_dir"])
-    except NotRunning:
-        return Path() if Path("addresses.json").exists() else config_folder(offset)
 
 
 def _read(folder: Path) -> str:
@@ -106,7 +96,7 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
     """List the addresses of the file, with their state where the suite runs."""
     from enmasse.cli import validate
 
-    folder = _folder(config, offset)
+    folder = edited_folder(config, offset)
     wanted = _entries(folder, _read(folder))
     running = _running(offset, folder)
     in_memory = validate.in_memory(folder)
@@ -121,14 +111,14 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=addresses)
 @_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
     """Show what the file says of one address, and its state where the suite runs."""
     from enmasse.cli import validate
 
-    folder = _folder(config, offset)
+    folder = edited_folder(config, offset)
     wanted = _entries(folder, _read(folder))
     running = _running(offset, folder).get(name)
     if name not in wanted and running is None:
@@ -149,7 +139,7 @@ def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
 @command.command("add")
 @click.argument("name")
 @click.option("--type", "type_", type=click.Choice(TYPES), required=True, help="Semantics of the address.")
-@click.option("--flavor", help="Flavor of flavors.json; needed by queue and topic.")
+@click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
               help="A further property of the entry; VALUE is JSON, else a string. May be repeated.")  # fmt: skip
 @_options
@@ -160,7 +150,7 @@ def add(
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
 
-    folder = _folder(config, offset)
+    folder = edited_folder(config, offset)
     entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
     entry.update(_property(text) for text in properties)
     with _locked(folder):
@@ -175,7 +165,7 @@ def add(
 
 
 @command.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=addresses)
 @click.option("--force", is_flag=True, help="Throw away the messages it holds (needs the running suite).")
 @_options
 def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
@@ -187,7 +177,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
 
-    folder = _folder(config, offset)
+    folder = edited_folder(config, offset)
     with _locked(folder):
         text = _read(folder)
         found = name in _entries(folder, text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, end, port_offset, shows_colors
+from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.cli.load import ReceivingEnd
@@ -22,7 +23,7 @@ PERCENTILES = (50, 90, 99, 99.9)
 
 
 @click.command(name="bench", short_help="Measure rate and latency of an address.")
-@click.argument("address", required=False)
+@click.argument("address", required=False, shell_complete=addresses)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS", help="An address of another server.")
 @click.option("--seconds", type=Seconds(0.1, 3600), default=5.0, show_default=True, metavar="SECONDS",
               help="How long each of the two measurements takes.")  # fmt: skip

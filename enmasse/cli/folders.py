@@ -1,4 +1,4 @@
-"""The folders that `enmasse up` uses if none are named: those of the XDG Base Directory Specification.
+"""The folders that commands use if none are named: those of the XDG Base Directory Specification.
 
 A suite with a port offset has folders of its own, so that two suites share neither messages nor addresses.
 """
@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from enmasse.cli.common import end
+from enmasse.cli.http import ANSWER_SECONDS, NotRunning, suite_info
 
 
 def config_folder(offset: int) -> Path:
@@ -22,6 +23,16 @@ def data_folder(offset: int) -> Path:
     Not XDG_STATE_HOME: that is for files one can do without, and a message is not one.
     """
     return _base("XDG_DATA_HOME", ".local/share", "--data") / _name(offset)
+
+
+def edited_folder(config: Path | None, offset: int, patience: float = ANSWER_SECONDS) -> Path:
+    """The folder whose addresses.json `enmasse address` works on. `patience`: seconds to wait for the suite."""
+    if config is not None:
+        return config
+    try:
+        return Path(suite_info(offset, patience)["config_dir"])
+    except NotRunning:
+        return Path() if Path("addresses.json").exists() else config_folder(offset)
 
 
 def _base(variable: str, usual: str, option: str) -> Path:

@@ -54,9 +54,9 @@ def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = Fa
     return status
 
 
-def suite_info(offset: int) -> dict[str, Any]:
+def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
-    _, info = request(offset, "GET", "/api/suite")
+    _, info = request(offset, "GET", "/api/suite", timeout=timeout)
     if not isinstance(info, dict) or "config_dir" not in info:
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{HTTP_PORT + offset}")
     return info

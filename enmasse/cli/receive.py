@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, say
+from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import Client, ClientReceiver
@@ -23,7 +24,7 @@ FIRST_DELAY, LAST_DELAY = 0.1, 5.0
 
 
 @click.command(name="receive", short_help="Receive messages from an address.")
-@click.argument("address", required=False)
+@click.argument("address", required=False, shell_complete=addresses)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), default=0, metavar="N",

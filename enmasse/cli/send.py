@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, say
+from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.amqp.client import ClientSender
@@ -31,7 +32,7 @@ READ_AHEAD = 16
 
 
 @click.command(name="send", short_help="Send messages to an address.")
-@click.argument("address", required=False)
+@click.argument("address", required=False, shell_complete=addresses)
 @click.argument("body", required=False)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip

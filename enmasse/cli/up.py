@@ -32,8 +32,7 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
         return component, level
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        component, equals, _ = incomplete.rpartition("=")
-        words = [f"{component}={level}" for level in LEVELS] if equals else [*LEVELS, *(f"{c}=" for c in COMPONENTS)]
+        words = [*LEVELS, *(f"{component}={level}" for component in COMPONENTS for level in LEVELS)]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
