@@ -120,7 +120,9 @@ def health_of(broker: Broker) -> tuple[bool, str]:
     stalled = [f"queue {name}: {reason}" for name, reason in broker.stalls.reasons().items()]
     troubles += stalled[:3] + ([f"{len(stalled) - 3} more queues stand still"] if len(stalled) > 3 else [])
     notes = [store.losses.told()] if store is not None else []
-    unknown = [f"{queue.count} in {name}" for name, queue in broker.queues.items() if queue.id in broker.unknown]
+    unknown = [
+        f"{queue.count} in {name}" for name, queue in broker.catalogue.queues.items() if queue.id in broker.unknown
+    ]
     if unknown:
         notes.append(
             f"the definitions of {len(unknown)} queues are damaged; their messages are kept: {', '.join(unknown[:3])};"

@@ -19,11 +19,11 @@ from enmasse.amqp.types import Symbol
 from services.broker.consumers import LinkBrowser, LinkConsumer
 from services.broker.core import errors
 from services.broker.core.broker import Broker
+from services.broker.core.catalogue import ANYCAST, MANAGEMENT
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import identity, queue_name
-from services.broker.core.topology import ANYCAST, MANAGEMENT
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
 from services.broker.termini import TOPIC, Filters, address_of, answer, routing_type
@@ -158,7 +158,7 @@ class BrokerConnection(Handler):
         temporary: str | None = None
         if target is not None and target.dynamic:
             address = temporary = str(uuid.uuid4())
-            self.broker.create_temporary(address, kind or ANYCAST, self.client.user)
+            self.broker.catalogue.create_temporary(address, kind or ANYCAST, self.client.user)
             target = Target(
                 address=address,
                 dynamic=True,
@@ -185,7 +185,7 @@ class BrokerConnection(Handler):
         link.context = producer
         self.client.producers[info.id] = info
         self._accept(link, target=target)
-        route = self.broker.route(address, kind) if address else None
+        route = self.broker.catalogue.route(address, kind) if address else None
         producer.start(route.owner if route is not None else None)
 
     # -- consumers -----------------------------------------------------------------------------------------------------

@@ -85,9 +85,9 @@ class LinkConsumer(Consumer):
         queue.detach(self)
         broker = queue.broker
         if self.durable and closed and not queue.consumers and not queue.deleted:
-            broker.destroy_queue(queue.name, remove_consumers=True)
+            broker.catalogue.destroy_queue(queue.name, remove_consumers=True)
         else:
-            broker.consumer_left(queue)
+            broker.catalogue.consumer_left(queue)
 
 
 class LinkBrowser(Browser):

@@ -38,7 +38,7 @@ def metrics(broker: Broker, clients: Connections) -> str:
         parts.append(
             metric("artemis_damaged_places", "gauge", "damaged places in files, not seen to", [(name, places)])
         )
-    queues = [q for q in broker.queues.values() if not q.temporary]
+    queues = [q for q in broker.catalogue.queues.values() if not q.temporary]
     labels = [{"broker": broker.name, "address": q.address.name, "queue": q.name} for q in queues]
     for short, kind, text, value in _QUEUE:
         samples = [(label, float(value(queue))) for label, queue in zip(labels, queues, strict=True)]

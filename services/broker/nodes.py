@@ -8,11 +8,11 @@ from enmasse import log
 from enmasse.amqp import errors as amqp
 from services.broker.core import errors
 from services.broker.core.broker import Broker
+from services.broker.core.catalogue import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.connections import ConnectionInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import Identity, queue_name
-from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.wildcards import is_pattern
 
 _log = log.get()
@@ -26,6 +26,7 @@ class Nodes:
 
     def __init__(self, broker: Broker, client: ConnectionInfo) -> None:
         self.broker = broker
+        self.catalogue = broker.catalogue
         self.client = client
 
     # -- to send to ----------------------------------------------------------------------------------------------------
@@ -35,11 +36,11 @@ class Nodes:
             raise BrokerError(f"a sender needs an address without wildcards, not {address}", "amqp:invalid-field")
         if "::" in address:
             name, _, queue = address.partition("::")
-            known = self.broker.queues.get(queue)
+            known = self.catalogue.queues.get(queue)
             if known is None or known.address.name != name:
                 raise BrokerError(f"AMQ119002: target address {address} does not exist", "amqp:not-found")
             return
-        root = self.broker.root_of(address)
+        root = self.catalogue.root_of(address)
         if root is None:
             if not self.auto_create(address, kind):
                 raise BrokerError(f"AMQ119002: target address {address} does not exist", "amqp:not-found")
@@ -48,14 +49,14 @@ class Nodes:
 
     def auto_create(self, address: str, kind: str | None) -> bool:
         """Makes an address (and its queue) if settings allow it and the client is no router. False: it may not."""
-        settings = self.broker.settings.get(address)
+        settings = self.catalogue.settings.get(address)
         kind = kind or settings.default_address_routing_type
         if self.client.router or address.startswith(MANAGEMENT) or not settings.auto_create_addresses:
             return False
         if kind == ANYCAST:
             if not settings.auto_create_queues:
                 return False
-            self.broker.create_queue(
+            self.catalogue.create_queue(
                 address,
                 address,
                 ANYCAST,
@@ -66,36 +67,38 @@ class Nodes:
                 user=self.client.user,
             )
         else:
-            self.broker.create_address(address, frozenset({MULTICAST}), auto_created=True)
+            self.catalogue.create_address(address, frozenset({MULTICAST}), auto_created=True)
         return True
 
     def _kinds(self, address: str) -> frozenset[str]:
-        return self.broker.addresses[address].routing_types
+        return self.catalogue.addresses[address].routing_types
 
     # -- to receive from -----------------------------------------------------------------------------------------------
     def temporary_queue(self, kind: str) -> Queue:
         """For a dynamic source: of its own name, on an address of the same name."""
         name = str(uuid.uuid4())
-        return self.broker.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
+        return self.catalogue.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
 
     def is_subscription(self, address: str, kind: str | None) -> bool:
         """Whether to receive from `address` is to subscribe; makes the address if that is allowed."""
-        known = self.broker.addresses.get(address)
-        root = self.broker.root_of(address)
-        if address in self.broker.queues and known is None:
+        known = self.catalogue.addresses.get(address)
+        root = self.catalogue.root_of(address)
+        if address in self.catalogue.queues and known is None:
             return False  # a queue by its own name
         if known is not None and known.explicit:
             _check_kind(address, kind, known.routing_types)
             if kind is None:
                 return known.routing_types == {MULTICAST}
             return kind == MULTICAST
-        if known is not None and any(queue.routing_type == ANYCAST for queue in known.queues.values()):
+        if known is not None and any(
+            queue.routing_type == ANYCAST for queue in self.catalogue.queues_of(known).values()
+        ):
             return False
         if root is not None:
             _check_kind(address, kind, root.routing_types)
             return True
         if is_pattern(address):
-            if self.client.router or kind == ANYCAST or not self.broker.settings.get(address).auto_create_addresses:
+            if self.client.router or kind == ANYCAST or not self.catalogue.settings.get(address).auto_create_addresses:
                 raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
             return True
         if not self.auto_create(address, kind):
@@ -104,11 +107,11 @@ class Nodes:
 
     def queue_of(self, address: str) -> Queue:
         """The queue to receive from: of this name, or the first anycast one of the address of this name."""
-        queue = self.broker.queues.get(address)
+        queue = self.catalogue.queues.get(address)
         if queue is not None:
             return queue
-        known = self.broker.addresses.get(address)
-        for candidate in known.queues.values() if known is not None else ():
+        known = self.catalogue.addresses.get(address)
+        for candidate in self.catalogue.queues_of(known).values() if known is not None else ():
             if candidate.routing_type == ANYCAST:
                 return candidate
         raise BrokerError(f"AMQ119010: source address does not exist: {address} has no queue", "amqp:not-found")
@@ -116,7 +119,7 @@ class Nodes:
     def qualified_queue(self, address: str) -> Queue:
         """The queue of `address::queue` or `::queue`."""
         name, _, queue_part = address.partition("::")
-        queue = self.broker.queues.get(queue_part)
+        queue = self.catalogue.queues.get(queue_part)
         if queue is None or (name and queue.address.name != name):
             raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
         return queue
@@ -125,7 +128,7 @@ class Nodes:
     def anonymous_subscription(self, about: About) -> Queue:
         """Neither durable nor shared: it has no name for others and ends with its link."""
         address, selector, no_local = about
-        return self.broker.create_queue(
+        return self.catalogue.create_queue(
             address,
             str(uuid.uuid4()),
             MULTICAST,
@@ -139,7 +142,7 @@ class Nodes:
     def subscription(self, name: str, about: About, *, durable: bool, shared: bool, client: str | None) -> Queue:
         """The queue of a durable or shared subscription: found, made, or made anew if what is asked has changed."""
         address, selector, no_local = about
-        queue = self.broker.queues.get(name)
+        queue = self.catalogue.queues.get(name)
         if queue is not None and queue.subscription is None:
             if queue.address.name != address:
                 raise errors.queue_exists(name, queue.address.name)
@@ -158,10 +161,10 @@ class Nodes:
                     f"AMQ119005: error creating consumer, subscription {name} is in use with another address or filter",
                     "amqp:illegal-state",
                 )
-            self.broker.destroy_queue(name, remove_consumers=True)
+            self.catalogue.destroy_queue(name, remove_consumers=True)
             queue = None
         if queue is None:
-            queue = self.broker.create_queue(
+            queue = self.catalogue.create_queue(
                 address,
                 name,
                 MULTICAST,
@@ -181,7 +184,7 @@ class Nodes:
             queue
             for everywhere in (False, True)
             for shared in (False, True)
-            if (queue := self.broker.queues.get(queue_name(who, durable=True, shared=shared, everywhere=everywhere)))
+            if (queue := self.catalogue.queues.get(queue_name(who, durable=True, shared=shared, everywhere=everywhere)))
         ]
         if not found:
             raise BrokerError(f"AMQ119010: source address does not exist: no subscription {who.link}", "amqp:not-found")

@@ -11,11 +11,11 @@ from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.catalogue import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.connections import ProducerInfo
 from services.broker.core.front import destination_type, to_address
 from services.broker.core.publisher import ACCEPT, WAIT, publish, publish_run
 from services.broker.core.routes import Route
-from services.broker.core.topology import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.nodes import Nodes
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
@@ -82,7 +82,7 @@ class AddressProducer:
         broker = self.broker
         route = self.route
         try:
-            if route is None or route.version != broker.version:
+            if route is None or route.version != broker.catalogue.version:
                 route = self._find_route()
             if message_format:
                 raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
@@ -105,7 +105,7 @@ class AddressProducer:
             broker = self.broker
             route = self.route
             try:
-                if route is None or route.version != broker.version:
+                if route is None or route.version != broker.catalogue.version:
                     route = self._find_route()
                 done = publish_run(broker, route, payloads, self, first)
             except (errors.BrokerError, AmqpError):
@@ -115,7 +115,7 @@ class AddressProducer:
             self.deliver(link, first + n, False, payloads[n], b"", 0)
 
     def _find_route(self) -> Route:
-        route = self.route = self.broker.route(self.name, self.routing_type)
+        route = self.route = self.broker.catalogue.route(self.name, self.routing_type)
         if route is None:
             raise errors.BrokerError(f"AMQ119002: target address {self.name} does not exist", "amqp:not-found")
         return route
@@ -146,8 +146,8 @@ class AddressProducer:
     def detached(self, closed: bool) -> None:
         if self.owner is not None:
             self.owner.producers.discard(self)
-        if self.temporary is not None and self.temporary in self.broker.addresses:
-            self.broker.delete_address(self.temporary, force=True)
+        if self.temporary is not None and self.temporary in self.broker.catalogue.addresses:
+            self.broker.catalogue.delete_address(self.temporary, force=True)
 
 
 class RelayProducer(AddressProducer):
@@ -177,7 +177,7 @@ class RelayProducer(AddressProducer):
                     link.session.settle(delivery_id, ACCEPTED)
                 return
             kind = destination_type(payload)
-            if self.broker.route(to, None) is None and not self._nodes.auto_create(to, _kind(kind)):
+            if self.broker.catalogue.route(to, None) is None and not self._nodes.auto_create(to, _kind(kind)):
                 raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
         except (errors.BrokerError, AmqpError) as error:
             if not settled:

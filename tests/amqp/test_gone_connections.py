@@ -100,7 +100,7 @@ async def router() -> AsyncIterator[tuple[Hub, int]]:
 @asynccontextmanager
 async def broker() -> AsyncIterator[tuple[Hub, int]]:
     server = BrokerServer(Broker("b", clock=clock), asyncio.get_running_loop())
-    server.broker.create_queue("a", "a", "ANYCAST", durable=False, auto_create_address=True)
+    server.broker.catalogue.create_queue("a", "a", "ANYCAST", durable=False, auto_create_address=True)
     port = await server.listen("127.0.0.1", 0)
     yield server.hub, port
     await server.close()

@@ -25,7 +25,7 @@ def fill(directory: Path, count: int) -> int:
     core = Core(directory)
     core.queue()
     core.commit()
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     before = resident()
     for start in range(0, count, RUN):
@@ -38,7 +38,7 @@ def fill(directory: Path, count: int) -> int:
 def recover(directory: Path) -> int:
     before = resident()
     core = Core(directory)
-    assert core.broker.queues["q"].count > 0
+    assert core.broker.catalogue.queues["q"].count > 0
     return resident() - before
 
 

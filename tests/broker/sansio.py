@@ -78,13 +78,13 @@ class Core:
         self.failed += range(first, first + count)
 
     def queue(self, name: str = "q", **options: Any) -> Queue:
-        return self.broker.create_queue(
+        return self.broker.catalogue.create_queue(
             name, name, "ANYCAST", **{"durable": True, "auto_create_address": True, **options}
         )
 
     def send(self, body: Any, to: str = "q", **fields: Any) -> Verdict:
         self._sent += 1
-        route = self.broker.route(to, None)
+        route = self.broker.catalogue.route(to, None)
         assert route is not None
         return publish(self.broker, route, encoded(body, **fields), self, self._sent)
 

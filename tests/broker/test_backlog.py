@@ -90,7 +90,7 @@ def test_a_restart_makes_no_objects(tmp_path: Path) -> None:
     fill(core, 60, 63)
     core.commit()
     core.restart()
-    queue = core.broker.queues["q"]
+    queue = core.broker.catalogue.queues["q"]
     assert queue.count == 123
     assert objects(queue) <= HEAD + SLICE
     assert core.broker.size == queue.bytes == sum(message.size for message in queue.messages())
@@ -113,7 +113,7 @@ def test_what_arrives_between_two_turns_goes_behind(tmp_path: Path, monkeypatch:
 def test_management_sees_all_of_it(tmp_path: Path) -> None:
     core = Core(tmp_path)
     queue, other = core.queue(), core.queue("other")
-    core.broker.put_settings("q", {"DLA": "dead", "expiryAddress": "late"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead", "expiryAddress": "late"})
     fill(core, 100)
     assert ask(core, queue, "countMessages", "n >= 40") == 60
     assert [m["messageID"] for m in json.loads(ask(core, queue, "browse", 3, 20))] == [
@@ -131,13 +131,13 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     assert ask(core, queue, "expireMessage", ids[61]) is True
     assert ask(core, queue, "expireMessages", "n > 93") == 2
     core.commit()
-    assert waiting(core, core.broker.queues["dead"]) == [60]
-    assert waiting(core, core.broker.queues["late"]) == [61, 94, 95]
+    assert waiting(core, core.broker.catalogue.queues["dead"]) == [60]
+    assert waiting(core, core.broker.catalogue.queues["late"]) == [61, 94, 95]
     left = [n for n in range(94) if n not in (*range(30, 35), 50, 60, 61)]
     assert waiting(core, queue) == left
     core.commit()
     core.restart()
-    queue = core.broker.queues["q"]
+    queue = core.broker.catalogue.queues["q"]
     assert waiting(core, queue) == left
     assert ask(core, queue, "purge") == len(left)
     assert (queue.count, queue.bytes, queue.backlog) == (0, 0, None)
@@ -145,13 +145,13 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     assert len(core.store.index) == 4 + 4
     core.commit()
     core.restart()
-    assert core.broker.queues["q"].count == 0
+    assert core.broker.catalogue.queues["q"].count == 0
 
 
 def test_dead_letters_go_back(tmp_path: Path) -> None:
     core = Core(tmp_path)
     queue, dead = core.queue(), core.queue("dead")
-    core.broker.put_settings("q", {"DLA": "dead"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     fill(core, 5, to="dead")
     fill(core, 50, 5)
     assert ask(core, queue, "sendMessagesToDeadLetterAddress", None) == 50
@@ -236,11 +236,11 @@ def test_a_search_goes_on_behind_what_expired_in_its_midst(true_sizes: None) -> 
 
 def test_a_topic_shares_its_messages(tmp_path: Path) -> None:
     core = Core(tmp_path)
-    core.broker.create_address("t", frozenset({"MULTICAST"}))
-    one, two = (core.broker.create_queue("t", name, "MULTICAST", durable=True) for name in ("one", "two"))
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+    one, two = (core.broker.catalogue.create_queue("t", name, "MULTICAST", durable=True) for name in ("one", "two"))
     fill(core, 40, to="t")
     fill(core, 40, 40, to="t::one")
-    address = core.broker.addresses["t"]
+    address = core.broker.catalogue.addresses["t"]
     assert (address.count, one.count, two.count) == (80, 80, 40)
     assert waiting(core, one) == list(range(80))
     assert waiting(core, two) == list(range(40))
@@ -249,12 +249,12 @@ def test_a_topic_shares_its_messages(tmp_path: Path) -> None:
         if restarted:
             core.commit()
             core.restart()
-        one, two = core.broker.queues["one"], core.broker.queues["two"]
-        address = core.broker.addresses["t"]
+        one, two = core.broker.catalogue.queues["one"], core.broker.catalogue.queues["two"]
+        address = core.broker.catalogue.addresses["t"]
         assert address.count == 80 and address.size == one.bytes
         assert waiting(core, one) == list(range(80))
         assert waiting(core, two) == list(range(40))
-    core.broker.destroy_queue("one")
+    core.broker.catalogue.destroy_queue("one")
     assert (address.count, address.size) == (40, two.bytes)
     consumer = core.consumer(two, 100)
     assert [decoded(payload).body for payload, _ in outlet(consumer).sent] == list(range(40))
@@ -281,7 +281,7 @@ def test_what_is_not_durable_stays_unless_it_is_paged(tmp_path: Path) -> None:
 
 def test_limits_count_it(tmp_path: Path) -> None:
     core = Core(tmp_path)
-    core.broker.put_settings("q", {"maxSizeMessages": 50, "addressFullMessagePolicy": "FAIL"})
+    core.broker.catalogue.put_settings("q", {"maxSizeMessages": 50, "addressFullMessagePolicy": "FAIL"})
     queue = core.queue()
     fill(core, 50)
     with pytest.raises(Exception, match="AMQ229102"):
@@ -305,7 +305,7 @@ def test_what_could_not_be_stored_is_gone_and_what_was_moved_is_not(
     fill(core, 20, 100, to="other")
     core.commit()
     disk.broken = True
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     assert publish_run(core.broker, route, [encoded(n, durable=True) for n in range(90)], core, 1000) == 90
     assert ask(core, queue, "moveMessages", "n >= 10", "other") == 30
@@ -318,8 +318,8 @@ def test_what_could_not_be_stored_is_gone_and_what_was_moved_is_not(
     assert waiting(core, other) == [*range(100, 120), *range(10, 40)]
     core.commit()
     core.restart()
-    assert waiting(core, core.broker.queues["q"]) == list(range(10))
-    assert waiting(core, core.broker.queues["other"]) == [*range(100, 120), *range(10, 40)]
+    assert waiting(core, core.broker.catalogue.queues["q"]) == list(range(10))
+    assert waiting(core, core.broker.catalogue.queues["other"]) == [*range(100, 120), *range(10, 40)]
 
 
 def test_compaction_moves_what_is_in_it(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_compaction_moves_what_is_in_it(tmp_path: Path) -> None:
     assert before != [core.store.index.find(message.id) for message in queue.messages()]
     assert received(core, core.consumer(queue, 3)) == left[:3]
     core.restart()
-    queue = core.broker.queues["q"]
+    queue = core.broker.catalogue.queues["q"]
     assert objects(queue) == 0
     assert waiting(core, queue) == left
     assert received(core, core.consumer(queue, 100)) == left
@@ -351,10 +351,10 @@ def test_nothing_is_left_of_it(tmp_path: Path, end: str) -> None:
     fill(core, 100)
     consumer = core.consumer(queue, 25)
     if end == "destroy":
-        core.broker.destroy_queue("q", remove_consumers=True)
+        core.broker.catalogue.destroy_queue("q", remove_consumers=True)
     else:
         queue.detach(consumer)
-        core.broker.consumer_left(queue)
+        core.broker.catalogue.consumer_left(queue)
     assert core.store is not None
     assert (core.broker.size, core.broker.resident, len(core.store.index)) == (0, 0, 0)
 

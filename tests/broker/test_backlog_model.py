@@ -14,7 +14,6 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from services.broker.core import backlog
 from services.broker.core.browser import Browser
-from services.broker.core.properties import property_lookup
 from services.broker.core.publisher import publish_run
 from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.core.taking import finish_all, take, take_ids
@@ -37,7 +36,7 @@ class BacklogMachine(QueueMachine):
         self.bodies: dict[int, int] = {}  # of messages seen so far
         self.expiring: dict[int, int] = {}
         core = Core(self.directory / "data", segment_size=2048, memory_limit=100, pager=Pager(self.directory / "pages"))
-        core.broker.put_settings("#", {"redeliveryDelay": 10})
+        core.broker.catalogue.put_settings("#", {"redeliveryDelay": 10})
         return core
 
     def durable(self) -> bool:
@@ -46,7 +45,7 @@ class BacklogMachine(QueueMachine):
     # -- more that happens to a queue ----------------------------------------------------------------------------------
     @rule(count=st.integers(1, 6), odd=st.booleans())
     def send_run(self, count: int, odd: bool) -> None:
-        route = self.core.broker.route("q", None)
+        route = self.core.broker.catalogue.route("q", None)
         assert route is not None
         payloads = [encoded(self.sent + i, durable=True, properties={"odd": odd}) for i in range(count)]
         assert publish_run(self.core.broker, route, payloads, self.core, 0) == count
@@ -112,7 +111,7 @@ class BacklogMachine(QueueMachine):
     def remove_odd(self) -> None:
         def chosen(message: StoredMessage) -> bool:
             payload = self.core.broker.load(message)
-            return payload is not None and ODD.matches(property_lookup(payload, message, self.q))
+            return payload is not None and ODD.matches(self.q.lookup(payload, message))
 
         odd = {message.id for message in self.all_waiting() if chosen(message)}
         assert finish_all(self.q, take(self.q, chosen)) == len(odd)
@@ -149,7 +148,7 @@ class BacklogMachine(QueueMachine):
         stored = sum(bool(m.flags & STORED) for m in everywhere)
         self.core.options["pager"] = Pager(self.directory / "pages")
         self.core.restart()
-        self.q = self.core.broker.queues["q"]
+        self.q = self.core.broker.catalogue.queues["q"]
         self.consumers.clear()
         self.held.clear()
         assert self.q.count == stored
@@ -179,7 +178,7 @@ class BacklogMachine(QueueMachine):
         held = [message for consumer in self.consumers for message in consumer.unsettled.values()]
         there = [*self.all_waiting(), *held]
         size = sum(message.size for message in there)
-        assert (q.bytes, broker.size, broker.addresses["q"].size) == (size, size, size)
+        assert (q.bytes, broker.size, broker.catalogue.addresses["q"].size) == (size, size, size)
         tail = q.backlog
         packed = [m for some in tail.slices for m in some.objects or () if m is not None] if tail is not None else []
         gathered = tail.gathered if tail is not None else []

@@ -67,8 +67,8 @@ def test_an_address_costs_work_for_one_address(count: int, tmp_path: Path, monke
     broker = core.broker
     names = [f"t/{n}" for n in range(count)]
     for name in names:
-        broker.create_address(name, frozenset({"MULTICAST"}))
-        broker.create_queue(f"{name}/level", f"s{name}", "MULTICAST", durable=True)
+        broker.catalogue.create_address(name, frozenset({"MULTICAST"}))
+        broker.catalogue.create_queue(f"{name}/level", f"s{name}", "MULTICAST", durable=True)
     looked: list[str] = []
     apply = BrokerAddress.apply
 
@@ -78,15 +78,15 @@ def test_an_address_costs_work_for_one_address(count: int, tmp_path: Path, monke
 
     monkeypatch.setattr(BrokerAddress, "apply", counted)
     for name in names:
-        broker.put_settings(name, {"maxDeliveryAttempts": 3})
-        broker.put_settings(f"{name}/#", {"maxSizeBytes": 5})
-    assert all(address.limit == 5 for address in broker.addresses.values())
+        broker.catalogue.put_settings(name, {"maxDeliveryAttempts": 3})
+        broker.catalogue.put_settings(f"{name}/#", {"maxSizeBytes": 5})
+    assert all(address.limit == 5 for address in broker.catalogue.addresses.values())
     for name in names:
-        broker.remove_settings(f"{name}/#")
-        broker.remove_settings(f"{name}/+/#")
-        broker.delete_address(name, force=True)
+        broker.catalogue.remove_settings(f"{name}/#")
+        broker.catalogue.remove_settings(f"{name}/+/#")
+        broker.catalogue.delete_address(name, force=True)
     assert len(looked) <= 7 * count
-    assert not broker.addresses and not broker.queues
+    assert not broker.catalogue.addresses and not broker.catalogue.queues
 
 
 def test_many_wildcards_do_not_take_forever() -> None:
@@ -176,9 +176,9 @@ def test_a_search_goes_on_where_it_was_among_priorities() -> None:
 def test_a_volatile_subscription_keeps_what_the_store_forgets(tmp_path: Path) -> None:
     """The durable one acknowledges first, and the payload is no longer in memory."""
     core = Core(tmp_path / "data", memory_limit=0, pager=Pager(tmp_path / "pages"))
-    core.broker.create_address("t", frozenset({"MULTICAST"}))
-    kept = core.broker.create_queue("t", "kept", "MULTICAST", durable=True)
-    passing = core.broker.create_queue("t", "passing", "MULTICAST", durable=False)
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+    kept = core.broker.catalogue.create_queue("t", "kept", "MULTICAST", durable=True)
+    passing = core.broker.catalogue.create_queue("t", "passing", "MULTICAST", durable=False)
     core.send("news", "t", durable=True)
     core.commit()
     first = core.consumer(kept, 1)
@@ -216,7 +216,7 @@ def test_a_drain_is_answered_after_everything_was_sent() -> None:
 
 def test_redelivery_delay_grows_up_to_its_limit() -> None:
     core = Core()
-    core.broker.put_settings(
+    core.broker.catalogue.put_settings(
         "q",
         {"redeliveryDelay": 100, "redeliveryMultiplier": 2.0, "maxRedeliveryDelay": 300, "maxDeliveryAttempts": -1},
     )
@@ -259,29 +259,29 @@ def test_a_scheduled_message_may_expire_first() -> None:
 
 def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
     core = Core()
-    core.broker.put_settings("q", {"DLA": "dead1"})
-    core.broker.put_settings("dead1", {"DLA": "dead2"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead1"})
+    core.broker.catalogue.put_settings("dead1", {"DLA": "dead2"})
     core.queue()
     for name in ("dead1", "dead2"):
         core.queue(name)
     core.send("x")
     for name in ("q", "dead1"):
-        queue = core.broker.queues[name]
+        queue = core.broker.catalogue.queues[name]
         consumer = core.consumer(queue, 1)
         queue.reject(consumer, [token for _, token in outlet(consumer).take()])
-    ((payload, _),) = outlet(core.consumer(core.broker.queues["dead2"], 1)).take()
+    ((payload, _),) = outlet(core.consumer(core.broker.catalogue.queues["dead2"], 1)).take()
     assert decoded(payload).annotations["x-opt-ORIG-ADDRESS"] == "q"
 
 
 def test_dead_letter_queues_may_be_made_for_each_address() -> None:
     core = Core()
-    core.broker.put_settings("#", {"DLA": "dead", "autoCreateDeadLetterResources": True})
+    core.broker.catalogue.put_settings("#", {"DLA": "dead", "autoCreateDeadLetterResources": True})
     for name in ("it's", "b"):
         q = core.queue(name)
         core.send(name, to=name)
         consumer = core.consumer(q, 1)
         q.reject(consumer, [token for _, token in outlet(consumer).take()])
-    counts = {name: queue.count for name, queue in core.broker.queues.items() if name.startswith("DLQ.")}
+    counts = {name: queue.count for name, queue in core.broker.catalogue.queues.items() if name.startswith("DLQ.")}
     assert counts == {"DLQ.it's": 1, "DLQ.b": 1}
 
 
@@ -303,10 +303,10 @@ def test_extreme_values_of_a_message() -> None:
 def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
     """Well formed in front, rubbish in the application properties: selectors do not match, dead letters still move."""
     core = Core()
-    core.broker.put_settings("q", {"DLA": "dead"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q = core.queue()
     core.queue("dead")
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     rubbish = b"\x00\x53\x73\xc0\x01\x00" + b"\x00\x53\x74\xc1\x05\x02\xa1\x7f\x00\x00" + b"\x00\x53\x77\x40"
     publish(core.broker, route, rubbish, core, 1)
@@ -314,7 +314,7 @@ def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
     consumer = core.consumer(q, 1)
     ((_, message),) = outlet(consumer).take()
     q.reject(consumer, [message])
-    assert core.broker.queues["dead"].count == 1
+    assert core.broker.catalogue.queues["dead"].count == 1
     for bad in (
         b"\x00",
         b"\x00\x53\x70\xc0",
@@ -330,7 +330,7 @@ def test_a_message_that_cannot_be_decoded_harms_nobody() -> None:
 def test_an_unusual_encoding_of_the_header_is_understood() -> None:
     core = Core()
     q = core.queue()
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     long_descriptor = (
         b"\x00\x80" + (0x70).to_bytes(8, "big") + b"\xd0" + b"\x00\x00\x00\x07\x00\x00\x00\x02" + b"\x41\x50\x07"
@@ -343,7 +343,7 @@ def test_an_unusual_encoding_of_the_header_is_understood() -> None:
 
 def test_the_window_of_duplicates_is_bounded() -> None:
     core = Core()
-    core.broker.put_settings("q", {"iDCacheSize": 3})
+    core.broker.catalogue.put_settings("q", {"iDCacheSize": 3})
     q = core.queue()
     for key in ("a", "b", "c", "d", "b", "a"):
         core.send(key, properties={"_AMQ_DUPL_ID": key})
@@ -352,8 +352,8 @@ def test_the_window_of_duplicates_is_bounded() -> None:
 
 def test_a_queues_address_without_its_queue_gives_messages_back() -> None:
     core = Core()
-    core.broker.create_address("a", frozenset({"ANYCAST"}))
-    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    core.broker.catalogue.create_address("a", frozenset({"ANYCAST"}))
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
     assert core.send("x", to="a") is Verdict.RELEASE
     assert core.send("x", to="t") is Verdict.ACCEPT
     assert core.broker.size == 0
@@ -362,18 +362,18 @@ def test_a_queues_address_without_its_queue_gives_messages_back() -> None:
 def test_levels_follow_their_topic() -> None:
     core = Core()
     broker = core.broker
-    broker.create_address("t", frozenset({"MULTICAST"}))
-    broker.put_settings("t", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
-    broker.create_queue("t/+/x", "s", "MULTICAST", durable=False)
+    broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
+    broker.catalogue.put_settings("t", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
+    broker.catalogue.create_queue("t/+/x", "s", "MULTICAST", durable=False)
     core.send("x" * 20, to="t/a/x")
     with pytest.raises(BrokerError, match=r'AMQ229102: Address "t" is full\.'):
         core.send("x", to="t/b")
     with pytest.raises(BrokerError, match="AMQ229218"):
-        broker.create_address("t/+", frozenset({"MULTICAST"}))
+        broker.catalogue.create_address("t/+", frozenset({"MULTICAST"}))
     with pytest.raises(BrokerError, match="AMQ229205"):
-        broker.delete_address("t")
-    broker.delete_address("t", force=True)
-    assert (broker.addresses, broker.queues, broker.size) == ({}, {}, 0)
+        broker.catalogue.delete_address("t")
+    broker.catalogue.delete_address("t", force=True)
+    assert (broker.catalogue.addresses, broker.catalogue.queues, broker.size) == ({}, {}, 0)
 
 
 # -- undeliverable here ------------------------------------------------------------------------------------------------
@@ -530,7 +530,7 @@ def test_times_on_disk_are_those_of_the_wall(tmp_path: Path) -> None:
     core.commit()
     core.now, core.skew = 777, core.now + core.skew - 777  # another boot, the same time of the day
     core.restart()
-    q = core.broker.queues["q"]
+    q = core.broker.catalogue.queues["q"]
     assert [message.expires for message in q.messages()] == [10_777]
     core.tick(14_999)
     assert q.count == 1
@@ -558,21 +558,21 @@ def test_accepted_after_the_commit_only(tmp_path: Path) -> None:
 
 def test_one_copy_on_disk_for_all_subscriptions(tmp_path: Path) -> None:
     core = Core(tmp_path)
-    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
     for name in ("s1", "s2"):
-        core.broker.create_queue("t", name, "MULTICAST", durable=True)
-    core.broker.create_queue("t", "volatile", "MULTICAST", durable=False, temporary=True)
+        core.broker.catalogue.create_queue("t", name, "MULTICAST", durable=True)
+    core.broker.catalogue.create_queue("t", "volatile", "MULTICAST", durable=False, temporary=True)
     core.send("x", to="t", durable=True)
     core.commit()
     core.restart()
-    queues = core.broker.queues
+    queues = core.broker.catalogue.queues
     assert {name: queue.count for name, queue in queues.items()} == {"s1": 1, "s2": 1}
-    assert core.broker.size == core.broker.addresses["t"].size == len(encoded("x", durable=True))
+    assert core.broker.size == core.broker.catalogue.addresses["t"].size == len(encoded("x", durable=True))
     consumer = core.consumer(queues["s1"], 1)
     queues["s1"].accept(consumer, [token for _, token in outlet(consumer).take()])
     core.commit()
     core.restart()
-    assert {name: queue.count for name, queue in core.broker.queues.items()} == {"s1": 0, "s2": 1}
+    assert {name: queue.count for name, queue in core.broker.catalogue.queues.items()} == {"s1": 0, "s2": 1}
 
 
 class _FailingFile:
@@ -609,7 +609,7 @@ def test_nobody_gets_what_is_not_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     core.send("c", durable=False, to="other")
     core.send("d", durable=True)
     assert (taken(consumer), taken(idle)) == ([], ["c"])
-    assert (q.count, core.broker.addresses["q"].count, q.delivering) == (3, 3, 0)
+    assert (q.count, core.broker.catalogue.addresses["q"].count, q.delivering) == (3, 3, 0)
     disk.broken = True
     core.commit()
     assert (core.accepted, core.failed) == ([], [1, 4])
@@ -649,20 +649,23 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)
     core = Core(tmp_path)
-    core.broker.create_address("t", frozenset({"MULTICAST"}))
+    core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
     names = ("gone",) if runs else ("gone", "kept", "passing")
-    queues = {n: core.broker.create_queue("t", n, "MULTICAST", durable=n != "passing", auto_delete=True) for n in names}
+    queues = {
+        n: core.broker.catalogue.create_queue("t", n, "MULTICAST", durable=n != "passing", auto_delete=True)
+        for n in names
+    }
     core.commit()
-    route = core.broker.route("t", None)
+    route = core.broker.catalogue.route("t", None)
     assert route is not None
     if runs:
         publish_run(core.broker, route, [encoded(n, durable=True) for n in range(3)], core, 1)
     else:
         for n in range(3):
             core.send(n, "t", durable=True)
-    core.broker.consumer_left(queues["gone"])
-    assert "gone" in core.broker.queues, "it has messages"
-    core.broker.destroy_queue("gone")
+    core.broker.catalogue.consumer_left(queues["gone"])
+    assert "gone" in core.broker.catalogue.queues, "it has messages"
+    core.broker.catalogue.destroy_queue("gone")
     disk.broken = fails
     core.commit()
     disk.broken = False
@@ -670,8 +673,8 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
     assert (core.accepted, core.failed) == (([], [1, 2, 3]) if fails else ([1, 2, 3], []))
     for name in names[1:]:
         assert taken(core.consumer(queues[name], 5)) == ([] if fails else [0, 1, 2])
-        core.broker.destroy_queue(name, remove_consumers=True)
-    assert (core.broker.size, core.broker.resident, core.broker.addresses["t"].count) == (0, 0, 0)
+        core.broker.catalogue.destroy_queue(name, remove_consumers=True)
+    assert (core.broker.size, core.broker.resident, core.broker.catalogue.addresses["t"].count) == (0, 0, 0)
     assert core.store is not None and len(core.store.index) == 0
 
 
@@ -682,7 +685,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)
     core = Core(tmp_path)
-    core.broker.put_settings("q", {"DLA": "dead"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q, dead, consumer = core.queue(), core.queue("dead"), Consumer("c", Outlet(1))
     core.send("x", durable=True)
     core.commit()
@@ -690,7 +693,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     q.flow(consumer)
     disk.broken = True
     q.reject(consumer, [token for _, token in outlet(consumer).take()])
-    route = core.broker.route("dead", None)
+    route = core.broker.catalogue.route("dead", None)
     assert route is not None
     assert publish(core.broker, route, encoded("y", durable=True, ttl=100), None, 9) is Verdict.WAIT
     reader = core.consumer(dead, 5)
@@ -701,7 +704,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     core.commit()
     assert taken(reader) == ["x", "y"]
     core.restart()
-    dead = core.broker.queues["dead"]
+    dead = core.broker.catalogue.queues["dead"]
     assert sorted(taken(core.consumer(dead, 5))) == ["x", "y"]
     assert dead.expiring == 1
 
@@ -730,7 +733,7 @@ def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: p
     core, loop = Core(tmp_path), _Loop()
     core.queue()
     core.commit()
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     disk.broken = True
     publish(core.broker, route, encoded("x", durable=True), None, 1)
@@ -743,7 +746,7 @@ def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: p
     disk.broken = False
     core.commit()
     assert core.accepted == [1]
-    assert len(taken(core.consumer(core.broker.queues["q"], 5))) == 2
+    assert len(taken(core.consumer(core.broker.catalogue.queues["q"], 5))) == 2
 
 
 def test_one_bad_arrival_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -772,12 +775,12 @@ def test_what_came_while_a_write_failed_is_not_accepted(
     broker = core.broker
     core.queue()
     for name in ("s1", "s2"):
-        broker.create_queue("t", name, "MULTICAST", durable=True, auto_create_address=True)
+        broker.catalogue.create_queue("t", name, "MULTICAST", durable=True, auto_create_address=True)
     core.send("before", durable=True)
     core.commit()
     core.send("first", durable=True, properties={"_AMQ_DUPL_ID": "1"})
     broker.commit()  # is being written
-    route = broker.route("q", None)
+    route = broker.catalogue.route("q", None)
     assert route is not None and core.store is not None
     if kind == "message":
         core.send("late", durable=True)
@@ -796,18 +799,18 @@ def test_what_came_while_a_write_failed_is_not_accepted(
     core.commit()
     late = {"run": [3, 4, 5], "settled": []}.get(kind, [3])
     assert (core.accepted, sorted(core.failed)) == ([1], [2, *late])
-    held = taken(core.consumer(broker.queues["q"], 10))
+    held = taken(core.consumer(broker.catalogue.queues["q"], 10))
     assert held == (["before", "late"] if kind == "settled" else ["before"])
     core.restart()
-    assert taken(core.consumer(core.broker.queues["q"], 10)) == held
-    assert [core.broker.queues[name].count for name in ("s1", "s2")] == [0, 0]
+    assert taken(core.consumer(core.broker.catalogue.queues["q"], 10)) == held
+    assert [core.broker.catalogue.queues[name].count for name in ("s1", "s2")] == [0, 0]
 
 
 def test_what_could_not_be_written_goes_back_to_its_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FailingDisk()
     monkeypatch.setattr(files, "FILES", disk)
     core = Core(tmp_path)
-    core.broker.put_settings("q", {"DLA": "dead"})
+    core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q = core.queue()
     dead = core.queue("dead")
     core.send("kept", durable=True)
@@ -826,7 +829,7 @@ def test_what_could_not_be_written_goes_back_to_its_sender(tmp_path: Path, monke
     core.commit()
     assert core.accepted == [1, 3]
     core.restart()
-    queues = core.broker.queues
+    queues = core.broker.catalogue.queues
     assert taken(core.consumer(queues["q"], 5)) == ["again"]
     assert taken(core.consumer(queues["dead"], 5)) == ["kept"]
 
@@ -838,7 +841,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.core = self.begin()
-        self.core.broker.put_settings("q", {"maxDeliveryAttempts": -1})
+        self.core.broker.catalogue.put_settings("q", {"maxDeliveryAttempts": -1})
         self.q = self.core.queue()
         self.consumers: list[Consumer] = []
         self.held: dict[Consumer, list[Any]] = {}
@@ -931,7 +934,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(set(everywhere)) == len(everywhere), "in one place only"
         assert len(everywhere) + len(self.done) + self.q.arriving == self.sent
         assert self.q.count == len(everywhere) + self.q.arriving
-        assert self.core.broker.addresses["q"].count == self.q.count
+        assert self.core.broker.catalogue.addresses["q"].count == self.q.count
         for consumer, messages in self.held.items():
             assert set(consumer.unsettled) == {message.id for message in messages}
         if self.q.levels is None:

@@ -175,7 +175,7 @@ def test_a_stored_one_that_cannot_be_written_anew_is_a_dead_letter(name: str, de
     stored(core, MALFORMED[name])
     stored(core, FINE["everything"])
     core.restart()  # what comes from disk is written anew each time
-    q, dead = core.broker.queues["q"], core.broker.queues["dead"]
+    q, dead = core.broker.catalogue.queues["q"], core.broker.catalogue.queues["dead"]
     consumer = core.consumer(q, 10)
     found = outlet(consumer).take()
     assert decoded(found[-1][0]).body == "x", "the next one comes all the same"
@@ -210,7 +210,7 @@ def test_a_browser_sees_what_cannot_be_read_as_it_is() -> None:
 def test_nothing_of_it_is_kept(name: str) -> None:
     core = Core()
     q = core.queue()
-    route = core.broker.route("q", None)
+    route = core.broker.catalogue.route("q", None)
     assert route is not None
     with pytest.raises(AmqpError):
         publish(core.broker, route, MALFORMED[name], core, 1)

@@ -68,7 +68,7 @@ def held(queue: Queue) -> int:
 @pytest.mark.parametrize("selector", [None, "n >= 0"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_queue_stands_still_until_it_can_be_read(core: Core, fault: str, selector: str | None) -> None:
-    q = core.broker.queues["q"]
+    q = core.broker.catalogue.queues["q"]
     disk = disk_of(core)
     consumer = core.consumer(q, 10, selector=selector)
     assert taken(consumer) == list(range(10))
@@ -95,12 +95,12 @@ def test_a_queue_stands_still_until_it_can_be_read(core: Core, fault: str, selec
     q.accept(consumer, list(consumer.unsettled.values()))
     core.commit()
     core.restart()
-    assert core.broker.queues["q"].count == 0
+    assert core.broker.catalogue.queues["q"].count == 0
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_browsing_goes_on_where_it_stood(core: Core, fault: str) -> None:
-    q = core.broker.queues["q"]
+    q = core.broker.catalogue.queues["q"]
     out = Outlet(5)
     browser = Browser(q, out, compile_selector("n >= 0"))
     q.browsers.append(browser)
@@ -122,7 +122,9 @@ def test_browsing_goes_on_where_it_stood(core: Core, fault: str) -> None:
 def test_what_cannot_be_read_is_not_lost_on_its_way_elsewhere(tmp_path: Path, fault: str, way: str) -> None:
     core = Core(tmp_path, segment_size=8192, files=DeafFiles(), memory_limit=0)
     broker, disk = core.broker, disk_of(core)
-    broker.settings.put("q", {"DLA": "dead", "expiryAddress": "dead", "maxDeliveryAttempts": 1, "expiryDelay": -1})
+    broker.catalogue.settings.put(
+        "q", {"DLA": "dead", "expiryAddress": "dead", "maxDeliveryAttempts": 1, "expiryDelay": -1}
+    )
     q = core.queue()
     dead = core.queue("dead")
     ttl: dict[str, Any] = {"ttl": 5} if way.startswith("expired") else {}
@@ -163,9 +165,9 @@ def test_what_cannot_be_read_is_not_lost_on_its_way_elsewhere(tmp_path: Path, fa
 @pytest.mark.parametrize("filter", [None, "n < 30"])
 def test_management_loses_nothing_that_cannot_be_read(core: Core, operation: str, filter: str | None) -> None:
     broker, disk = core.broker, disk_of(core)
-    broker.settings.put("q", {"DLA": "other", "expiryAddress": "other"})
-    broker.addresses["q"].apply(broker.settings.get("q"))
-    q = broker.queues["q"]
+    broker.catalogue.settings.put("q", {"DLA": "other", "expiryAddress": "other"})
+    broker.catalogue.addresses["q"].apply(broker.catalogue.settings.get("q"))
+    q = broker.catalogue.queues["q"]
     other = core.queue("other")
     c = Context(broker, Connections())
     calls: dict[str, tuple[str, list[Any]]] = {
@@ -195,7 +197,7 @@ def test_management_loses_nothing_that_cannot_be_read(core: Core, operation: str
         assert held(q) == 40 - expected and (operation == "remove" or other.count == expected)
     core.commit()
     core.restart()
-    assert core.broker.queues["q"].count == (40 if operation == "retry" else 40 - expected)
+    assert core.broker.catalogue.queues["q"].count == (40 if operation == "retry" else 40 - expected)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -217,7 +219,7 @@ def test_paged_messages_wait_as_well(tmp_path: Path, fault: str) -> None:
 
 
 def test_a_damaged_message_is_counted_and_the_others_go_on(core: Core) -> None:
-    q = core.broker.queues["q"]
+    q = core.broker.catalogue.queues["q"]
     assert core.store is not None
     places = [core.store.index.find(message.id) for message in q.messages()]
     for number in (5, 6, 30):
@@ -238,7 +240,7 @@ def test_a_damaged_message_is_counted_and_the_others_go_on(core: Core) -> None:
 def test_health_says_what_stands_still_and_what_to_do(core: Core) -> None:
     assert core.store is not None
     disk_of(core).error = OSError(errno.EMFILE, "Too many open files")
-    core.consumer(core.broker.queues["q"], 100)
+    core.consumer(core.broker.catalogue.queues["q"], 100)
     ready, detail = health_of(core.broker)
     assert not ready and "queue q" in detail and "Too many open files" in detail and "ulimit -n" in detail
     well(disk_of(core))
@@ -250,7 +252,7 @@ def test_health_says_what_stands_still_and_what_to_do(core: Core) -> None:
 def test_compaction_waits_for_a_segment_that_cannot_be_read(core: Core, fault: str) -> None:
     store, disk = core.store, disk_of(core)
     assert store is not None
-    q = core.broker.queues["q"]
+    q = core.broker.catalogue.queues["q"]
     keep = [message.id for message in q.messages()][::10]
     for message in list(q.messages()):
         if message.id not in keep:
@@ -265,7 +267,7 @@ def test_compaction_waits_for_a_segment_that_cannot_be_read(core: Core, fault: s
         store.tick()
         store.flush()
     core.restart()
-    assert [message.id for message in core.broker.queues["q"].messages()] == keep
+    assert [message.id for message in core.broker.catalogue.queues["q"].messages()] == keep
 
 
 WRAPPER = """

@@ -112,7 +112,7 @@ def test_what_was_found_is_let_go_of_when_it_is_taken_in(tmp_path: Path) -> None
     found = weakref.ref(store.recovered)
     told: list[float] = []
     broker = Broker("b", clock=lambda: 0, store=store, progress=told.append)
-    assert broker.queues["q"].count == 10
+    assert broker.catalogue.queues["q"].count == 10
     assert told == [0]
     assert found() is None
     store.close()

@@ -15,7 +15,7 @@ from tests.broker.test_core import FailingDisk
 
 
 def run(core: Core, messages: list[bytes], first: int = 1, to: str = "q") -> int:
-    route = core.broker.route(to, None)
+    route = core.broker.catalogue.route(to, None)
     assert route is not None
     return publish_run(core.broker, route, messages, core, first)
 
@@ -54,7 +54,7 @@ def test_a_run_is_what_its_messages_are_one_by_one(tmp_path: Path) -> None:
     assert together.accepted == single.accepted == list(range(1, 701))
     for core in (together, single):
         core.restart()
-        consumer = core.consumer(core.broker.queues["q"], 1000)
+        consumer = core.consumer(core.broker.catalogue.queues["q"], 1000)
         core.broker.run_pending()
         assert taken(consumer) == [f"{i}" for i in range(700)]
 
@@ -92,7 +92,7 @@ def test_what_is_accepted_together_is_gone_together(tmp_path: Path) -> None:
     assert sums(queue)[3:5] == (1, tokens[299].size)
     core.commit()
     core.restart()
-    assert taken(core.consumer(core.broker.queues["q"], 5)) == ["299"]
+    assert taken(core.consumer(core.broker.catalogue.queues["q"], 5)) == ["299"]
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_a_run_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
     size = len(durable(1)[0])
     limits: list[dict[str, Any]] = [{"maxSizeBytes": 10 * size}, {"maxSizeMessages": 10, "maxSizeBytes": -1}]
     for setting in limits:
-        core.broker.put_settings("q", setting)
+        core.broker.catalogue.put_settings("q", setting)
         assert run(core, durable(10)) == 0
     assert queue.count == 0
     assert run(core, durable(9)) == 9
     core.broker.disk_full = True
-    core.broker.put_settings("q", {"maxSizeMessages": -1})
+    core.broker.catalogue.put_settings("q", {"maxSizeMessages": -1})
     assert run(core, durable(2)) == 0
 
 
@@ -171,7 +171,7 @@ def test_every_message_of_a_run_that_could_not_be_written_is_refused(
     run(core, durable(5, 10), 11)
     core.commit()
     core.restart()
-    assert taken(core.consumer(core.broker.queues["q"], 50)) == [f"{i}" for i in [*range(5), *range(10, 15)]]
+    assert taken(core.consumer(core.broker.catalogue.queues["q"], 50)) == [f"{i}" for i in [*range(5), *range(10, 15)]]
 
 
 def test_payloads_beyond_the_limit_of_memory_are_read_back(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_empty_messages(tmp_path: Path) -> None:
     core = Core(tmp_path)
     queue = core.queue()
     for _ in range(3):
-        route = core.broker.route("q", None)
+        route = core.broker.catalogue.route("q", None)
         assert route is not None
         core.broker.put("q", b"", durable=True)
         core.commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.broker.core import topology, wildcards
+from services.broker.core import catalogue, wildcards
 from tests.broker.sansio import Core
 
 
@@ -14,7 +14,7 @@ def test_ending_one_costs_no_look_at_the_others(kind: str, monkeypatch: pytest.M
     broker = Core().broker
     names = [f"temporary-{n}" for n in range(200)]
     for name in names:
-        broker.create_temporary(name, kind, "")
+        broker.catalogue.create_temporary(name, kind, "")
     looks = 0
     parents = wildcards.parents
 
@@ -23,8 +23,8 @@ def test_ending_one_costs_no_look_at_the_others(kind: str, monkeypatch: pytest.M
         looks += 1
         return parents(name)
 
-    monkeypatch.setattr(topology, "parents", counted)
+    monkeypatch.setattr(catalogue, "parents", counted)
     for name in names:
-        broker.delete_address(name, force=True)
+        broker.catalogue.delete_address(name, force=True)
     assert looks <= len(names)
-    assert not broker.queues and not any(name in broker.addresses for name in names)
+    assert not broker.catalogue.queues and not any(name in broker.catalogue.addresses for name in names)

@@ -14,14 +14,16 @@ from enmasse import log
 from services.broker.core import errors
 from services.broker.core.arrivals import Arrival, Arrivals, Waiting
 from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.catalogue import ANYCAST, MULTICAST, Catalogue
+from services.broker.core.duplicates import DuplicateIds
 from services.broker.core.front import actual_expiry, moved, original_annotations
 from services.broker.core.persistence import MessageStore, PageStore, Progress
+from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.taking import expire_due
-from services.broker.core.topology import ANYCAST, MULTICAST, Topology
 
 _log = log.get()
 
@@ -32,7 +34,7 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-class Broker(Topology):
+class Broker:
     def __init__(
         self,
         name: str,
@@ -58,8 +60,9 @@ class Broker(Topology):
         self.name = name
         self.clock = clock
         self.wall = wall or clock
-        super().__init__(store, defaults)
-        self.max_subscriptions = max_subscriptions
+        self.store = store
+        self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
+        self.duplicates = DuplicateIds()
         self.pager = pager
         self.global_max_size = global_max_size
         self.capacity = capacity if capacity >= 0 else UNLIMITED
@@ -118,6 +121,7 @@ class Broker(Topology):
 
     def forget_address(self, address: BrokerAddress) -> None:
         self._blocked.discard(address)
+        self.duplicates.forget(address)
 
     # -- what queues ask for -------------------------------------------------------------------------------------------
     def load(self, message: StoredMessage) -> bytes | None:
@@ -282,8 +286,8 @@ class Broker(Topology):
     def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
         name = f"{prefix}{queue.address.name}{suffix}"
         original = queue.address.name.replace("'", "''")
-        if name not in self.queues:
-            self.create_queue(
+        if name not in self.catalogue.queues:
+            self.catalogue.create_queue(
                 target,
                 name,
                 MULTICAST,
@@ -313,10 +317,12 @@ class Broker(Topology):
         self, queue: Queue, message: StoredMessage, payload: bytes, target: str, annotations: dict[str, Any]
     ) -> bool:
         """A copy at another address, with annotations that say where it came from. False: nothing there took it."""
-        if self.route(target, None) is None:
+        if self.catalogue.route(target, None) is None:
             # Where a dead-letter or expiry address is named but does not exist, making it beats losing the message.
             try:
-                self.create_queue(target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True)
+                self.catalogue.create_queue(
+                    target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
+                )
             except errors.BrokerError as error:
                 _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
                 queue.lost += 1
@@ -330,12 +336,16 @@ class Broker(Topology):
         self, name: str, payload: bytes, *, durable: bool, priority: int = 4, routing_type: str | None = None
     ) -> bool:
         """A message of the broker's own making or moving: no limit stops it. False: no queue took it."""
-        route = self.route(name, routing_type)
+        route = self.catalogue.route(name, routing_type)
         if route is None:
             return False
         flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
         message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
-        targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, "")
+        targets, stored = (
+            (route.targets, route.stored)
+            if route.plain
+            else route.choose(property_lookup(payload, message, self.to_wall), "")
+        )
         if not targets:
             return False
         if durable and stored and self.store is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from services.broker.core.queue import Queue
     from services.broker.core.settings import AddressSettings
 
 UNLIMITED = 2**62
@@ -42,7 +41,6 @@ class BrokerAddress:
         "name",
         "paused",
         "producers",
-        "queues",
         "root",
         "routed",
         "routing_types",
@@ -70,7 +68,6 @@ class BrokerAddress:
         self.explicit = explicit
         self.root = root or self
         self.auto_created = auto_created
-        self.queues: dict[str, Queue] = {}
         self.producers: set[Producer] = set()
         self.size = 0  # bytes of messages held, each counted once whatever the number of queues
         self.count = 0

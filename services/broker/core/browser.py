@@ -10,7 +10,6 @@ from services.broker.core.backlog import Slice
 from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
 from services.broker.core.front import outgoing
-from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Selector
@@ -109,7 +108,7 @@ class Browser:
         payload = broker.load(message)
         if payload is None:
             return
-        if self.selector is not None and not self.selector.matches(property_lookup(payload, message, self.queue)):
+        if self.selector is not None and not self.selector.matches(self.queue.lookup(payload, message)):
             return
         ttl = max(0, message.expires - broker.now) if message.expires else -1
         attempts = self.queue.attempts.get(message.id, 0)

@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from services.broker.core.consumer import Consumer
-from services.broker.core.properties import property_lookup
 from services.broker.core.stored_message import StoredMessage
 
 if TYPE_CHECKING:
@@ -110,4 +109,4 @@ def suits(queue: Queue, consumer: Consumer, message: StoredMessage) -> bool:
     payload = message.payload if message.payload is not None else queue.broker.load(message)
     if payload is None:
         return True  # gone for good: `Queue.send` deals with it
-    return consumer.selector.matches(property_lookup(payload, message, queue))
+    return consumer.selector.matches(queue.lookup(payload, message))

@@ -31,6 +31,18 @@ def address_in_use(address: str) -> BrokerError:
     return BrokerError(f"AMQ229205: Address {address} has bindings", "amqp:illegal-state")
 
 
+def no_binding(destination: str, pattern: str) -> BrokerError:
+    return BrokerError(f"{destination} has no binding {pattern} besides that to its own address", "amqp:not-found")
+
+
+def not_multicast(queue: str) -> BrokerError:
+    return BrokerError(f"queue {queue} is anycast: it takes messages to its own address only", "amqp:illegal-state")
+
+
+def own_binding(queue: str, pattern: str) -> BrokerError:
+    return BrokerError(f"queue {queue} lies on address {pattern}: update the queue instead", "amqp:illegal-state")
+
+
 def queue_in_use(queue: str, count: int) -> BrokerError:
     return BrokerError(
         f"AMQ229025: Cannot delete queue {queue} on binding {queue} - it has consumers = {count}", "amqp:illegal-state"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from services.broker.core.front import ANNOTATIONS, APPLICATION_PROPERTIES, PROPERTIES, readable
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup
-
-if TYPE_CHECKING:
-    from services.broker.core.queue import Queue
 
 # Index of each field in the properties section.
 _FIELDS = {
@@ -30,8 +28,9 @@ _FIELDS = {
 _ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
 
 
-def property_lookup(payload: bytes, message: StoredMessage, queue: Queue | None) -> Lookup:
-    """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it."""
+def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[int], int], attempts: int = 0) -> Lookup:
+    """A lookup for Selector.matches; decodes the message's front at the first identifier that needs it. `to_wall`: from
+    the broker's clock to milliseconds since 1970. `attempts`: failed deliveries."""
     sections: dict[int, Any] | None = None
 
     def lookup(name: str) -> object:
@@ -43,13 +42,12 @@ def property_lookup(payload: bytes, message: StoredMessage, queue: Queue | None)
         if name == "AMQDurable":
             return "DURABLE" if message.flags & DURABLE else "NON_DURABLE"
         if name in ("AMQExpiration", "JMSExpiration"):
-            return message.expires if queue is None else queue.broker.to_wall(message.expires)
+            return to_wall(message.expires)
         if name == "AMQSize":
             return message.size
         if name == "AMQAddress":
             return message.owner.name
         if name in ("JMSXDeliveryCount", "JMSRedelivered"):
-            attempts = queue.attempts.get(message.id, 0) if queue is not None else 0
             return attempts > 0 if name == "JMSRedelivered" else attempts + 1
         if sections is None:
             sections = readable(payload)  # a message that cannot be decoded has no properties

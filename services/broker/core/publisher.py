@@ -9,6 +9,7 @@ from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import UNLIMITED, BrokerAddress
 from services.broker.core.front import Front, duplicate_id, may_be_marked, read_front
+from services.broker.core.properties import property_lookup
 from services.broker.core.routes import Route
 from services.broker.core.stored_message import PARTLY, REWRITE, STORED, StoredMessage
 
@@ -162,7 +163,11 @@ def _publish_with_care(
             return ACCEPT
         broker.arrivals.add_copy(waiting, delivery_id)
         return WAIT
-    targets, stored = (route.targets, route.stored) if route.plain else route.choose(message, origin)
+    targets, stored = (
+        (route.targets, route.stored)
+        if route.plain
+        else route.choose(property_lookup(payload, message, broker.to_wall), origin)
+    )
     if not targets:
         return _unrouted(broker, owner, payload, front)
     verdict = ACCEPT

@@ -14,12 +14,14 @@ from enmasse.amqp.errors import AmqpError
 from services.broker.core import backlog
 from services.broker.core.backlog import Backlog, Slice
 from services.broker.core.choice import SLICE, dispatch_by_choice
+from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
 from services.broker.core.exclusions import Exclusions, has_taker
 from services.broker.core.front import outgoing
+from services.broker.core.properties import property_lookup
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.taking import anyone, finish_all, take, take_ids
-from services.broker.selector import Selector
+from services.broker.selector import Lookup, Selector
 
 if TYPE_CHECKING:
     from services.broker.core.broker import Broker
@@ -49,6 +51,7 @@ class Queue:
         "bytes",
         "choosy",
         "client",
+        "condition",
         "consumers",
         "count",
         "deleted",
@@ -58,7 +61,6 @@ class Queue:
         "exclusive",
         "expired",
         "expiring",
-        "filter",
         "id",
         "killed",
         "levels",
@@ -66,7 +68,6 @@ class Queue:
         "max_consumers",
         "name",
         "next_expiry",
-        "no_local",
         "paused",
         "purge_on_no_consumers",
         "ready",
@@ -89,8 +90,7 @@ class Queue:
         *,
         durable: bool,
         temporary: bool = False,
-        filter: Selector | None = None,
-        no_local: str | None = None,
+        condition: Condition | None = None,
         max_consumers: int = -1,
         purge_on_no_consumers: bool = False,
         exclusive: bool = False,
@@ -106,8 +106,7 @@ class Queue:
         self.routing_type = routing_type
         self.durable = durable
         self.temporary = temporary
-        self.filter = filter
-        self.no_local = no_local
+        self.condition = condition or Condition()  # of the messages to its address
         self.max_consumers = max_consumers
         self.purge_on_no_consumers = purge_on_no_consumers
         self.exclusive = exclusive
@@ -144,6 +143,11 @@ class Queue:
 
     # -- what is there -------------------------------------------------------------------------------------------------
     @property
+    def filter(self) -> Selector | None:
+        """Of the messages to the address it lies on."""
+        return self.condition.filter
+
+    @property
     def delivering(self) -> int:
         return sum(len(consumer.unsettled) for consumer in self.consumers)
 
@@ -157,6 +161,10 @@ class Queue:
     def messages(self) -> Iterator[StoredMessage]:
         """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
         return chain.from_iterable(part.messages() if isinstance(part, Slice) else part for part in self.parts())
+
+    def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
+        """What a selector sees of a message of this queue."""
+        return property_lookup(payload, message, self.broker.to_wall, self.attempts.get(message.id, 0))
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: StoredMessage, due: int = 0) -> None:
@@ -673,6 +681,31 @@ class Queue:
         count = finish_all(self, self.take_all())
         self.broker.acknowledged_some()
         return count
+
+    def end(self, reason: str) -> None:
+        """The queue is deleted, and everything in it. The definition is no longer in the store."""
+        self.deleted = True
+        broker = self.broker
+        broker.forget_queue(self)
+        store = broker.store if self.durable else None
+        consumers = list(self.consumers)
+        delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
+        for message in chain(self.take_all(), delivering):
+            if store is not None and message.flags & STORED:
+                store.discard(message.id, self.id)
+            message.refs -= 1
+            if not message.refs:
+                broker.release(message)
+        for consumer in consumers:
+            consumer.unsettled.clear()
+        self.count = self.bytes = 0
+        self.consumers.clear()
+        self.active.clear()
+        for consumer in consumers:
+            consumer.closed("amqp:resource-deleted", reason)
+        for browser in list(self.browsers):
+            browser.closed("amqp:resource-deleted", reason)
+        broker.acknowledged_some()
 
     def finish(self, message: StoredMessage, *, recorded: bool = False) -> None:
         """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from services.broker.core import backlog
-from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.condition import Condition
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.selector import compile_selector
@@ -30,19 +30,14 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
     """
     found = store.take_recovered()
     definitions = [(id, json.loads(value)) for id, value in found.definitions.items()]
+    catalogue = broker.catalogue
     for id, value in definitions:
         if value["kind"] == "settings":
-            broker.settings_ids[value["match"]] = id
-            broker.settings.put(value["match"], value["values"])
+            catalogue.restore_settings(id, value["match"], value["values"])
     for id, value in definitions:
         if value["kind"] == "address":
-            name = value["name"]
-            address = BrokerAddress(
-                name, frozenset(value["routingTypes"]), broker.settings.get(name), id=id, explicit=True
-            )
-            address.auto_created = value["autoCreated"]
-            broker.take_in(address)
-            store.limit_duplicates(id, max(1, address.settings.id_cache_size))
+            kinds = frozenset(value["routingTypes"])
+            catalogue.restore_address(id, value["name"], kinds, auto_created=value["autoCreated"])
     shared: dict[int, StoredMessage] = {}
     total, done = sum(map(found.count, found.queues())), 0
     unknown = [(id, _unknown_queue(id)) for id in found.unknown]
@@ -60,11 +55,14 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
                 else:
                     done += len(part.messages)
                     _recover_run(broker, queue, part)
+    for id, value in definitions:
+        if value["kind"] == "binding":
+            _recover_binding(broker, id, value)
     store.losses.on_cleared = lambda: _forget_losses(broker)
 
 
 def _forget_losses(broker: Broker) -> None:
-    for queue in broker.queues.values():
+    for queue in broker.catalogue.queues.values():
         queue.lost = 0
 
 
@@ -91,15 +89,14 @@ def _unknown_queue(id: int) -> dict[str, Any]:
 
 
 def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
-    address = broker.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
+    address = broker.catalogue.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
     queue = broker.new_queue(
         id,
         value["name"],
         address,
         value["routingType"],
         durable=True,
-        filter=compile_selector(value["filter"]) if value["filter"] else None,
-        no_local=value["noLocal"],
+        condition=Condition(compile_selector(value["filter"]) if value["filter"] else None, value["noLocal"]),
         max_consumers=value["maxConsumers"],
         purge_on_no_consumers=value["purgeOnNoConsumers"],
         exclusive=value["exclusive"],
@@ -111,8 +108,18 @@ def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
     queue.paused = value["paused"]
     queue.simple = not queue.paused and not queue.exclusive
     queue.subscription = tuple(value["subscription"]) if value["subscription"] else None
-    broker.bind(queue)
+    broker.catalogue.add_queue(queue)
     return queue
+
+
+def _recover_binding(broker: Broker, id: int, value: dict[str, Any]) -> None:
+    destination = (
+        broker.catalogue.queues.get(value["queue"])
+        if "queue" in value
+        else broker.catalogue.addresses.get(value["address"])
+    )
+    if destination is not None:
+        broker.catalogue.restore_binding(id, destination, value["pattern"], value["filter"], value["noLocal"])
 
 
 def _recover_run(broker: Broker, queue: Queue, run: FoundRun) -> None:

@@ -2,51 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.properties import property_lookup
+from services.broker.core.condition import Condition
 from services.broker.core.queue import Queue
-from services.broker.core.stored_message import StoredMessage
+from services.broker.selector import Lookup
+
+_OPEN = Condition()
+Onward = tuple[Condition, "Route"]
+"""The route of another address, for the messages that a divert lets through."""
 
 
 class Route:
     """Queues for one name and kind ("ANYCAST", "MULTICAST", or both: None).
 
-    One anycast queue in turn and every multicast queue get a message. `stored` are the ids of the durable ones among
-    the targets; where `plain`, targets and `stored` are the same for every message.
+    One anycast queue in turn and every multicast queue get a message, each once, by however many bindings it comes; so
+    do those of the addresses it is diverted to. `owner`: the address whose size it counts to. `stored` are the ids of
+    the durable ones among the targets; if `plain`, targets and `stored` are the same for every message; `single`: that
+    is one queue.
     """
 
-    __slots__ = ("anycast", "multicast", "owner", "plain", "single", "stored", "targets", "turn", "version")
+    __slots__ = (
+        "_anycast",
+        "_multicast",
+        "_onward",
+        "_turn",
+        "owner",
+        "plain",
+        "single",
+        "stored",
+        "targets",
+        "version",
+    )
 
-    def __init__(self, owner: BrokerAddress, anycast: list[Queue], multicast: list[Queue], version: int) -> None:
+    def __init__(
+        self,
+        owner: BrokerAddress,
+        anycast: Sequence[Queue],
+        multicast: Mapping[Queue, Sequence[Condition]],
+        version: int,
+        onward: Sequence[Onward] = (),
+    ) -> None:
         self.owner = owner
-        self.anycast = anycast
-        self.multicast = multicast
         self.version = version
-        self.turn = 0
-        self.targets = [*anycast[:1], *multicast]
+        self._anycast = anycast
+        self._multicast = [(queue, _simplified(conditions)) for queue, conditions in multicast.items()]
+        self._onward = onward
+        self._turn = 0
+        targets = dict.fromkeys([*anycast[:1], *multicast])
+        for _, route in onward:
+            targets.update(dict.fromkeys(route.targets))
+        self.targets: list[Queue] = list(targets)
         self.stored = [queue.id for queue in self.targets if queue.durable]
-        self.plain = len(anycast) <= 1 and not any(
-            queue.filter is not None or queue.no_local is not None for queue in self.targets
+        self.plain: bool = (
+            len(anycast) <= 1
+            and all(queue.condition.open for queue in anycast)
+            and all(condition.open for _, conditions in self._multicast for condition in conditions)
+            and all(condition.open and route.plain for condition, route in onward)
         )
         self.single = self.targets[0] if self.plain and len(self.targets) == 1 else None
 
-    def choose(self, message: StoredMessage, origin: str) -> tuple[list[Queue], list[int]]:
-        """The targets of one message sent from container `origin`, and the ids of the durable ones."""
-        chosen: list[Queue] = []
-        for _ in self.anycast:
-            queue = self.anycast[self.turn % len(self.anycast)]
-            self.turn += 1
-            if wants(queue, message, origin):
-                chosen.append(queue)
-                break
-        chosen.extend(queue for queue in self.multicast if wants(queue, message, origin))
+    def choose(self, lookup: Lookup, origin: str) -> tuple[list[Queue], list[int]]:
+        """The targets of one message with these properties sent from container `origin`, and the ids of the durable
+        ones."""
+        chosen = self._choose(lookup, origin)
         return chosen, [queue.id for queue in chosen if queue.durable]
 
+    def _choose(self, lookup: Lookup, origin: str) -> list[Queue]:
+        chosen: list[Queue] = []
+        for _ in self._anycast:
+            queue = self._anycast[self._turn % len(self._anycast)]
+            self._turn += 1
+            if queue.condition.admits(lookup, origin):
+                chosen.append(queue)
+                break
+        for queue, conditions in self._multicast:
+            for condition in conditions:
+                if condition.admits(lookup, origin):
+                    chosen.append(queue)
+                    break
+        if self._onward:
+            found = dict.fromkeys(chosen)
+            for condition, route in self._onward:
+                if condition.admits(lookup, origin):
+                    found.update(dict.fromkeys(route._choose(lookup, origin)))
+            chosen = list(found)
+        return chosen
 
-def wants(queue: Queue, message: StoredMessage, origin: str) -> bool:
-    if queue.no_local is not None and queue.no_local == origin:
-        return False
-    if queue.filter is None:
-        return True
-    assert message.payload is not None
-    return queue.filter.matches(property_lookup(message.payload, message, queue))
+
+def _simplified(conditions: Sequence[Condition]) -> Sequence[Condition]:
+    return (_OPEN,) if any(condition.open for condition in conditions) else conditions

@@ -8,11 +8,11 @@ from typing import Any
 
 from services.broker.core import errors
 from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.catalogue import ANYCAST, MULTICAST
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import full_policy
 from services.broker.core.queue import Queue
 from services.broker.core.settings import FIELDS, SettingsError, check, from_parameters
-from services.broker.core.topology import ANYCAST, MULTICAST
 from services.broker.core.wildcards import matches
 from services.broker.management import rows
 from services.broker.management.calls import Operations
@@ -38,10 +38,10 @@ def routing_type(given: str) -> str:
 
 # -- queues ------------------------------------------------------------------------------------------------------------
 def _make(c: Context, address: str, name: str, kind: str | None, **attributes: Any) -> Queue:
-    return c.broker.create_queue(
+    return c.broker.catalogue.create_queue(
         address or name,
         name,
-        routing_type(kind) if kind else c.broker.settings.get(address or name).default_address_routing_type,
+        routing_type(kind) if kind else c.broker.catalogue.settings.get(address or name).default_address_routing_type,
         **{"user": c.user, "auto_create_address": True, **attributes},
     )
 
@@ -194,7 +194,7 @@ def create_queue_json(c: Context, configuration: str) -> str:
 @op("createQueue", "sb")
 def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: bool) -> str:
     value, attributes = _configuration(configuration)
-    existing = c.broker.queues.get(value["name"])
+    existing = c.broker.catalogue.queues.get(value["name"])
     if existing is None:
         existing = _make(
             c, value.get("address") or value["name"], value["name"], value.get("routing-type"),
@@ -208,88 +208,90 @@ def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: b
 @op("updateQueue", "s")
 def update_queue(c: Context, configuration: str) -> str:
     value, attributes = _configuration(configuration)
-    queue = c.broker.queues.get(value["name"])
+    queue = c.broker.catalogue.queues.get(value["name"])
     if queue is None:
         raise errors.no_queue(value["name"])
     fixed = {"durable": queue.durable, "temporary": queue.temporary}
     for key, current in fixed.items():
         if attributes.get(key, current) != current:
             raise BrokerError(f"queue {queue.name}: {key} cannot be changed")
-    c.broker.update_queue(queue, {k: v for k, v in attributes.items() if k not in (*fixed, "auto_create_address")})
+    c.broker.catalogue.update_queue(
+        queue, {k: v for k, v in attributes.items() if k not in (*fixed, "auto_create_address")}
+    )
     return describe(queue)
 
 
 @op("destroyQueue", "s")
 def destroy_queue(c: Context, name: str) -> None:
-    c.broker.destroy_queue(name)
+    c.broker.catalogue.destroy_queue(name)
 
 
 @op("destroyQueue", "sb")
 def destroy_queue_2(c: Context, name: str, remove_consumers: bool) -> None:
-    c.broker.destroy_queue(name, remove_consumers=remove_consumers)
+    c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers)
 
 
 @op("destroyQueue", "sbb")
 def destroy_queue_3(c: Context, name: str, remove_consumers: bool, auto_delete_address: bool) -> None:
-    c.broker.destroy_queue(name, remove_consumers=remove_consumers, auto_delete_address=auto_delete_address)
+    c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers, auto_delete_address=auto_delete_address)
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
 @op("createAddress", "ss")
 def create_address(c: Context, name: str, kinds: str) -> str:
-    address = c.broker.create_address(name, routing_types(kinds))
+    address = c.broker.catalogue.create_address(name, routing_types(kinds))
     return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
 
 
 @op("updateAddress", "ss")
 def update_address(c: Context, name: str, kinds: str) -> str:
-    address = c.broker.update_address(name, routing_types(kinds))
+    address = c.broker.catalogue.update_address(name, routing_types(kinds))
     return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
 
 
 @op("deleteAddress", "s")
 def delete_address(c: Context, name: str) -> None:
-    c.broker.delete_address(name)
+    c.broker.catalogue.delete_address(name)
 
 
 @op("deleteAddress", "sb")
 def delete_address_2(c: Context, name: str, force: bool) -> None:
-    c.broker.delete_address(name, force=force)
+    c.broker.catalogue.delete_address(name, force=force)
 
 
 @op("getQueueNames")
 def get_queue_names(c: Context) -> list[str]:
-    return list(c.broker.queues)
+    return list(c.broker.catalogue.queues)
 
 
 @op("getQueueNames", "s")
 def get_queue_names_of_kind(c: Context, kind: str) -> list[str]:
     wanted = routing_type(kind)
-    return [queue.name for queue in c.broker.queues.values() if queue.routing_type == wanted]
+    return [queue.name for queue in c.broker.catalogue.queues.values() if queue.routing_type == wanted]
 
 
 @op("getAddressNames")
 def get_address_names(c: Context) -> list[str]:
-    return list(c.broker.addresses)
+    return list(c.broker.catalogue.addresses)
 
 
 @op("listQueues", "Sii")
 def list_queues(c: Context, options: str | None, page: int, page_size: int) -> str:
-    return rows.list_rows(c.broker.queues.values(), rows.queue_row, options, page, page_size)
+    return rows.list_rows(c.broker.catalogue.queues.values(), rows.queue_row, options, page, page_size)
 
 
 @op("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
     def row(address: BrokerAddress) -> dict[str, str]:
-        return rows.address_row(address, full_policy(c.broker, address))
+        return rows.address_row(address, c.broker.catalogue.queues_of(address).values(), full_policy(c.broker, address))
 
-    return rows.list_rows(c.broker.addresses.values(), row, options, page, page_size)
+    return rows.list_rows(c.broker.catalogue.addresses.values(), row, options, page, page_size)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 @op("getAddressSettingsAsJSON", "s")
 def get_address_settings(c: Context, match: str) -> str:
-    merged = c.broker.settings.merged(match)
+    merged = c.broker.catalogue.settings.merged(match)
     return json.dumps({key: value for key, value in merged.items() if value is not None})
 
 
@@ -299,7 +301,7 @@ _SETTING_KINDS = {"string": "S", "integer": "I", "real": "D", "boolean": "B"}
 @op("addAddressSettings", "s" + "".join(_SETTING_KINDS[field.type] for field in FIELDS))
 def add_address_settings(c: Context, match: str, *values: Any) -> None:
     try:
-        c.broker.put_settings(match, from_parameters(list(values)))
+        c.broker.catalogue.put_settings(match, from_parameters(list(values)))
     except SettingsError as error:
         raise BrokerError(str(error)) from None
 
@@ -310,7 +312,7 @@ def add_address_settings_json(c: Context, match: str, given: str) -> str:
         value = json.loads(given)
         if not isinstance(value, dict):
             raise BrokerError("the address settings are not a JSON object")
-        c.broker.put_settings(match, check(value))
+        c.broker.catalogue.put_settings(match, check(value))
     except ValueError as error:
         raise BrokerError(f"address settings: {error}") from None
     return json.dumps(value)
@@ -318,7 +320,7 @@ def add_address_settings_json(c: Context, match: str, given: str) -> str:
 
 @op("removeAddressSettings", "s")
 def remove_address_settings(c: Context, match: str) -> None:
-    c.broker.remove_settings(match)
+    c.broker.catalogue.remove_settings(match)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
@@ -504,32 +506,32 @@ def get_total_connection_count(c: Context) -> int:
 
 @op("getTotalConsumerCount")
 def get_total_consumer_count(c: Context) -> int:
-    return sum(len(queue.consumers) for queue in c.broker.queues.values())
+    return sum(len(queue.consumers) for queue in c.broker.catalogue.queues.values())
 
 
 @op("getTotalMessageCount")
 def get_total_message_count(c: Context) -> int:
-    return sum(queue.count for queue in c.broker.queues.values())
+    return sum(queue.count for queue in c.broker.catalogue.queues.values())
 
 
 @op("getTotalMessagesAdded")
 def get_total_messages_added(c: Context) -> int:
-    return sum(queue.added for queue in c.broker.queues.values())
+    return sum(queue.added for queue in c.broker.catalogue.queues.values())
 
 
 @op("getTotalMessagesAcknowledged")
 def get_total_messages_acknowledged(c: Context) -> int:
-    return sum(queue.acknowledged for queue in c.broker.queues.values())
+    return sum(queue.acknowledged for queue in c.broker.catalogue.queues.values())
 
 
 @op("getAddressCount")
 def get_address_count(c: Context) -> int:
-    return len(c.broker.addresses)
+    return len(c.broker.catalogue.addresses)
 
 
 @op("getQueueCount")
 def get_queue_count(c: Context) -> int:
-    return len(c.broker.queues)
+    return len(c.broker.catalogue.queues)
 
 
 @op("getAddressMemoryUsage")

@@ -60,7 +60,7 @@ class ManagementNode:
         self._send(reply_to, reply.encode())
 
     def _send(self, reply_to: str, payload: bytes) -> None:
-        route = self.broker.route(reply_to, None)
+        route = self.broker.catalogue.route(reply_to, None)
         if route is None or any(queue.count >= MAX_REPLIES for queue in route.targets):
             _log.info("management.reply-dropped", broker=self.broker.name, address=reply_to)
             return
@@ -85,10 +85,10 @@ class ManagementNode:
         if resource == "broker":
             return broker_operations, None
         kind, _, name = resource.partition(".")
-        if kind == "queue" and name in self.broker.queues:
-            return queue_operations, self.broker.queues[name]
-        if kind == "address" and name in self.broker.addresses:
-            return address_operations, self.broker.addresses[name]
+        if kind == "queue" and name in self.broker.catalogue.queues:
+            return queue_operations, self.broker.catalogue.queues[name]
+        if kind == "address" and name in self.broker.catalogue.addresses:
+            return address_operations, self.broker.catalogue.addresses[name]
         raise BrokerError(f"AMQ229067: Cannot find resource with name {resource}")
 
 

@@ -12,7 +12,6 @@ from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import ANNOTATIONS, PROPERTIES, readable
-from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
@@ -76,7 +75,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 
     def chosen(message: StoredMessage) -> bool:
         payload = _load(broker, q, message)
-        return payload is not None and selector.matches(property_lookup(payload, message, q))
+        return payload is not None and selector.matches(q.lookup(payload, message))
 
     return chosen
 
@@ -128,7 +127,7 @@ def remove_message(c: Context, q: Queue, id: int) -> bool:
 
 
 def _move(c: Context, q: Queue, messages: Iterator[StoredMessage], target: str) -> int:
-    other = c.broker.queues.get(target)
+    other = c.broker.catalogue.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
     return _each(messages, lambda q, message: _move_one(c, q, message, other), q)
@@ -201,7 +200,7 @@ def retry_messages(c: Context, q: Queue) -> int:
         payload = _load(c.broker, q, message)
         annotations = readable(payload).get(ANNOTATIONS) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
-        return c.broker.queues.get(name) if isinstance(name, str) else None
+        return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 
     homes: dict[int, Queue] = {}
 
@@ -219,7 +218,7 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
     payload = _load(broker, q, message) or b""
     fields = readable(payload).get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
-    lookup = property_lookup(payload, message, q)
+    lookup = q.lookup(payload, message)
     user_id = properties[0] if properties else None
     return {
         "messageID": message.id,
@@ -278,17 +277,17 @@ def list_consumers(c: Context, q: Queue) -> str:
 # -- what it does ------------------------------------------------------------------------------------------------------
 @op("pause")
 def pause(c: Context, q: Queue) -> None:
-    c.broker.pause_queue(q, True)
+    c.broker.catalogue.pause_queue(q, True)
 
 
 @op("pause", "b")
 def pause_persistently(c: Context, q: Queue, _persist: bool) -> None:
-    c.broker.pause_queue(q, True)
+    c.broker.catalogue.pause_queue(q, True)
 
 
 @op("resume")
 def resume(c: Context, q: Queue) -> None:
-    c.broker.pause_queue(q, False)
+    c.broker.catalogue.pause_queue(q, False)
 
 
 @op("resetMessagesAdded")
@@ -316,13 +315,17 @@ def _address_getter(names: str, function: Callable[[BrokerAddress], Any]) -> Non
     address.add(names)(lambda c, a: function(a))
 
 
+def _queues(c: Context, a: BrokerAddress) -> list[Queue]:
+    return list(c.broker.catalogue.queues_of(a).values())
+
+
 _address_getter("getAddress getName", lambda a: a.name)
 _address_getter("getId", lambda a: a.id)
 _address_getter("getRoutingTypes", lambda a: sorted(a.routing_types))
 _address_getter("getRoutingTypesAsJSON", lambda a: json.dumps(sorted(a.routing_types)))
-_address_getter("getQueueNames getAllQueueNames getBindingNames", lambda a: list(a.queues))
-_address_getter("getQueueCount", lambda a: len(a.queues))
-_address_getter("getMessageCount getNumberOfMessages", lambda a: sum(q.count for q in a.queues.values()))
+address.add("getQueueNames getAllQueueNames getBindingNames")(lambda c, a: [q.name for q in _queues(c, a)])
+address.add("getQueueCount")(lambda c, a: len(_queues(c, a)))
+address.add("getMessageCount getNumberOfMessages")(lambda c, a: sum(q.count for q in _queues(c, a)))
 _address_getter("getAddressSize", lambda a: a.size)
 _address_getter("getMaxSizeBytes", lambda a: a.settings.max_size_bytes)
 _address_getter("getRoutedMessageCount", lambda a: a.routed)
@@ -336,15 +339,15 @@ _address_getter("isTemporary isInternal", lambda a: False)
 @address.add("pause")
 def pause_address(c: Context, a: BrokerAddress) -> None:
     a.paused = True
-    for q in list(a.queues.values()):
-        c.broker.pause_queue(q, True)
+    for q in _queues(c, a):
+        c.broker.catalogue.pause_queue(q, True)
 
 
 @address.add("resume")
 def resume_address(c: Context, a: BrokerAddress) -> None:
     a.paused = False
-    for q in list(a.queues.values()):
-        c.broker.pause_queue(q, False)
+    for q in _queues(c, a):
+        c.broker.catalogue.pause_queue(q, False)
 
 
 @address.add("block")
@@ -360,4 +363,4 @@ def unblock_address(c: Context, a: BrokerAddress) -> None:
 
 @address.add("purge")
 def purge_address(c: Context, a: BrokerAddress) -> int:
-    return sum(_remove(c, q, q.take_all()) for q in list(a.queues.values()))
+    return sum(_remove(c, q, q.take_all()) for q in _queues(c, a))

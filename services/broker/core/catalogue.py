@@ -1,70 +1,82 @@
-"""What exists: addresses, queues bound to them, settings by match, and the way from a name to its queues."""
+"""What exists: addresses, queues, bindings, settings by match, and the way from a name to its queues."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from services.broker.core import errors
+from services.broker.core.bindings import Binding, Bindings, Destination
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.duplicates import DuplicateIds
+from services.broker.core.condition import Condition
+from services.broker.core.definitions import (
+    address_definition,
+    binding_definition,
+    queue_definition,
+    settings_definition,
+)
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
-from services.broker.core.routes import Route
+from services.broker.core.routes import Onward, Route
 from services.broker.core.settings import SettingsRepository, Value
-from services.broker.core.stored_message import STORED, StoredMessage
-from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, PatternTree, is_pattern, parents
+from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, is_pattern, parents
 from services.broker.selector import compile_selector
 
 ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 MANAGEMENT = "activemq.management"
 _MAX_ROUTES = 20_000
 _MAX_NAME = 1024
+_NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 
-class Topology:
-    """The part of a Broker that is not about messages. Definitions of what is durable are kept in the store."""
+class Surroundings(Protocol):
+    """What the catalogue needs of the broker."""
 
-    def __init__(self, store: MessageStore | None, defaults: dict[str, Any] | None) -> None:
-        self.store = store
+    def next_id(self) -> int: ...
+
+    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue: ...
+
+    def ask_commit(self, urgent: bool) -> None:
+        """Definitions were written."""
+
+    def forget_address(self, address: BrokerAddress) -> None:
+        """The address is gone."""
+
+    def check_blocked(self) -> None:
+        """Limits have changed."""
+
+
+class Catalogue:
+    """Definitions of what is durable are kept in the store, if there is one. `version` changes with everything that
+    decides about routes."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        store: MessageStore | None,
+        defaults: dict[str, Any] | None,
+        max_subscriptions: int = -1,
+    ) -> None:
+        """`defaults`: address settings for `#`. `max_subscriptions`: durable ones of one client, -1 = no limit."""
         self.settings = SettingsRepository(defaults)
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
-        self.version = 0  # of the bindings
-        self.max_subscriptions = -1  # durable ones that a client may have, -1 = no limit
+        self.version = 0
+        self._surroundings = surroundings
+        self._store = store
+        self._max_subscriptions = max_subscriptions
         self._subscriptions: Counter[str] = Counter()  # durable ones by client
-        self.duplicates = DuplicateIds()
-        self.settings_ids: dict[str, int] = {}  # of the definitions in the store
-        self._bindings: PatternTree[Queue] = PatternTree()
+        self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._names = NameTree()  # of the addresses
+        self._queues_by_address: dict[str, dict[str, Queue]] = {}
+        self._bindings = Bindings()
         self._routes: dict[tuple[str, str | None], Route] = {}
 
-    # What a Broker adds to it.
-    def next_id(self) -> int:
-        raise NotImplementedError
-
-    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
-        raise NotImplementedError
-
-    def release(self, message: StoredMessage) -> None:
-        raise NotImplementedError
-
-    def acknowledged_some(self) -> None:
-        raise NotImplementedError
-
-    def ask_commit(self, urgent: bool) -> None:
-        raise NotImplementedError
-
-    def forget_queue(self, queue: Queue) -> None:
-        raise NotImplementedError
-
-    def forget_address(self, address: BrokerAddress) -> None:
-        raise NotImplementedError
-
-    def check_blocked(self) -> None:
-        raise NotImplementedError
+    def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]:
+        """The queues that lie on the address, by name."""
+        return self._queues_by_address.get(address.name, _NO_QUEUES)
 
     # -- addresses -----------------------------------------------------------------------------------------------------
     def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> BrokerAddress:
@@ -81,7 +93,7 @@ class Topology:
         address.explicit = True
         address.root = address
         address.apply(self.settings.get(name))
-        self.take_in(address)
+        self._take_in(address)
         self._define_address(address)
         self._find_roots(name)
         self._changed()
@@ -91,7 +103,7 @@ class Topology:
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
-        in_use = {queue.routing_type for queue in address.queues.values()}
+        in_use = {queue.routing_type for queue in self.queues_of(address).values()}
         if not in_use <= routing_types:
             raise errors.address_in_use(name)
         address.routing_types = routing_types
@@ -101,19 +113,13 @@ class Topology:
         return address
 
     def _define_address(self, address: BrokerAddress) -> None:
-        if self.store is None or not address.explicit:
+        if self._store is None or not address.explicit:
             return
         if not address.id:
-            address.id = self.store.new_id()
-        value = {
-            "kind": "address",
-            "name": address.name,
-            "routingTypes": sorted(address.routing_types),
-            "autoCreated": address.auto_created,
-        }
-        self.store.define(address.id, json.dumps(value).encode())
-        self.store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
-        self.ask_commit(True)
+            address.id = self._store.new_id()
+        self._store.define(address.id, address_definition(address))
+        self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
+        self._surroundings.ask_commit(True)
 
     def delete_address(self, name: str, *, force: bool = False) -> None:
         """Raises BrokerError where it does not exist, or has queues and `force` is not set."""
@@ -121,11 +127,11 @@ class Topology:
         if address is None:
             raise errors.no_address(name)
         below = self._below(address)
-        bound = [queue for a in (address, *below) for queue in list(a.queues.values())]
+        bound = [queue for a in (address, *below) for queue in list(self.queues_of(a).values())]
         if bound and not force:
             raise errors.address_in_use(name)
         for queue in bound:
-            self.destroy_queue(queue.name, remove_consumers=True, auto_delete_address=False)
+            self.destroy_queue(queue.name, remove_consumers=True)
         for gone in (*below, address):
             self._drop_address(gone)
 
@@ -134,11 +140,12 @@ class Topology:
             return
         del self.addresses[address.name]
         self._names.remove(address.name)
-        self.forget_address(address)
-        self.duplicates.forget(address)
-        if address.id and self.store is not None:
-            self.store.undefine(address.id)
-            self.ask_commit(True)
+        for binding in list(self._bindings.of(address)):
+            self._remove_binding(binding)
+        self._surroundings.forget_address(address)
+        if address.id and self._store is not None:
+            self._store.undefine(address.id)
+            self._surroundings.ask_commit(True)
         self._find_roots(address.name)
         self._changed()
         for producer in list(address.producers):
@@ -156,7 +163,7 @@ class Topology:
                 return above
         return None
 
-    def take_in(self, address: BrokerAddress) -> None:
+    def _take_in(self, address: BrokerAddress) -> None:
         """The address is there from now on."""
         self.addresses[address.name] = address
         self._names.add(address.name)
@@ -196,7 +203,7 @@ class Topology:
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
         address = BrokerAddress(name, frozenset({routing_type}), settings, root=root, auto_created=True)
-        self.take_in(address)
+        self._take_in(address)
         return address
 
     def create_temporary(self, name: str, routing_type: str, user: str) -> None:
@@ -232,7 +239,7 @@ class Topology:
         """Raises BrokerError (it exists, no such address, wrong routing type, bad name, too many of this client) and
         SelectorError."""
         check_name(name)
-        if client is not None and 0 <= self.max_subscriptions <= self._subscriptions[client]:
+        if client is not None and 0 <= self._max_subscriptions <= self._subscriptions[client]:
             raise errors.too_many_subscriptions(client, self._subscriptions[client])
         existing = self.queues.get(name)
         if existing is not None:
@@ -241,15 +248,14 @@ class Topology:
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
         settings = address.settings
         stored = durable and not temporary
-        queue = self.new_queue(
-            self.next_id(),
+        queue = self._surroundings.new_queue(
+            self._surroundings.next_id(),
             name,
             address,
             routing_type,
             durable=stored,
             temporary=temporary,
-            filter=selector,
-            no_local=no_local,
+            condition=Condition(selector, no_local),
             max_consumers=settings.default_max_consumers if max_consumers is None else max_consumers,
             purge_on_no_consumers=(
                 settings.default_purge_on_no_consumers if purge_on_no_consumers is None else purge_on_no_consumers
@@ -261,60 +267,43 @@ class Topology:
             client=client,
         )
         queue.subscription = subscription
-        self.bind(queue)
-        self.define_queue(queue)
+        self.add_queue(queue)
+        self._define_queue(queue)
         return queue
 
-    def bind(self, queue: Queue) -> None:
+    def add_queue(self, queue: Queue) -> None:
+        """The queue is there from now on, bound to its address."""
         self.queues[queue.name] = queue
         if queue.client is not None:
             self._subscriptions[queue.client] += 1
-        queue.address.queues[queue.name] = queue
+        self._queues_by_address.setdefault(queue.address.name, {})[queue.name] = queue
         if queue.routing_type == MULTICAST:
-            self._bindings.add(queue.address.name, queue)
+            self._bindings.add(Binding(queue.address.name, queue, queue.condition, direct=True))
         self._changed()
 
-    def define_queue(self, queue: Queue) -> None:
-        """Writes a durable queue's definition, at its making and after a change of it."""
-        if self.store is None or not queue.durable:
-            return
-        value = {
-            "kind": "queue",
-            "name": queue.name,
-            "address": queue.address.name,
-            "routingType": queue.routing_type,
-            "filter": queue.filter.text if queue.filter else None,
-            "noLocal": queue.no_local,
-            "maxConsumers": queue.max_consumers,
-            "purgeOnNoConsumers": queue.purge_on_no_consumers,
-            "exclusive": queue.exclusive,
-            "autoCreated": queue.auto_created,
-            "autoDelete": queue.auto_delete,
-            "user": queue.user,
-            "paused": queue.paused,
-            "subscription": queue.subscription,
-            "client": queue.client,
-        }
-        self.store.define(queue.id, json.dumps(value).encode())
-        self.ask_commit(True)
+    def _define_queue(self, queue: Queue) -> None:
+        """At its making and after a change of it."""
+        if self._store is not None and queue.durable:
+            self._store.define(queue.id, queue_definition(queue))
+            self._surroundings.ask_commit(True)
 
     def update_queue(self, queue: Queue, changes: dict[str, Any]) -> None:
         """Changes attributes by the names of `create_queue`. Raises SelectorError."""
         if "filter" in changes:
-            queue.filter = compile_selector(changes["filter"]) if changes["filter"] else None
+            queue.condition.filter = compile_selector(changes["filter"]) if changes["filter"] else None
         for name in ("max_consumers", "exclusive", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
             if name in changes:
                 setattr(queue, name, changes[name])
         queue.settle_mode()
         self._changed()
-        self.define_queue(queue)
+        self._define_queue(queue)
         queue.dispatch()
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         """While paused a queue takes messages and gives none; a durable queue is still paused after a restart."""
         queue.paused = paused
         queue.settle_mode()
-        self.define_queue(queue)
+        self._define_queue(queue)
         queue.dispatch()
 
     def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
@@ -324,46 +313,31 @@ class Topology:
             raise errors.no_queue(name)
         if queue.consumers and not remove_consumers:
             raise errors.queue_in_use(name, len(queue.consumers))
-        queue.deleted = True
-        del self.queues[name]
+        self._remove_queue(queue)
+        queue.end(f"Queue was deleted: {name}")
+        address = queue.address
+        # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
+        if self.queues_of(address) or address.held:
+            return
+        if not address.explicit or (auto_delete_address and address.auto_created):
+            self._drop_address(address)
+
+    def _remove_queue(self, queue: Queue) -> None:
+        del self.queues[queue.name]
         if queue.client is not None:
             self._subscriptions[queue.client] -= 1
             if not self._subscriptions[queue.client]:
                 del self._subscriptions[queue.client]
-        address = queue.address
-        address.queues.pop(name, None)
-        if queue.routing_type == MULTICAST:
-            self._bindings.remove(address.name, queue)
+        mine = self._queues_by_address[queue.address.name]
+        del mine[queue.name]
+        if not mine:
+            del self._queues_by_address[queue.address.name]
+        for binding in list(self._bindings.of(queue)):
+            self._remove_binding(binding)
         self._changed()
-        self.forget_queue(queue)
-        store = self.store if queue.durable else None
-        if store is not None:
-            store.undefine(queue.id)
-        consumers = list(queue.consumers)
-        delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
-        for message in chain(queue.take_all(), delivering):
-            if store is not None and message.flags & STORED:
-                store.discard(message.id, queue.id)
-            message.refs -= 1
-            if not message.refs:
-                self.release(message)
-        for consumer in consumers:
-            consumer.unsettled.clear()
-        queue.count = queue.bytes = 0
-        queue.consumers.clear()
-        queue.active.clear()
-        for consumer in consumers:
-            consumer.closed("amqp:resource-deleted", f"Queue was deleted: {name}")
-        for browser in list(queue.browsers):
-            browser.closed("amqp:resource-deleted", f"Queue was deleted: {name}")
-        if store is not None:
-            self.ask_commit(True)
-        self.acknowledged_some()
-        # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
-        if address.queues or address.held:
-            return
-        if not address.explicit or (auto_delete_address and address.auto_created):
-            self._drop_address(address)
+        if self._store is not None and queue.durable:
+            self._store.undefine(queue.id)
+            self._surroundings.ask_commit(True)
 
     def consumer_left(self, queue: Queue) -> None:
         """After a consumer has detached: purge, or delete, where the queue says so."""
@@ -379,21 +353,21 @@ class Topology:
     # -- settings ------------------------------------------------------------------------------------------------------
     def put_settings(self, match: str, values: dict[str, Value]) -> None:
         self.settings.put(match, values)
-        if self.store is not None:
-            id = self.settings_ids.get(match)
+        if self._store is not None:
+            id = self._settings_ids.get(match)
             if id is None:
-                id = self.settings_ids[match] = self.store.new_id()
-            self.store.define(id, json.dumps({"kind": "settings", "match": match, "values": values}).encode())
-            self.ask_commit(True)
+                id = self._settings_ids[match] = self._store.new_id()
+            self._store.define(id, settings_definition(match, values))
+            self._surroundings.ask_commit(True)
         self._apply_settings(match)
 
     def remove_settings(self, match: str) -> None:
         if not self.settings.remove(match):
             return
-        id = self.settings_ids.pop(match, None)
-        if id is not None and self.store is not None:
-            self.store.undefine(id)
-            self.ask_commit(True)
+        id = self._settings_ids.pop(match, None)
+        if id is not None and self._store is not None:
+            self._store.undefine(id)
+            self._surroundings.ask_commit(True)
         self._apply_settings(match)
 
     def _apply_settings(self, match: str) -> None:
@@ -404,9 +378,60 @@ class Topology:
                 continue  # it goes by the settings of another
             for concerned in (address, *self._below(address)):
                 concerned.apply(self.settings.get(name))
-            if address.id and self.store is not None:
-                self.store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
-        self.check_blocked()
+            if address.id and self._store is not None:
+                self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
+        self._surroundings.check_blocked()
+
+    # -- bindings ------------------------------------------------------------------------------------------------------
+    def bind(
+        self, destination: Destination, pattern: str, *, filter: str | None = None, no_local: str | None = None
+    ) -> None:
+        """Messages to addresses that `pattern` covers go to a multicast queue too, once however many of its bindings
+        cover them; or to where messages to another address go (a divert), and count to the first. Takes the place of
+        the binding of the same pattern. It lasts as long as its destination, whatever addresses come and go meanwhile.
+        Raises BrokerError (bad name, an anycast queue, the binding that the queue was made with) and SelectorError."""
+        check_name(pattern)
+        condition = Condition(compile_selector(filter) if filter else None, no_local)
+        if isinstance(destination, Queue) and destination.routing_type != MULTICAST:
+            raise errors.not_multicast(destination.name)
+        binding = self._bindings.find(destination, pattern)
+        if binding is None:
+            binding = Binding(pattern, destination, condition)
+            self._bindings.add(binding)
+        elif binding.direct:
+            raise errors.own_binding(destination.name, pattern)
+        else:
+            binding.condition = condition
+        self._define_binding(binding)
+        self._changed()
+
+    def _define_binding(self, binding: Binding) -> None:
+        destination = binding.destination
+        durable = destination.durable if isinstance(destination, Queue) else bool(destination.id)
+        if self._store is None or not durable:
+            return
+        if not binding.id:
+            binding.id = self._store.new_id()
+        self._store.define(binding.id, binding_definition(binding))
+        self._surroundings.ask_commit(True)
+
+    def unbind(self, destination: Destination, pattern: str) -> None:
+        """Raises BrokerError if there is no such binding, or it is the one that the queue was made with."""
+        binding = self._bindings.find(destination, pattern)
+        if binding is None or binding.direct:
+            raise errors.no_binding(destination.name, pattern)
+        self._remove_binding(binding)
+        self._changed()
+
+    def _remove_binding(self, binding: Binding) -> None:
+        self._bindings.remove(binding)
+        if binding.id and self._store is not None:
+            self._store.undefine(binding.id)
+            self._surroundings.ask_commit(True)
+
+    def bindings_of(self, destination: Destination) -> Iterator[Binding]:
+        """In the order in which they were made."""
+        return self._bindings.of(destination)
 
     # -- routes --------------------------------------------------------------------------------------------------------
     def _changed(self) -> None:
@@ -417,29 +442,58 @@ class Topology:
         """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
         key = (name, routing_type)
         route = self._routes.get(key)
-        if route is not None:
-            return route
+        if route is None:
+            route = self._make_route(name, routing_type, frozenset())
+            if route is not None:
+                if len(self._routes) >= _MAX_ROUTES:
+                    self._routes.clear()
+                self._routes[key] = route
+        return route
+
+    def _make_route(self, name: str, routing_type: str | None, diverted: frozenset[str]) -> Route | None:
+        """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
         if "::" in name:
             queue = self.queues.get(name.partition("::")[2])
-            if queue is None:
-                return None
-            route = Route(queue.address.root, [queue], [], self.version)
-        else:
-            root = self.root_of(name)
-            if root is None:
-                return None
-            address = self.addresses.get(name)
-            anycast: list[Queue] = []
-            multicast: list[Queue] = []
-            if address is not None and routing_type != MULTICAST:
-                anycast = [q for q in address.queues.values() if q.routing_type == ANYCAST]
-            if routing_type != ANYCAST and MULTICAST in root.routing_types:
-                multicast = self._bindings.match(name)
-            route = Route(root, anycast, multicast, self.version)
-        if len(self._routes) >= _MAX_ROUTES:
-            self._routes.clear()
-        self._routes[key] = route
-        return route
+            return Route(queue.address.root, [queue], {}, self.version) if queue is not None else None
+        root = self.root_of(name)
+        if root is None:
+            return None
+        address = self.addresses.get(name)
+        anycast: list[Queue] = []
+        if address is not None and routing_type != MULTICAST:
+            anycast = [queue for queue in self.queues_of(address).values() if queue.routing_type == ANYCAST]
+        is_topic = routing_type != ANYCAST and MULTICAST in root.routing_types
+        multicast: dict[Queue, list[Condition]] = {}
+        onward: list[Onward] = []
+        for binding in self._bindings.match(name):
+            destination = binding.destination
+            if isinstance(destination, Queue):
+                if is_topic:
+                    multicast.setdefault(destination, []).append(binding.condition)
+            elif destination.name != name and destination.name not in diverted:
+                route = self._make_route(destination.name, None, diverted | {name})
+                if route is not None:
+                    onward.append((binding.condition, route))
+        return Route(root, anycast, multicast, self.version, onward)
+
+    # -- what comes back at the start ----------------------------------------------------------------------------------
+    def restore_settings(self, id: int, match: str, values: dict[str, Value]) -> None:
+        self._settings_ids[match] = id
+        self.settings.put(match, values)
+
+    def restore_address(self, id: int, name: str, routing_types: frozenset[str], *, auto_created: bool) -> None:
+        address = BrokerAddress(name, routing_types, self.settings.get(name), id=id, explicit=True)
+        address.auto_created = auto_created
+        self._take_in(address)
+        if self._store is not None:
+            self._store.limit_duplicates(id, max(1, address.settings.id_cache_size))
+
+    def restore_binding(
+        self, id: int, destination: Destination, pattern: str, filter: str | None, no_local: str | None
+    ) -> None:
+        condition = Condition(compile_selector(filter) if filter else None, no_local)
+        self._bindings.add(Binding(pattern, destination, condition, id=id))
+        self._changed()
 
 
 def _is_topic(address: BrokerAddress) -> bool:

@@ -1,0 +1,72 @@
+"""Definitions of what is durable, as they stand in the store: JSON objects with a `kind`.
+
+A binding that came with its queue is part of the queue's definition (address, filter, noLocal). Any other has a
+definition of its own, so that one more costs the same however many a queue has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from services.broker.core.bindings import Binding
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.queue import Queue
+from services.broker.core.settings import Value
+
+
+def address_definition(address: BrokerAddress) -> bytes:
+    return _encoded(
+        {
+            "kind": "address",
+            "name": address.name,
+            "routingTypes": sorted(address.routing_types),
+            "autoCreated": address.auto_created,
+        }
+    )
+
+
+def queue_definition(queue: Queue) -> bytes:
+    return _encoded(
+        {
+            "kind": "queue",
+            "name": queue.name,
+            "address": queue.address.name,
+            "routingType": queue.routing_type,
+            "filter": _text(queue.condition.filter),
+            "noLocal": queue.condition.no_local,
+            "maxConsumers": queue.max_consumers,
+            "purgeOnNoConsumers": queue.purge_on_no_consumers,
+            "exclusive": queue.exclusive,
+            "autoCreated": queue.auto_created,
+            "autoDelete": queue.auto_delete,
+            "user": queue.user,
+            "paused": queue.paused,
+            "subscription": queue.subscription,
+            "client": queue.client,
+        }
+    )
+
+
+def binding_definition(binding: Binding) -> bytes:
+    return _encoded(
+        {
+            "kind": "binding",
+            "queue" if isinstance(binding.destination, Queue) else "address": binding.destination.name,
+            "pattern": binding.pattern,
+            "filter": _text(binding.condition.filter),
+            "noLocal": binding.condition.no_local,
+        }
+    )
+
+
+def settings_definition(match: str, values: dict[str, Value]) -> bytes:
+    return _encoded({"kind": "settings", "match": match, "values": values})
+
+
+def _text(selector: Any) -> str | None:
+    return selector.text if selector is not None else None
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
