@@ -43,11 +43,15 @@ def alive(pid: int) -> bool:
 
 
 def enmasse(
-    *arguments: str | Path | int, input: str | None = None, seconds: float = 180, env: dict[str, str] | None = None
+    *arguments: str | Path | int,
+    input: str | None = None,
+    seconds: float = 180,
+    env: dict[str, str] | None = None,
+    program: str = ENMASSE,
 ) -> subprocess.CompletedProcess[str]:
     """Runs one `enmasse` command to its end; `env` on top of the environment."""
     return subprocess.run(
-        [ENMASSE, *map(str, arguments)],
+        [program, *map(str, arguments)],
         input=input,
         capture_output=True,
         text=True,
@@ -69,6 +73,7 @@ class Up:
         tls: tuple[Path, ...] = (),
         unread: bool = False,
         environment: dict[str, str] | None = None,
+        program: str = ENMASSE,
     ) -> None:
         """`environment`: in addition to this process's; then the suite has it instead of options."""
         self.config, self.data = config, data
@@ -76,7 +81,7 @@ class Up:
         if fake:
             command = [sys.executable, str(FAKE_UP), str(config), str(data), str(self.offset), *map(str, tls)]
         elif environment is not None:
-            command = [ENMASSE, "up"]
+            command = [program, "up"]
         else:
             command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
             command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]

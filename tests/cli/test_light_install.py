@@ -1,0 +1,82 @@
+"""`pip install .`: what the wheel brings is enough to run the suite, without the extras `spark` and `dev`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Up, enmasse, free_offset
+
+ROOT = Path(__file__).parents[2]
+UV = str(Path(sys.executable).with_name("uv"))
+IMPORT_ALL = """
+import importlib, pkgutil, enmasse, services
+for package in (enmasse, services):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
+
+
+WRITING = {"PYTHONDONTWRITEBYTECODE": ""}
+"""So that only the first start compiles."""
+
+
+def call(*command: object) -> str:
+    environment = {**os.environ, **WRITING}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel and what it depends on, pinned and cached as `make install` does."""
+    folder = tmp_path_factory.mktemp("light")
+    source, venv = folder / "source", folder / "venv"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("enmasse", "services", "spark"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    call(UV, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder, source)
+    call(UV, "venv", "--quiet", "--python", sys.executable, venv)
+    (wheel,) = folder.glob("*.whl")
+    python = venv / "bin" / "python"
+    call(UV, "pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "requirements.lock", wheel)
+    return venv
+
+
+def test_every_module_can_be_imported(venv: Path) -> None:
+    call(venv / "bin" / "python", "-P", "-c", IMPORT_ALL)
+
+
+def test_the_suite_runs(venv: Path, tmp_path: Path) -> None:
+    program, offset = str(venv / "bin" / "enmasse"), free_offset()
+    environment = {
+        **WRITING,
+        "PATH": f"{venv / 'bin'}:{os.defpath}",
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "",
+        "XDG_DATA_HOME": "",
+        "ENMASSE_PORT_OFFSET": str(offset),
+    }
+    folders = tmp_path / f".config/enmasse-{offset}", tmp_path / f".local/share/enmasse-{offset}"
+    with Up(*folders, fake=False, offset=offset, environment=environment, program=program) as up:
+        up.until_ready()
+        for words in (
+            ("send", "myqueue", "hello", "--timeout", "60"),
+            ("receive", "myqueue", "--count", "1", "--timeout", "60"),
+            ("address", "add", "orders", "--type", "queue", "--flavor", "small-persisted-queue"),
+            ("status", "--wait", "120"),
+            ("bench", "orders", "--seconds", "0.2"),
+        ):
+            done = enmasse(*words, env=environment, program=program)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert up.http("/metrics")[0] == 200
+        assert up.end() == 0
