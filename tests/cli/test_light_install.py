@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Up, enmasse, free_offset
+from tests.cli.running import Up, free_offset
 
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
@@ -52,11 +52,25 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv
 
 
+def quick_start() -> list[str]:
+    """The commands for the second terminal, from the README."""
+    lines = (ROOT / "README.md").read_text().partition("In a second terminal:")[2].partition("\n## ")[0].splitlines()
+    return [line for line in lines if line.startswith("    ")]
+
+
+def run(line: str, venv: Path, environment: dict[str, str]) -> str:
+    """What a line of the README prints."""
+    command = line.replace(".venv/", f"{venv}/")
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=180, env=environment)
+    assert done.returncode == 0, (line, done.stdout, done.stderr)
+    return done.stdout
+
+
 def test_every_module_can_be_imported(venv: Path) -> None:
     call(venv / "bin" / "python", "-P", "-c", IMPORT_ALL)
 
 
-def test_the_suite_runs(venv: Path, tmp_path: Path) -> None:
+def test_the_quick_start_of_the_readme(venv: Path, tmp_path: Path) -> None:
     program, offset = str(venv / "bin" / "enmasse"), free_offset()
     environment = {
         **WRITING,
@@ -65,18 +79,14 @@ def test_the_suite_runs(venv: Path, tmp_path: Path) -> None:
         "XDG_CONFIG_HOME": "",
         "XDG_DATA_HOME": "",
         "ENMASSE_PORT_OFFSET": str(offset),
+        "ENMASSE_SECONDS": "0.2",
     }
     folders = tmp_path / f".config/enmasse-{offset}", tmp_path / f".local/share/enmasse-{offset}"
     with Up(*folders, fake=False, offset=offset, environment=environment, program=program) as up:
         up.until_ready()
-        for words in (
-            ("send", "myqueue", "hello", "--timeout", "60"),
-            ("receive", "myqueue", "--count", "1", "--timeout", "60"),
-            ("address", "add", "orders", "--type", "queue", "--flavor", "small-persisted-queue"),
-            ("status", "--wait", "120"),
-            ("bench", "orders", "--seconds", "0.2"),
-        ):
-            done = enmasse(*words, env=environment, program=program)
-            assert done.returncode == 0, (words, done.stdout, done.stderr)
+        shown = [run(line, venv, environment) for line in quick_start()]
+        assert shown[:2] == [f"sent 1 to amqp://127.0.0.1:{5672 + offset}/myqueue: 1 accepted\n", "hello\n"]
+        assert shown[3].endswith("\nready\n") and "orders " in shown[3]
+        assert shown[4].startswith("rate ")
         assert up.http("/metrics")[0] == 200
         assert up.end() == 0
