@@ -29,8 +29,10 @@ def metrics(broker: Broker, clients: Connections) -> str:
     parts = [
         metric("artemis_connection_count", "gauge", "connections now", [(name, len(clients.all))]),
         metric("artemis_total_connection_count", "counter", "connections since the start", [(name, clients.total)]),
-        metric("artemis_address_memory_usage", "gauge", "bytes of payloads in memory", [(name, broker.resident)]),
-        metric("artemis_message_bytes", "gauge", "bytes of all messages held", [(name, broker.size)]),
+        metric(
+            "artemis_address_memory_usage", "gauge", "bytes of payloads in memory", [(name, broker.ledger.resident)]
+        ),
+        metric("artemis_message_bytes", "gauge", "bytes of all messages held", [(name, broker.ledger.size)]),
     ]
     if broker.store is not None:
         parts.append(metric("artemis_disk_store_bytes", "gauge", "bytes on disk", [(name, broker.store.disk_bytes)]))

@@ -10,12 +10,14 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.broker_address import UNLIMITED, BrokerAddress
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.connections import ProducerInfo
 from services.broker.core.front import destination_type, to_address
-from services.broker.core.publisher import ACCEPT, WAIT, publish, publish_run
+from services.broker.core.ledger import UNLIMITED
+from services.broker.core.publisher import publish, publish_run
 from services.broker.core.routes import Route
+from services.broker.core.verdict import ACCEPT, WAIT
 from services.broker.nodes import Nodes
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
@@ -66,14 +68,14 @@ class AddressProducer:
         owner, broker = self.owner, self.broker
         if owner is None or not self._bounded:
             return CREDIT
-        room = min(owner.limit - owner.size, broker.capacity - broker.size)
+        room = min(owner.limit - owner.size, broker.ledger.capacity - broker.ledger.size)
         average = max(1024, owner.size // owner.count) if owner.count else _UNKNOWN_SIZE
         return max(_MIN_CREDIT, min(CREDIT, max(0, room) // average // max(1, len(owner.producers))))
 
     @property
     def _bounded(self) -> bool:
         owner = self.owner
-        return owner is not None and (owner.settings.max_size_bytes >= 0 or self.broker.capacity < UNLIMITED)
+        return owner is not None and (owner.settings.max_size_bytes >= 0 or self.broker.ledger.capacity < UNLIMITED)
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int

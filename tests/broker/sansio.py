@@ -10,8 +10,9 @@ from proton import Message as ProtonMessage
 
 from services.broker.core.broker import Broker
 from services.broker.core.consumer import Consumer
-from services.broker.core.publisher import Verdict, publish
+from services.broker.core.publisher import publish
 from services.broker.core.queue import Queue
+from services.broker.core.verdict import Verdict
 from services.broker.selector import compile_selector
 from services.broker.storage.files import Files
 from services.broker.storage.journal import SEGMENT_SIZE

@@ -47,7 +47,7 @@ def objects(queue: Queue) -> int:
 
 
 def waiting(core: Core, queue: Queue) -> list[Any]:
-    return [decoded(core.broker.load(message) or b"").body for message in queue.messages()]
+    return [decoded(core.broker.payloads.load(message) or b"").body for message in queue.messages()]
 
 
 def received(core: Core, consumer: Consumer) -> list[Any]:
@@ -69,7 +69,7 @@ def test_few_objects_and_everything_in_order(tmp_path: Path) -> None:
     core.commit()
     assert len(core.accepted) == 103
     assert objects(queue) == HEAD + 1
-    assert (queue.count, core.broker.size) == (103, queue.bytes)
+    assert (queue.count, core.broker.ledger.size) == (103, queue.bytes)
     assert waiting(core, queue) == list(range(103))
     assert objects(queue) == HEAD, "looking packed what was gathered"
     consumer = core.consumer(queue, 50)
@@ -93,7 +93,7 @@ def test_a_restart_makes_no_objects(tmp_path: Path) -> None:
     queue = core.broker.catalogue.queues["q"]
     assert queue.count == 123
     assert objects(queue) <= HEAD + SLICE
-    assert core.broker.size == queue.bytes == sum(message.size for message in queue.messages())
+    assert core.broker.ledger.size == queue.bytes == sum(message.size for message in queue.messages())
     consumer = core.consumer(queue, 200)
     assert received(core, consumer) == [60, *range(60), *range(61, 123)]
 
@@ -124,7 +124,7 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     assert ask(core, queue, "moveMessages", "n > 95", "other") == 4
     core.commit()
     assert waiting(core, other) == [96, 97, 98, 99]
-    ids = {decoded(core.broker.load(m) or b"").body: m.id for m in queue.messages()}
+    ids = {decoded(core.broker.payloads.load(m) or b"").body: m.id for m in queue.messages()}
     assert ask(core, queue, "removeMessage", ids[50]) is True
     assert ask(core, queue, "removeMessage", ids[50]) is False
     assert ask(core, queue, "sendMessageToDeadLetterAddress", ids[60]) is True
@@ -260,7 +260,7 @@ def test_a_topic_shares_its_messages(tmp_path: Path) -> None:
     assert [decoded(payload).body for payload, _ in outlet(consumer).sent] == list(range(40))
     two.accept(consumer, [token for _, token in outlet(consumer).take()])
     assert core.store is not None
-    assert (address.count, address.size, core.broker.size, len(core.store.index)) == (0, 0, 0, 0)
+    assert (address.count, address.size, core.broker.ledger.size, len(core.store.index)) == (0, 0, 0, 0)
 
 
 def test_what_is_not_durable_stays_unless_it_is_paged(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_what_is_not_durable_stays_unless_it_is_paged(tmp_path: Path) -> None:
         queue.purge()
         queue.detach(consumer)
         queue.purge()
-        assert (queue.count, core.broker.size, core.broker.resident) == (0, 0, 0)
+        assert (queue.count, core.broker.ledger.size, core.broker.ledger.resident) == (0, 0, 0)
     assert all(not page.held for page in pager._pages.values())
 
 
@@ -356,7 +356,7 @@ def test_nothing_is_left_of_it(tmp_path: Path, end: str) -> None:
         queue.detach(consumer)
         core.broker.catalogue.consumer_left(queue)
     assert core.store is not None
-    assert (core.broker.size, core.broker.resident, len(core.store.index)) == (0, 0, 0)
+    assert (core.broker.ledger.size, core.broker.ledger.resident, len(core.store.index)) == (0, 0, 0)
 
 
 # -- with the true sizes -----------------------------------------------------------------------------------------------

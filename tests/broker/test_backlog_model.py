@@ -110,7 +110,7 @@ class BacklogMachine(QueueMachine):
     @rule()
     def remove_odd(self) -> None:
         def chosen(message: StoredMessage) -> bool:
-            payload = self.core.broker.load(message)
+            payload = self.core.broker.payloads.load(message)
             return payload is not None and ODD.matches(self.q.lookup(payload, message))
 
         odd = {message.id for message in self.all_waiting() if chosen(message)}
@@ -133,7 +133,7 @@ class BacklogMachine(QueueMachine):
     @rule(credit=st.integers(1, 3))
     def browse(self, credit: int) -> None:
         browser = Browser(self.q, Outlet(), None)
-        expected = [decoded(self.core.broker.load(m) or b"").body for m in self.q.messages()]
+        expected = [decoded(self.core.broker.payloads.load(m) or b"").body for m in self.q.messages()]
         seen: list[int] = []
         for _ in range(len(expected) + 1):
             browser.outlet.credit = credit  # type: ignore[misc]
@@ -163,7 +163,7 @@ class BacklogMachine(QueueMachine):
     @invariant()
     def payloads_are_those_that_were_sent(self) -> None:
         for message in self.all_waiting():
-            payload = self.core.broker.load(message)
+            payload = self.core.broker.payloads.load(message)
             assert payload is not None and len(payload) == message.size
             body = decoded(payload).body
             assert self.bodies.setdefault(message.id, body) == body
@@ -178,13 +178,13 @@ class BacklogMachine(QueueMachine):
         held = [message for consumer in self.consumers for message in consumer.unsettled.values()]
         there = [*self.all_waiting(), *held]
         size = sum(message.size for message in there)
-        assert (q.bytes, broker.size, broker.catalogue.addresses["q"].size) == (size, size, size)
+        assert (q.bytes, broker.ledger.size, broker.catalogue.addresses["q"].size) == (size, size, size)
         tail = q.backlog
         packed = [m for some in tail.slices for m in some.objects or () if m is not None] if tail is not None else []
         gathered = tail.gathered if tail is not None else []
         levels = [message for level in q.levels or (q.ready,) for message in level]
         objects = [*levels, *packed, *gathered, *(entry[2] for entry in q.scheduled), *held]
-        assert broker.resident == sum(message.size for message in objects if message.payload is not None)
+        assert broker.ledger.resident == sum(message.size for message in objects if message.payload is not None)
         assert q.expiring == sum(message.expires > 0 for message in there)
         assert self.core.store is not None
         assert len(self.core.store.index) == sum(bool(message.flags & STORED) for message in there)

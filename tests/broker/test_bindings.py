@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from services.broker.core.errors import BrokerError
-from services.broker.core.publisher import Verdict
 from services.broker.core.queue import Queue
+from services.broker.core.verdict import Verdict
 from services.broker.selector import SelectorError
 from tests.broker.sansio import Core, taken
 

@@ -19,9 +19,10 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.choice import suits
 from services.broker.core.consumer import Consumer
 from services.broker.core.errors import BrokerError
-from services.broker.core.publisher import Verdict, publish, publish_run
+from services.broker.core.publisher import publish, publish_run
 from services.broker.core.settings import AddressSettings, SettingsError, SettingsRepository, check
 from services.broker.core.subscription import Identity, identity, queue_name
+from services.broker.core.verdict import Verdict
 from services.broker.core.wildcards import NameTree, matches, specificity
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
@@ -254,7 +255,7 @@ def test_a_scheduled_message_may_expire_first() -> None:
     assert (q.count, len(q.scheduled)) == (1, 1)
     core.tick(2000)
     assert (q.count, q.expired) == (0, 1)
-    assert core.broker.size == 0
+    assert core.broker.ledger.size == 0
 
 
 def test_a_dead_letter_keeps_the_first_place_it_came_from() -> None:
@@ -356,7 +357,7 @@ def test_a_queues_address_without_its_queue_gives_messages_back() -> None:
     core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
     assert core.send("x", to="a") is Verdict.RELEASE
     assert core.send("x", to="t") is Verdict.ACCEPT
-    assert core.broker.size == 0
+    assert core.broker.ledger.size == 0
 
 
 def test_levels_follow_their_topic() -> None:
@@ -373,7 +374,7 @@ def test_levels_follow_their_topic() -> None:
     with pytest.raises(BrokerError, match="AMQ229205"):
         broker.catalogue.delete_address("t")
     broker.catalogue.delete_address("t", force=True)
-    assert (broker.catalogue.addresses, broker.catalogue.queues, broker.size) == ({}, {}, 0)
+    assert (broker.catalogue.addresses, broker.catalogue.queues, broker.ledger.size) == ({}, {}, 0)
 
 
 # -- undeliverable here ------------------------------------------------------------------------------------------------
@@ -567,7 +568,7 @@ def test_one_copy_on_disk_for_all_subscriptions(tmp_path: Path) -> None:
     core.restart()
     queues = core.broker.catalogue.queues
     assert {name: queue.count for name, queue in queues.items()} == {"s1": 1, "s2": 1}
-    assert core.broker.size == core.broker.catalogue.addresses["t"].size == len(encoded("x", durable=True))
+    assert core.broker.ledger.size == core.broker.catalogue.addresses["t"].size == len(encoded("x", durable=True))
     consumer = core.consumer(queues["s1"], 1)
     queues["s1"].accept(consumer, [token for _, token in outlet(consumer).take()])
     core.commit()
@@ -614,7 +615,7 @@ def test_nobody_gets_what_is_not_on_disk(tmp_path: Path, monkeypatch: pytest.Mon
     core.commit()
     assert (core.accepted, core.failed) == ([], [1, 4])
     assert taken(consumer) == ["b"], "what was accepted and need not be stored is not lost with the others"
-    assert (q.count, core.broker.size) == (1, q.bytes + other.bytes)
+    assert (q.count, core.broker.ledger.size) == (1, q.bytes + other.bytes)
     disk.broken = False
     core.send("e", durable=True)
     core.send("f", durable=True, to="other")
@@ -674,7 +675,11 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
     for name in names[1:]:
         assert taken(core.consumer(queues[name], 5)) == ([] if fails else [0, 1, 2])
         core.broker.catalogue.destroy_queue(name, remove_consumers=True)
-    assert (core.broker.size, core.broker.resident, core.broker.catalogue.addresses["t"].count) == (0, 0, 0)
+    assert (core.broker.ledger.size, core.broker.ledger.resident, core.broker.catalogue.addresses["t"].count) == (
+        0,
+        0,
+        0,
+    )
     assert core.store is not None and len(core.store.index) == 0
 
 
@@ -953,7 +958,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.q.purge()
         for consumer in list(self.consumers):
             self.q.accept(consumer, self.held[consumer])
-        assert (self.q.count, self.core.broker.size, self.core.broker.resident) == (0, 0, 0)
+        assert (self.q.count, self.core.broker.ledger.size, self.core.broker.ledger.resident) == (0, 0, 0)
 
 
 TestQueueMachine = QueueMachine.TestCase

@@ -216,7 +216,7 @@ def test_nothing_of_it_is_kept(name: str) -> None:
         publish(core.broker, route, MALFORMED[name], core, 1)
     with pytest.raises(AmqpError):
         publish_run(core.broker, route, [MALFORMED[name], FINE["no body"]], core, 2)
-    assert (q.count, core.broker.size, route.owner.count) == (0, 0, 0)
+    assert (q.count, core.broker.ledger.size, route.owner.count) == (0, 0, 0)
 
 
 def test_it_costs_the_sender_its_message_and_nobody_a_connection(tmp_path: Any) -> None:

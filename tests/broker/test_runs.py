@@ -33,8 +33,8 @@ def sums(queue: Queue) -> tuple[Any, ...]:
         address.count,
         address.size,
         address.routed,
-        broker.size,
-        broker.resident,
+        broker.ledger.size,
+        broker.ledger.resident,
     )
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
         assert run(core, durable(10)) == 0
     assert queue.count == 0
     assert run(core, durable(9)) == 9
-    core.broker.disk_full = True
+    core.broker.ledger.set_disk_full(True)
     core.broker.catalogue.put_settings("q", {"maxSizeMessages": -1})
     assert run(core, durable(2)) == 0
 
@@ -150,7 +150,7 @@ def test_an_undecodable_message_stores_nothing_of_its_run(tmp_path: Path) -> Non
     queue = core.queue()
     with pytest.raises(Exception, match="cut off"):
         run(core, [*durable(2), b"\x00\x53\x70\xc0\xff\x05\x41"])
-    assert (queue.count, core.broker.size, len(core.broker.arrivals)) == (0, 0, 0)
+    assert (queue.count, core.broker.ledger.size, len(core.broker.arrivals)) == (0, 0, 0)
 
 
 def test_every_message_of_a_run_that_could_not_be_written_is_refused(
@@ -179,7 +179,7 @@ def test_payloads_beyond_the_limit_of_memory_are_read_back(tmp_path: Path) -> No
     queue = core.queue()
     run(core, durable(50))
     core.commit()
-    assert core.broker.resident <= 200
+    assert core.broker.ledger.resident <= 200
     core.commit()
     consumer = core.consumer(queue, 50)
     assert taken(consumer) == [f"{i}" for i in range(50)]

@@ -59,7 +59,7 @@ class Arrivals:
     ) -> None:
         """A message that is stored, or that comes behind others which are."""
         for queue in queues:
-            queue.expect(1, message.size)
+            queue.count_expected(1, message.size)
         self._coming.append((waiting, first, 1, (message,), queues, (payload,), due))
         if self._broker.commit_asked != 2:
             self._broker.ask_commit(True)
@@ -74,7 +74,7 @@ class Arrivals:
         first: int,
     ) -> None:
         """`add` of messages for which `Queue.arrive_run` will do, `size` bytes together."""
-        queue.expect(len(messages), size)
+        queue.count_expected(len(messages), size)
         self._coming.append((waiting, first, len(messages), messages, (queue,), payloads, 0))
         self._broker.ask_commit(True)
 
@@ -97,7 +97,7 @@ class Arrivals:
             except Exception:  # it is about these messages: others have their turn
                 _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
         if error is not None:
-            self._broker.check_blocked()
+            self._broker.admission.check_blocked()
 
     def _answer_all(self, batch: list[Arrival], error: OSError | None) -> None:
         whose: Waiting | None = None  # answers to deliveries with consecutive ids are given together
@@ -123,7 +123,6 @@ class Arrivals:
 
     def _arrive(self, arrival: Arrival) -> None:
         _, _, count, messages, queues, payloads, due = arrival
-        broker = self._broker
         if count > 1 and not queues[0].deleted:
             queues[0].arrive_run(messages, payloads)
         else:
@@ -133,10 +132,7 @@ class Arrivals:
                         self._drop(message, queue)
                     else:
                         queue.arrive(message, due)
-        if broker.resident > broker.memory_limit or (messages and messages[0].owner.size > messages[0].owner.limit):
-            for message in messages:
-                if message.refs:
-                    broker.put_out(message)
+        self._broker.payloads.make_room(messages)
 
     def _failed(self, arrival: Arrival) -> None:
         messages = arrival[3]
@@ -152,9 +148,7 @@ class Arrivals:
         broker = self._broker
         if broker.store is not None and queue.durable and message.flags & STORED:
             broker.store.discard(message.id, queue.id)
-        message.refs -= 1
-        if not message.refs:
-            broker.release(message)
+        broker.payloads.drop(message)
 
     def _forget(self, arrival: Arrival) -> None:
         """The store knows nothing of these messages, and their sender has them."""
@@ -163,7 +157,7 @@ class Arrivals:
             for queue in queues:
                 queue.never_came(message)
             message.refs = 0
-            self._broker.release(message)
+            self._broker.payloads.release(message)
 
     def _store_again(self, arrival: Arrival) -> None:
         """Nobody has these messages but the broker: they are written again, with the next commit."""

@@ -60,14 +60,14 @@ class Slice:
         expires = [message.expires for message in messages]
         self._expires = _column("Q", expires)
         self.nearest = min(filter(None, expires), default=0)
-        owner, broker = self._owner, queue.broker
-        pressed = broker.resident > broker.memory_limit or owner.size > owner.limit
+        owner, payloads = self._owner, queue.broker.payloads
+        pressed = bool(messages) and payloads.pressed_by(messages[0])
         objects: list[StoredMessage | None] = [None] * len(messages)
         kept = False
         for i, message in enumerate(messages):
             alone = message.refs == 1 and message.owner is owner
             if alone and message.payload is not None and (pressed or (message.flags & STORED and queue.durable)):
-                broker.put_out(message)
+                payloads.put_out(message)
             if alone and message.payload is None:
                 message.refs = 0  # this object stands for it no longer
             else:
@@ -185,7 +185,7 @@ class Backlog:
             messages, self.gathered = self.gathered, []
             return messages
         messages = self.slices.popleft().revive()
-        self.queue.broker.bring_in(messages, LOADED)
+        self.queue.broker.payloads.bring_in(messages, LOADED)
         return messages
 
     def merge(self, messages: list[StoredMessage]) -> list[StoredMessage]:

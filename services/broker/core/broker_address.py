@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from services.broker.core.settings import AddressSettings
-
-UNLIMITED = 2**62
+from services.broker.core.ledger import AddressTotals
+from services.broker.core.settings import AddressSettings
 
 
 class Producer(Protocol):
@@ -21,7 +19,7 @@ class Producer(Protocol):
         """The address ends the producer: its link is to be detached with this error."""
 
 
-class BrokerAddress:
+class BrokerAddress(AddressTotals):
     """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
     below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
     is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends."""
@@ -30,24 +28,20 @@ class BrokerAddress:
         "auto_created",
         "blocked",
         "cache",
-        "count",
+        "dead_letter_address",
+        "expiry_address",
         "expiry_rules",
         "explicit",
         "full_reported",
         "held",
         "id",
-        "limit",
-        "limit_count",
         "name",
         "paused",
         "producers",
         "root",
-        "routed",
         "routing_types",
         "settings",
-        "size",
         "special",
-        "unrouted",
     )
 
     def __init__(
@@ -61,6 +55,7 @@ class BrokerAddress:
         root: BrokerAddress | None = None,
         auto_created: bool = False,
     ) -> None:
+        super().__init__()
         self.name = name
         self.routing_types = routing_types
         self.id = id  # of its definition in the store, 0 = not stored
@@ -69,19 +64,18 @@ class BrokerAddress:
         self.root = root or self
         self.auto_created = auto_created
         self.producers: set[Producer] = set()
-        self.size = 0  # bytes of messages held, each counted once whatever the number of queues
-        self.count = 0
         self.blocked = False
         self.paused = False
         self.full_reported = False
         self.held = False
-        self.routed = self.unrouted = 0
         self.apply(settings)
 
     def apply(self, settings: AddressSettings) -> None:
         self.settings = settings
-        self.limit = settings.max_size_bytes if settings.max_size_bytes >= 0 else UNLIMITED
-        self.limit_count = settings.max_size_messages if settings.max_size_messages >= 0 else UNLIMITED
+        self.limit_to(settings.max_size_bytes, settings.max_size_messages)
+        # None also if a message would come back to where it is.
+        self.dead_letter_address = self._elsewhere(settings.dead_letter_address)
+        self.expiry_address = self._elsewhere(settings.expiry_address)
         self.expiry_rules = (
             settings.no_expiry
             or settings.expiry_delay >= 0
@@ -90,9 +84,8 @@ class BrokerAddress:
         )
         self.special = self.expiry_rules or settings.duplicates_by_message_id
 
-    @property
-    def full(self) -> bool:
-        return self.size >= self.limit or self.count >= self.limit_count
+    def _elsewhere(self, target: str | None) -> str | None:
+        return target if target != self.name else None
 
     def expiry(self, now: int, asked: int) -> int:
         """When a message that arrives now expires (ms of the clock, 0 = never); `asked`: what the message says."""

@@ -105,7 +105,7 @@ class Browser:
 
     def _show(self, message: StoredMessage) -> None:
         broker = self.queue.broker
-        payload = broker.load(message)
+        payload = broker.payloads.load(message)
         if payload is None:
             return
         if self.selector is not None and not self.selector.matches(self.queue.lookup(payload, message)):

@@ -68,7 +68,7 @@ def _next_for(queue: Queue, consumer: Consumer, limit: int) -> tuple[StoredMessa
             looked += 1
             if message.expires and message.expires <= now:
                 del level[at]
-                if not queue.broker.expire(queue, message):
+                if not queue.broker.dead_letters.expire(queue, message):
                     return None, looked
                 return _go_on(queue, consumer, looked, limit)
             try:
@@ -106,7 +106,7 @@ def suits(queue: Queue, consumer: Consumer, message: StoredMessage) -> bool:
         return False
     if consumer.selector is None:
         return True
-    payload = message.payload if message.payload is not None else queue.broker.load(message)
+    payload = message.payload if message.payload is not None else queue.broker.payloads.load(message)
     if payload is None:
         return True  # gone for good: `Queue.send` deals with it
     return consumer.selector.matches(queue.lookup(payload, message))

@@ -50,6 +50,11 @@ class Consumer:
         # By priority: messages up to this id have been looked at and are not for this consumer.
         self.scanned = [0] * 10
 
+    @property
+    def selective(self) -> bool:
+        """Whether it is not just anybody in turn."""
+        return self.selector is not None or bool(self.priority)
+
     def closed(self, condition: str, description: str) -> None:
         """The queue ends the consumer: its link is to be detached with this error."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
@@ -18,6 +19,7 @@ from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
 from services.broker.core.exclusions import Exclusions, has_taker
 from services.broker.core.front import outgoing
+from services.broker.core.ledger import QueueTotals
 from services.broker.core.properties import property_lookup
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.taking import anyone, finish_all, take, take_ids
@@ -33,38 +35,38 @@ _RUN = 50  # messages sent in one go
 _by_id = attrgetter("id")
 
 
-class Queue:
+class Unreadable(Enum):
+    """HELD: the message cannot be read now; it is back in its place and the queue stands still. LOST: it is gone for
+    good."""
+
+    HELD = auto()
+    LOST = auto()
+
+
+class Queue(QueueTotals):
     """Sans-IO. The broker gives it time (`broker.now`, ms), storage and a turn later (`broker.postpone`)."""
 
     __slots__ = (
-        "acknowledged",
         "active",
-        "added",
         "address",
-        "arriving",
         "attempts",
         "auto_created",
         "auto_delete",
         "backlog",
         "broker",
         "browsers",
-        "bytes",
         "choosy",
         "client",
         "condition",
         "consumers",
-        "count",
         "deleted",
         "draining",
         "durable",
         "exclusions",
         "exclusive",
-        "expired",
         "expiring",
         "id",
-        "killed",
         "levels",
-        "lost",
         "max_consumers",
         "name",
         "next_expiry",
@@ -99,6 +101,7 @@ class Queue:
         user: str = "",
         client: str | None = None,
     ) -> None:
+        super().__init__()
         self.broker = broker
         self.id = id
         self.name = name
@@ -135,12 +138,6 @@ class Queue:
         self.choosy = 0  # consumers with a selector or a priority of their own
         self.simple = True  # no filter, consumer priority, message priority, exclusion or pause is in play
 
-        self.count = 0  # messages held: arriving, ready, scheduled and being delivered
-        self.arriving = 0
-        self.bytes = 0
-        self.added = self.acknowledged = self.expired = self.killed = 0
-        self.lost = 0  # messages found to be gone from disk, or damaged there
-
     # -- what is there -------------------------------------------------------------------------------------------------
     @property
     def filter(self) -> Selector | None:
@@ -169,42 +166,28 @@ class Queue:
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: StoredMessage, due: int = 0) -> None:
         """A new message at the end; goes straight to a consumer where one waits."""
-        self.count += 1
-        self.bytes += message.size
-        self.added += 1
+        self.count_added(1, message.size)
         self._place(message, due)
 
     def add_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes], size: int) -> None:
         """`add` of messages with consecutive ids and the same flags, without expiry, `size` bytes together."""
-        self.count += len(messages)
-        self.bytes += size
-        self.added += len(messages)
+        self.count_added(len(messages), size)
         self._place_run(messages, payloads)
-
-    def expect(self, count: int, size: int) -> None:
-        """So many messages are being stored: they are counted, and come when that is done (see arrivals)."""
-        self.arriving += count
-        self.count += count
-        self.bytes += size
-        self.added += count
 
     def arrive(self, message: StoredMessage, due: int) -> None:
         """One that was expected."""
-        self.arriving -= 1
+        self.count_arrived(1)
         self._place(message, due)
 
     def arrive_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         """Those that were expected, such as `add_run` takes."""
-        self.arriving -= len(messages)
+        self.count_arrived(len(messages))
         self._place_run(messages, payloads)
 
     def never_came(self, message: StoredMessage) -> None:
         """One that was expected."""
         if not self.deleted:
-            self.arriving -= 1
-            self.count -= 1
-            self.bytes -= message.size
-            self.added -= 1
+            self.count_missing(1, message.size)
 
     def _place(self, message: StoredMessage, due: int) -> None:
         if message.expires:
@@ -267,8 +250,7 @@ class Queue:
 
     def restore(self, message: StoredMessage, attempts: int, due: int) -> None:
         """A message found in the store at the start."""
-        self.count += 1
-        self.bytes += message.size
+        self.count_restored(1, message.size)
         if message.expires:
             self._expects(message.expires)
         if attempts:
@@ -280,8 +262,7 @@ class Queue:
 
     def restore_packed(self, some: Slice, size: int) -> None:
         """`restore` of usual messages of `size` bytes together."""
-        self.count += some.count
-        self.bytes += size
+        self.count_restored(some.count, size)
         if self.backlog is None:
             self.backlog = Backlog(self)
         self.backlog.restore(some)
@@ -336,7 +317,7 @@ class Queue:
                 continue
             message = ready.popleft()
             if message.expires and message.expires <= self.broker.now:
-                if not self.broker.expire(self, message):
+                if not self.broker.dead_letters.expire(self, message):
                     return False
                 left -= 1
                 continue
@@ -379,9 +360,9 @@ class Queue:
         for message in messages:
             unsettled[message.id] = message
         broker = self.broker
-        if broker.resident > broker.memory_limit:
+        if broker.ledger.presses:
             for message in messages:
-                broker.put_out(message)
+                broker.payloads.put_out(message)
         return sent
 
     def deactivate(self, consumer: Consumer) -> None:
@@ -392,16 +373,12 @@ class Queue:
     def send(self, consumer: Consumer, message: StoredMessage) -> None:
         payload = message.payload
         if payload is None:
-            try:
-                payload = self.broker.load(message)
-            except OSError as error:
-                self.hold(message, error)
+            found = self.read(message)
+            if isinstance(found, Unreadable):
                 return
-            if payload is None:
-                self.broker.lose(self, message)
-                return
+            payload = found
         if self.attempts and self._is_used_up(message):
-            self.broker.kill(self, message)
+            self.broker.dead_letters.kill(self, message)
             return
         if message.flags & REWRITE or self.attempts:
             try:
@@ -411,18 +388,29 @@ class Queue:
                     return
         if consumer.presettled:
             consumer.outlet.send(payload, None, settled=True)
-            self.acknowledged += 1
-            self.finish(message)
+            self.finish(message, acknowledged=True)
             return
         consumer.unsettled[message.id] = message
         consumer.outlet.send(payload, message)
         broker = self.broker
-        if broker.resident > broker.memory_limit:
-            broker.put_out(message)
+        if broker.ledger.presses:
+            broker.payloads.put_out(message)
 
     def _is_used_up(self, message: StoredMessage) -> bool:
         """Whether it had its last delivery, and could not be brought to the dead letters then."""
         return 0 <= self.address.settings.max_delivery_attempts <= self.attempts.get(message.id, -1)
+
+    def read(self, message: StoredMessage) -> bytes | Unreadable:
+        """The payload of a message taken out of the order."""
+        try:
+            payload = self.broker.payloads.load(message)
+        except OSError as error:
+            self.hold(message, error)
+            return Unreadable.HELD
+        if payload is None:
+            self.broker.lose(self, message)
+            return Unreadable.LOST
+        return payload
 
     def hold(self, message: StoredMessage, error: OSError) -> None:
         """A message taken out of the order cannot be read now: it is back in its place, and nothing is sent before it
@@ -452,11 +440,10 @@ class Queue:
     def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
         """A message about to be sent cannot be read: it becomes a dead letter. False: there is no place for those, and
         it is delivered as it came."""
-        target = self.address.settings.dead_letter_address
-        dead = target is not None and target != self.address.name
+        dead = self.address.dead_letter_address is not None
         _log.error("message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
         if dead:
-            self.broker.kill(self, message)
+            self.broker.dead_letters.kill(self, message)
         return dead
 
     def _answer_drains(self) -> None:
@@ -469,7 +456,7 @@ class Queue:
     def attach(self, consumer: Consumer) -> None:
         consumer.queue = self
         self.consumers.append(consumer)
-        if consumer.selector is not None or consumer.priority:
+        if consumer.selective:
             self.choosy += 1
         if self.choosy or self.exclusive:
             self.simple = False
@@ -490,7 +477,7 @@ class Queue:
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        if consumer.selector is not None or consumer.priority:
+        if consumer.selective:
             self.choosy -= 1
         self.draining.discard(consumer)
         self.deactivate(consumer)
@@ -545,18 +532,12 @@ class Queue:
                 self._unexpect()
             self.attempts.pop(id, None)
             self.exclusions.forget(id)
-            message.refs -= 1
-            if not message.refs:
-                broker.release(message)
-        owner.count -= gone
-        owner.size -= gone_size
-        broker.size -= gone_size
-        broker.resident -= gone_resident
+            broker.payloads.drop(message)
+        if gone:
+            broker.ledger.remove(owner, gone, gone_size, gone_resident)
         if stored and broker.store is not None and self.durable:
             broker.store.remove_many(stored, self.id)
-        self.acknowledged += done + gone
-        self.count -= done + gone
-        self.bytes -= size + gone_size
+        self.count_acknowledged(done + gone, size + gone_size)
         broker.acknowledged_some()
 
     def release(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
@@ -579,10 +560,9 @@ class Queue:
         """No consumer is left that may have these messages: they are dead letters. Without an address for those they
         wait for other consumers. But nobody is told of new consumers behind a router, so its link gets them again,
         counted as failed deliveries."""
-        target = self.address.settings.dead_letter_address
-        if target is not None and target != self.address.name:
+        if self.address.dead_letter_address is not None:
             for message in messages:
-                self.broker.kill(self, message)
+                self.broker.dead_letters.kill(self, message)
             self.broker.acknowledged_some()
             return
         again = {message.id for message in messages if self.exclusions.lift_relays(message.id)}
@@ -601,7 +581,7 @@ class Queue:
         """Not wanted by anybody: to the dead-letter address at once."""
         for message in messages:
             if consumer.unsettled.pop(message.id, None) is not None:
-                self.broker.kill(self, message)
+                self.broker.dead_letters.kill(self, message)
         self.broker.acknowledged_some()
 
     def give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
@@ -615,7 +595,7 @@ class Queue:
             if failed:
                 self.attempts[message.id] = attempts = self.attempts.get(message.id, 0) + 1
                 if 0 <= settings.max_delivery_attempts <= attempts:
-                    self.broker.kill(self, message)
+                    self.broker.dead_letters.kill(self, message)
                     continue
                 delay = settings.redelivery_after(attempts)
                 due = self.broker.now + delay if delay else 0
@@ -693,12 +673,10 @@ class Queue:
         for message in chain(self.take_all(), delivering):
             if store is not None and message.flags & STORED:
                 store.discard(message.id, self.id)
-            message.refs -= 1
-            if not message.refs:
-                broker.release(message)
+            broker.payloads.drop(message)
         for consumer in consumers:
             consumer.unsettled.clear()
-        self.count = self.bytes = 0
+        self.clear()
         self.consumers.clear()
         self.active.clear()
         for consumer in consumers:
@@ -707,19 +685,19 @@ class Queue:
             browser.closed("amqp:resource-deleted", reason)
         broker.acknowledged_some()
 
-    def finish(self, message: StoredMessage, *, recorded: bool = False) -> None:
+    def finish(self, message: StoredMessage, *, acknowledged: bool = False, recorded: bool = False) -> None:
         """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""
-        self.count -= 1
-        self.bytes -= message.size
+        if acknowledged:
+            self.count_acknowledged(1, message.size)
+        else:
+            self.count_removed(1, message.size)
         if message.expires:
             self._unexpect()
         self.attempts.pop(message.id, None)
         self.exclusions.forget(message.id)
         if not recorded and message.flags & STORED and self.durable and self.broker.store is not None:
             self.broker.store.remove(message.id, self.id)
-        message.refs -= 1
-        if not message.refs:
-            self.broker.release(message)
+        self.broker.payloads.drop(message)
 
 
 def _merge(level: deque[StoredMessage], messages: list[StoredMessage]) -> None:

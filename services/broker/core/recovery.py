@@ -45,7 +45,7 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
     for id, value in definitions + unknown:
         if value["kind"] == "queue":
             queue = _recover_queue(broker, id, value)
-            queue.lost = store.losses.queues.get(queue.name, 0)
+            queue.count_lost(store.losses.queues.get(queue.name, 0))
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)
                 if isinstance(part, Sequence):
@@ -63,7 +63,7 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
 
 def _forget_losses(broker: Broker) -> None:
     for queue in broker.catalogue.queues.values():
-        queue.lost = 0
+        queue.reset_lost()
 
 
 def _unknown_queue(id: int) -> dict[str, Any]:
@@ -126,9 +126,7 @@ def _recover_run(broker: Broker, queue: Queue, run: FoundRun) -> None:
     """Straight into the backlog."""
     owner = queue.address.root
     size = sum(run.sizes)
-    owner.size += size
-    owner.count += len(run.messages)
-    broker.size += size
+    broker.ledger.restore(owner, len(run.messages), size)
     queue.restore_packed(backlog.Slice(run.messages, run.sizes, _FLAGS | 4 << PRIORITY_SHIFT, owner), size)
 
 
@@ -141,9 +139,7 @@ def _recover_message(
         owner = queue.address.root
         flags = _FLAGS | ref.priority << PRIORITY_SHIFT
         message = StoredMessage(ref.message, None, ref.size, flags, broker.from_wall(ref.expiry), owner, holders)
-        owner.size += ref.size
-        owner.count += 1
-        broker.size += ref.size
+        broker.ledger.restore(owner, 1, ref.size)
         if holders > 1:
             shared[ref.message] = message
     queue.restore(message, ref.delivery_count, broker.from_wall(ref.not_before))

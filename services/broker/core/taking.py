@@ -99,7 +99,7 @@ def expire_due(queue: Queue) -> None:
         return 0 < expires <= now
 
     expired = take(queue, lambda message: due(message.expires), lambda some: due(some.nearest))
-    end_all(queue, expired, queue.broker.expire)
+    end_all(queue, expired, queue.broker.dead_letters.expire)
     waiting = chain(*(queue.levels or (queue.ready,)), (entry[2] for entry in queue.scheduled))
     times = [message.expires for message in waiting if message.expires]
     if queue.backlog is not None:

@@ -10,7 +10,6 @@ from services.broker.core import errors
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import ANYCAST, MULTICAST
 from services.broker.core.errors import BrokerError
-from services.broker.core.publisher import full_policy
 from services.broker.core.queue import Queue
 from services.broker.core.settings import FIELDS, SettingsError, check, from_parameters
 from services.broker.core.wildcards import matches
@@ -283,7 +282,9 @@ def list_queues(c: Context, options: str | None, page: int, page_size: int) -> s
 @op("listAddresses", "Sii")
 def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
     def row(address: BrokerAddress) -> dict[str, str]:
-        return rows.address_row(address, c.broker.catalogue.queues_of(address).values(), full_policy(c.broker, address))
+        return rows.address_row(
+            address, c.broker.catalogue.queues_of(address).values(), c.broker.admission.full_policy(address)
+        )
 
     return rows.list_rows(c.broker.catalogue.addresses.values(), row, options, page, page_size)
 
@@ -456,7 +457,7 @@ def close_consumer(c: Context, session: str, id: str) -> bool:
 # -- the broker itself -------------------------------------------------------------------------------------------------
 @op("getGlobalMaxSize")
 def get_global_max_size(c: Context) -> int:
-    return c.broker.global_max_size
+    return c.broker.ledger.global_max_size
 
 
 @op("getName")
@@ -536,12 +537,14 @@ def get_queue_count(c: Context) -> int:
 
 @op("getAddressMemoryUsage")
 def get_address_memory_usage(c: Context) -> int:
-    return c.broker.resident
+    return c.broker.ledger.resident
 
 
 @op("getAddressMemoryUsagePercentage")
 def get_address_memory_usage_percentage(c: Context) -> int:
-    return 100 * c.broker.resident // c.broker.global_max_size if c.broker.global_max_size > 0 else 0
+    return (
+        100 * c.broker.ledger.resident // c.broker.ledger.global_max_size if c.broker.ledger.global_max_size > 0 else 0
+    )
 
 
 @op("getDiskStoreUsage")

@@ -12,7 +12,7 @@ from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import ANNOTATIONS, PROPERTIES, readable
-from services.broker.core.queue import Queue
+from services.broker.core.queue import Queue, Unreadable
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.taking import end_all, finish_all, take, take_ids
@@ -83,7 +83,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
     """The payload, None where it is gone for good. Raises BrokerError where it cannot be read now."""
     try:
-        return broker.load(message)
+        return broker.payloads.load(message)
     except OSError as error:
         raise BrokerError(
             f"message {message.id} of queue {q.name} cannot be read: {error}; {remedy(error)}, and ask again",
@@ -136,15 +136,10 @@ def _move(c: Context, q: Queue, messages: Iterator[StoredMessage], target: str) 
 def _move_one(c: Context, q: Queue, message: StoredMessage, other: Queue) -> bool:
     """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
     for good."""
-    try:
-        payload = c.broker.load(message)
-    except OSError as error:
-        q.hold(message, error)
+    payload = q.read(message)
+    if isinstance(payload, Unreadable):
         return False
-    if payload is None:
-        c.broker.lose(q, message)
-        return False
-    if not c.broker.move_copy(q, message, payload, f"{other.address.name}::{other.name}", {}):
+    if not c.broker.dead_letters.move_copy(q, message, payload, f"{other.address.name}::{other.name}", {}):
         q.reinsert([message])  # its filter did not want it
         return False
     q.finish(message)
@@ -174,22 +169,22 @@ def _each(messages: Iterator[StoredMessage], end: Callable[[Queue, StoredMessage
 
 @op("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.kill, q)
+    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.dead_letters.kill, q)
 
 
 @op("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
-    return _each(take_ids(q, {id}), c.broker.kill, q) == 1
+    return _each(take_ids(q, {id}), c.broker.dead_letters.kill, q) == 1
 
 
 @op("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.expire, q)
+    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.dead_letters.expire, q)
 
 
 @op("expireMessage", "i")
 def expire_message(c: Context, q: Queue, id: int) -> bool:
-    return _each(take_ids(q, {id}), c.broker.expire, q) == 1
+    return _each(take_ids(q, {id}), c.broker.dead_letters.expire, q) == 1
 
 
 @op("retryMessages")
@@ -292,22 +287,22 @@ def resume(c: Context, q: Queue) -> None:
 
 @op("resetMessagesAdded")
 def reset_added(c: Context, q: Queue) -> None:
-    q.added = 0
+    q.reset_added()
 
 
 @op("resetMessagesAcknowledged")
 def reset_acknowledged(c: Context, q: Queue) -> None:
-    q.acknowledged = 0
+    q.reset_acknowledged()
 
 
 @op("resetMessagesExpired")
 def reset_expired(c: Context, q: Queue) -> None:
-    q.expired = 0
+    q.reset_expired()
 
 
 @op("resetMessagesKilled")
 def reset_killed(c: Context, q: Queue) -> None:
-    q.killed = 0
+    q.reset_killed()
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -352,13 +347,13 @@ def resume_address(c: Context, a: BrokerAddress) -> None:
 
 @address.add("block")
 def block_address(c: Context, a: BrokerAddress) -> bool:
-    c.broker.block(a)
+    c.broker.admission.block(a)
     return True
 
 
 @address.add("unblock")
 def unblock_address(c: Context, a: BrokerAddress) -> None:
-    c.broker.check_blocked()
+    c.broker.admission.check_blocked()
 
 
 @address.add("purge")

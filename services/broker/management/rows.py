@@ -78,7 +78,7 @@ def queue_row(queue: Queue) -> dict[str, str]:
 
 def address_row(address: BrokerAddress, queues: Collection[Queue], full: str) -> dict[str, str]:
     """A row of listAddresses. `queues`: those that lie on it. `full`: what becomes of the next message
-    (`publisher.full_policy`)."""
+    (`Admission.full_policy`)."""
     return {
         "id": str(address.id),
         "name": address.name,

@@ -1,0 +1,126 @@
+"""Whether a message may come in: what the policies of full addresses, and of a full broker or disk, state."""
+
+from __future__ import annotations
+
+from enmasse import log
+from services.broker.core import errors
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.ledger import Ledger
+from services.broker.core.persistence import MessageStore, PageStore
+from services.broker.core.verdict import ACCEPT, RELEASE, Verdict
+
+_log = log.get()
+_HARD_LIMIT_SLACK = 1 << 20
+
+
+class Admission:
+    """Knows the addresses whose producers have no credit."""
+
+    def __init__(
+        self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None, capacity_policy: str, broker: str
+    ) -> None:
+        """`capacity_policy`: FAIL, BLOCK or DROP, for addresses that page. `broker`: its name, for the log."""
+        self._ledger = ledger
+        self._store = store
+        self._pager = pager
+        self._capacity_policy = capacity_policy
+        self._broker = broker
+        self._blocked: set[BrokerAddress] = set()
+
+    # -- one message ---------------------------------------------------------------------------------------------------
+    def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
+        """For a message of so many bytes when there may be no room. None: there is room all the same; ACCEPT: it is to
+        be dropped. Raises BrokerError if it is to be rejected."""
+        policy = self._policy(owner, durable, size)
+        if not policy:
+            return None
+        if policy == "DISK":
+            raise errors.no_space()
+        if policy == "DROP":
+            return ACCEPT
+        if policy == "FAIL":
+            raise errors.address_full(owner.name)
+        # BLOCK: senders get no more credit; what they had was granted before, and is served up to a hard limit.
+        self.block(owner)
+        if 0 <= owner.settings.reject_threshold < owner.size + size:
+            raise errors.address_full(owner.name)
+        ledger = self._ledger
+        if (
+            owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK
+            or ledger.size + size > 2 * ledger.size_limit + _HARD_LIMIT_SLACK
+        ):
+            return RELEASE
+        return None
+
+    def full_policy(self, owner: BrokerAddress) -> str:
+        """What would become of the next durable message: FAIL, BLOCK or DROP if the address or the broker is full, DISK
+        if the disk is; empty: it is taken."""
+        return self._policy(owner, True, 1)
+
+    def _policy(self, owner: BrokerAddress, durable: bool, size: int) -> str:
+        ledger = self._ledger
+        if ledger.disk_full and durable:
+            return "DISK"
+        beyond = ledger.size + size > ledger.capacity
+        if not beyond and not ledger.is_full(owner):
+            return ""
+        settings = owner.settings
+        policy = settings.full_policy
+        if policy == "PAGE" and self._can_page(durable):
+            if beyond:
+                policy = self._capacity_policy
+            elif 0 <= settings.page_limit_bytes <= owner.size:
+                policy = settings.page_full_policy or "FAIL"
+            else:
+                policy = ""
+        return "BLOCK" if policy == "PAGE" else policy
+
+    def _can_page(self, durable: bool) -> bool:
+        return self._pager is not None or (durable and self._store is not None)
+
+    # -- producers without credit --------------------------------------------------------------------------------------
+    def after(self, owner: BrokerAddress, durable: bool) -> None:
+        """A message was let in: its address may be full now."""
+        if owner.size >= owner.limit or owner.count >= owner.limit_count:
+            policy = owner.settings.full_policy
+            if policy == "BLOCK" or (policy == "PAGE" and not self._can_page(durable)):
+                self.block(owner)
+
+    def block(self, address: BrokerAddress) -> None:
+        if address.blocked:
+            return
+        address.blocked = True
+        self._blocked.add(address)
+        for producer in address.producers:
+            producer.block()
+
+    def check_blocked(self) -> None:
+        """There may be room again: messages have gone, or limits have changed."""
+        if not self._blocked:
+            return
+        for address in [address for address in self._blocked if self._has_room_again(address)]:
+            address.blocked = False
+            self._blocked.discard(address)
+            for producer in list(address.producers):
+                producer.unblock()
+
+    def _has_room_again(self, address: BrokerAddress) -> bool:
+        ledger = self._ledger
+        if ledger.size > ledger.capacity * 9 // 10:
+            return False
+        if address.settings.full_policy == "PAGE" and self._pager is not None:
+            return True  # it was for the capacity that it was blocked
+        if 0 <= ledger.global_max_size * 9 // 10 < ledger.size:
+            return False
+        return address.has_room_again
+
+    def forget(self, address: BrokerAddress) -> None:
+        """It is gone."""
+        self._blocked.discard(address)
+
+    def check_disk(self) -> None:
+        """Whether the disk has room for more messages, which may change from outside."""
+        full = self._store is not None and self._store.full
+        if full != self._ledger.disk_full:
+            self._ledger.set_disk_full(full)
+            _log.warning("disk.full" if full else "disk.space", broker=self._broker)

@@ -1,0 +1,98 @@
+"""Messages that leave their queue without being delivered: to the dead-letter or expiry address, or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from enmasse import log
+from services.broker.core import errors
+from services.broker.core.catalogue import ANYCAST, MULTICAST, Catalogue
+from services.broker.core.front import actual_expiry, moved, original_annotations
+from services.broker.core.queue import Queue, Unreadable
+from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
+
+_log = log.get()
+
+
+class Put(Protocol):
+    """Sends a message of the broker's own to an address. False: no queue took it."""
+
+    def __call__(self, name: str, payload: bytes, *, durable: bool, priority: int = 4) -> bool: ...
+
+
+class DeadLetters:
+    def __init__(self, catalogue: Catalogue, put: Put, wall: Callable[[], int], removed: Callable[[], None]) -> None:
+        """`wall`: milliseconds since 1970. `removed`: called after a message has left its queue."""
+        self._catalogue = catalogue
+        self._put = put
+        self._wall = wall
+        self._removed = removed
+
+    def expire(self, queue: Queue, message: StoredMessage) -> bool:
+        """A message, already out of the queue's order, has expired: to the expiry address, or gone. False: it could
+        not be read, is back in its place, and the queue stands still."""
+        settings = queue.address.settings
+        target = queue.address.expiry_address
+        if target is not None and settings.auto_create_expiry:
+            self._make_side_queue(target, queue, settings.expiry_prefix, settings.expiry_suffix)
+        done = self._move(queue, message, target, actual_expiry(self._wall()))
+        if done:
+            queue.count_expired()
+        return done
+
+    def kill(self, queue: Queue, message: StoredMessage) -> bool:
+        """A message, already out of the queue's order, cannot be delivered: to the dead-letter address, or gone. False
+        as for `expire`."""
+        settings = queue.address.settings
+        target = queue.address.dead_letter_address
+        if target is not None and settings.auto_create_dead_letter:
+            self._make_side_queue(target, queue, settings.dead_letter_prefix, settings.dead_letter_suffix)
+        done = self._move(queue, message, target, {})
+        if done:
+            queue.count_killed()
+        return done
+
+    def _make_side_queue(self, target: str, queue: Queue, prefix: str, suffix: str) -> None:
+        name = f"{prefix}{queue.address.name}{suffix}"
+        original = queue.address.name.replace("'", "''")
+        if name not in self._catalogue.queues:
+            self._catalogue.create_queue(
+                target,
+                name,
+                MULTICAST,
+                durable=True,
+                filter=f"_AMQ_ORIG_ADDRESS='{original}'",
+                auto_created=True,
+                auto_delete=True,
+                auto_create_address=True,
+            )
+
+    def _move(self, queue: Queue, message: StoredMessage, target: str | None, annotations: dict[str, Any]) -> bool:
+        if target is not None:
+            payload = queue.read(message)
+            if isinstance(payload, Unreadable):
+                return payload is Unreadable.LOST
+            self.move_copy(queue, message, payload, target, annotations)
+        queue.finish(message)
+        self._removed()
+        return True
+
+    def move_copy(
+        self, queue: Queue, message: StoredMessage, payload: bytes, target: str, annotations: dict[str, Any]
+    ) -> bool:
+        """A copy at another address, with annotations that name where it came from. False: nothing there took it."""
+        if self._catalogue.route(target, None) is None:
+            # If a dead-letter or expiry address is named but does not exist, making it beats losing the message.
+            try:
+                self._catalogue.create_queue(
+                    target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
+                )
+            except errors.BrokerError as error:
+                _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
+                queue.count_lost()
+                return False
+        durable = bool(message.flags & DURABLE)
+        priority = message.flags >> PRIORITY_SHIFT
+        notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
+        return self._put(target, moved(payload, durable, priority, notes), durable=durable, priority=priority)

@@ -1,0 +1,179 @@
+"""How much is held: by queues, by addresses, by the broker; and what may be held. Sizes are bytes, counts are messages.
+
+Everybody may read these numbers; they are written here only. On the way of messages there is one call for as many
+messages as are handled together.
+"""
+
+from __future__ import annotations
+
+UNLIMITED = 2**62
+
+
+class QueueTotals:
+    """`count` and `bytes`: of the messages held, whether they wait, are scheduled, are being delivered, or are on their
+    way (`arriving`, counted from when they are stored). The others count since the start of the broker."""
+
+    __slots__ = ("acknowledged", "added", "arriving", "bytes", "count", "expired", "killed", "lost")
+
+    def __init__(self) -> None:
+        self.count = self.bytes = self.arriving = 0
+        self.added = self.acknowledged = self.expired = self.killed = 0
+        self.lost = 0  # messages found to be gone from disk, or damaged there
+
+    def count_added(self, count: int, size: int) -> None:
+        self.count += count
+        self.bytes += size
+        self.added += count
+
+    def count_expected(self, count: int, size: int) -> None:
+        """They are being stored, and added when that is done."""
+        self.arriving += count
+        self.count += count
+        self.bytes += size
+        self.added += count
+
+    def count_arrived(self, count: int) -> None:
+        """Of those expected."""
+        self.arriving -= count
+
+    def count_missing(self, count: int, size: int) -> None:
+        """Of those expected: they could not be stored."""
+        self.arriving -= count
+        self.count -= count
+        self.bytes -= size
+        self.added -= count
+
+    def count_restored(self, count: int, size: int) -> None:
+        """Found at the start."""
+        self.count += count
+        self.bytes += size
+
+    def count_removed(self, count: int, size: int) -> None:
+        self.count -= count
+        self.bytes -= size
+
+    def count_acknowledged(self, count: int, size: int) -> None:
+        self.acknowledged += count
+        self.count -= count
+        self.bytes -= size
+
+    def count_expired(self) -> None:
+        self.expired += 1
+
+    def count_killed(self) -> None:
+        self.killed += 1
+
+    def count_lost(self, count: int = 1) -> None:
+        self.lost += count
+
+    def clear(self) -> None:
+        """Nothing is held any more."""
+        self.count = self.bytes = 0
+
+    def reset_added(self) -> None:
+        self.added = 0
+
+    def reset_acknowledged(self) -> None:
+        self.acknowledged = 0
+
+    def reset_expired(self) -> None:
+        self.expired = 0
+
+    def reset_killed(self) -> None:
+        self.killed = 0
+
+    def reset_lost(self) -> None:
+        self.lost = 0
+
+
+class AddressTotals:
+    """`size` and `count`: of the messages held, each counted once whatever the number of queues that hold it."""
+
+    __slots__ = ("count", "limit", "limit_count", "routed", "size", "unrouted")
+
+    def __init__(self) -> None:
+        self.size = self.count = 0
+        self.routed = self.unrouted = 0
+        self.limit = self.limit_count = UNLIMITED
+
+    def limit_to(self, size: int, count: int) -> None:
+        """-1 = no limit."""
+        self.limit = size if size >= 0 else UNLIMITED
+        self.limit_count = count if count >= 0 else UNLIMITED
+
+    def count_unrouted(self) -> None:
+        self.unrouted += 1
+
+    @property
+    def full(self) -> bool:
+        return self.size >= self.limit or self.count >= self.limit_count
+
+    @property
+    def has_room_again(self) -> bool:
+        """After it was full: a tenth, so that senders do not stop and go with every message."""
+        return self.size <= self.limit * 9 // 10 and self.count < self.limit_count
+
+
+class Ledger:
+    """The broker's totals: `size` of all messages held, `resident` of those whose payload is in memory."""
+
+    __slots__ = ("capacity", "disk_full", "global_max_size", "memory_limit", "resident", "size", "size_limit")
+
+    def __init__(self, *, global_max_size: int, capacity: int, memory_limit: int) -> None:
+        """`global_max_size`, `capacity`: of all messages, -1 = no limit. `memory_limit`: of payloads kept in memory
+        although they could be had from disk again."""
+        self.size = self.resident = 0
+        self.global_max_size = global_max_size
+        self.capacity = capacity if capacity >= 0 else UNLIMITED
+        self.size_limit = min(global_max_size if global_max_size >= 0 else UNLIMITED, self.capacity)
+        self.memory_limit = memory_limit
+        self.disk_full = False  # no more messages can be stored
+
+    def add(self, owner: AddressTotals, count: int, size: int) -> None:
+        """Messages have come, with their payloads."""
+        owner.size += size
+        owner.count += count
+        owner.routed += count
+        self.size += size
+        self.resident += size
+
+    def restore(self, owner: AddressTotals, count: int, size: int) -> None:
+        """Messages were found at the start; their payloads are on disk."""
+        owner.size += size
+        owner.count += count
+        self.size += size
+
+    def remove(self, owner: AddressTotals, count: int, size: int, resident: int) -> None:
+        """No queue holds these messages any more; so many bytes of them were in memory."""
+        owner.size -= size
+        owner.count -= count
+        self.size -= size
+        self.resident -= resident
+
+    def bring_in(self, size: int) -> None:
+        """A payload is in memory again."""
+        self.resident += size
+
+    def put_out(self, size: int) -> None:
+        """A payload is no longer in memory."""
+        self.resident -= size
+
+    def set_disk_full(self, full: bool) -> None:
+        self.disk_full = full
+
+    def has_room(self, owner: AddressTotals, count: int, size: int) -> bool:
+        """Whether so much more reaches no limit; nothing else need be looked at then."""
+        return not (
+            owner.size + size >= owner.limit
+            or owner.count + count >= owner.limit_count
+            or self.size + size >= self.size_limit
+            or self.disk_full
+        )
+
+    def is_full(self, owner: AddressTotals) -> bool:
+        return owner.full or (0 <= self.global_max_size <= self.size)
+
+    @property
+    def presses(self) -> bool:
+        """Whether more payloads are in memory than should be."""
+        return self.resident > self.memory_limit
