@@ -24,9 +24,10 @@ $(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
 prepare-demo prepare-test: prepare-%:
 	@tools/prepare.sh $* "$(PYTHON)"
 
-# Side by side; each says what it has to say in one piece.
+# Side by side; each prints what it has to report in one piece. Without MAKEFLAGS: make warns of --jobs in a make that
+# has it already.
 lint: install
-	@$(MAKE) --no-print-directory --jobs --output-sync check-style check-format check-types check-imports
+	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports
 
 check-style:
 	$(BIN)/ruff check .
@@ -46,7 +47,7 @@ clients: install
 
 # More processes than cores: tests wait most of the time.
 all-tests: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --durations 20
+	$(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
 
 soak: install
 	$(BIN)/python -m tests.soak
