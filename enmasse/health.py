@@ -1,182 +1,153 @@
-"""Health and metrics over HTTP, without a web framework: two GETs, one at a time, everything bounded."""
+"""What a service answers over HTTP: /livez, /readyz, /healthz, /metrics (docs/contracts.md, "A service as a process").
+
+The answers are given by a thread (enmasse.webserver). Readiness and metrics it fetches from the event loop; whether the
+loop turns at all it sees by a heartbeat, so that a blocked loop shows as not live and not as a missing answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from enmasse import settings
+from enmasse import metrics, settings
 from enmasse.process import cannot_listen
+from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
-MAX_REQUEST = 8192
-"""Bytes of a request's head."""
-MAX_CONNECTIONS = 32
-TIMEOUT = 10.0
-"""Seconds from connect, or from the answer before, to the end of the answer."""
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+HEARTBEAT = 1.0
+"""Seconds between two notes that the event loop turns."""
+BLOCKED = 10.0
+"""Seconds without one after which the process is not live."""
+ANSWER_SECONDS = 5.0
+"""For the event loop to say how the service is."""
+
+Check = Callable[[], tuple[bool, str]]
+"""Gives whether the service is ready, and a sentence for people."""
+
+
+def no_metrics() -> Iterable[Metric]:
+    """Of a service that has none yet."""
+    return ()
+
+
+class Heartbeat:
+    """Shows from another thread whether an event loop turns. `blocked_seconds`: without a beat it counts as blocked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, blocked_seconds: float = BLOCKED) -> None:
+        self._loop = loop
+        self._blocked_seconds = blocked_seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = 0.0
+        self._beat()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def liveness(self) -> Response:
+        """The answer to /livez; called in any thread."""
+        still = time.monotonic() - self._last
+        if still < self._blocked_seconds:
+            return plain(200, "live")
+        return plain(503, f"the event loop has been blocked for {still:.0f} s")
+
+    def _beat(self) -> None:
+        self._last = time.monotonic()
+        self._timer = self._loop.call_later(HEARTBEAT, self._beat)
 
 
 class Health:
-    """What a service tells of itself: `ready`, `detail`, `endpoints` are set by the service as they change.
+    """A service's state for those who operate it: `ready` and `detail` are set as they change, or `check` is asked.
 
-    Where `check` is set, it is asked for ready and detail whenever somebody wants to know.
-
-    `metrics` gives the Prometheus text; without it the default registry of prometheus_client is shown.
+    `metrics` gives the families of /metrics, `endpoints` name → host:port of what clients can reach. All of them are
+    called in the event loop.
     """
 
-    def __init__(self, address: str, metrics: Callable[[], str | bytes] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        metrics: Callable[[], Iterable[Metric]] = no_metrics,
+        *,
+        check: Check | None = None,
+        endpoints: Callable[[], Mapping[str, str]] = dict,
+        bounds: Bounds | None = None,
+        blocked_seconds: float = BLOCKED,
+    ) -> None:
         self.address = address
         self.ready = False
         self.detail = "starting"
-        self.endpoints: dict[str, str] = {}
         self.metrics = metrics
-        self.check: Callable[[], tuple[bool, str]] | None = None
-        self._server: asyncio.Server | None = None
-        self._open: dict[_Request, None] = {}
+        self.check = check
+        self.endpoints = endpoints
+        self._bounds = bounds or Bounds()
+        self._blocked_seconds = blocked_seconds
+        self._server: WebServer | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._heartbeat: Heartbeat
 
     async def start(self) -> None:
         """Listens. Raises process.Fatal when the port cannot be had."""
         host, port = settings.host_port(self.address)
-        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = await loop.create_server(lambda: _Request(self), host, port)
+            listening = socket.create_server((host, port), family=family)
         except OSError as error:
             raise cannot_listen(self.address, error, "health") from None
-        if port == 0:
-            port = self._server.sockets[0].getsockname()[1]
-            self.address = f"{host}:{port}"
-
-    def admit(self, request: _Request) -> bool:
-        """Whether there is a place for one more connection. It may be that of the oldest that has not asked anything
-        yet: who connects and is silent keeps nobody out.
-        """
-        if len(self._open) >= MAX_CONNECTIONS:
-            silent = next((other for other in self._open if not other.has_asked), None)
-            if silent is None:
-                return False
-            silent.abort()
-            self.leave(silent)
-        self._open[request] = None
-        return True
-
-    def leave(self, request: _Request) -> None:
-        """A connection is gone."""
-        self._open.pop(request, None)
+        self._server = WebServer(listening, self._answer, self._bounds)
+        self.address = f"{self.address.rpartition(':')[0]}:{self._server.port}"
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat = Heartbeat(self._loop, self._blocked_seconds)
+        self._server.start()
 
     def set(self, ready: bool, detail: str = "") -> None:
         self.ready = ready
         self.detail = detail
 
+    @property
+    def connections(self) -> int:
+        """How many peers are connected now."""
+        return self._server.connections if self._server is not None else 0
+
     async def close(self) -> None:
         if self._server is not None:
+            self._heartbeat.stop()
             self._server.close()
-        for request in list(self._open):
-            request.abort()
 
-    def answer(self, method: str, path: str) -> bytes:
-        """The whole HTTP response to one request."""
-        if method not in ("GET", "HEAD"):
-            return _response("405 Method Not Allowed", "text/plain", b"only GET\n", head=False)
-        if path == "/healthz":
-            if self.check is not None:
-                self.set(*self.check())
-            body = {"ready": self.ready, "detail": self.detail, "endpoints": self.endpoints}
-            status = "200 OK" if self.ready else "503 Service Unavailable"
-            return _response(status, "application/json", msgspec.json.encode(body), head=method == "HEAD")
-        if path == "/metrics":
-            text = self.metrics() if self.metrics is not None else _default_metrics()
-            data = text.encode() if isinstance(text, str) else text
-            return _response("200 OK", "text/plain; version=0.0.4; charset=utf-8", data, head=method == "HEAD")
-        return _response("404 Not Found", "text/plain", b"try /healthz or /metrics\n", head=method == "HEAD")
+    # in the thread of a connection
 
+    def _answer(self, request: Request) -> Response:
+        try:
+            if request.path == "/livez":
+                return self._heartbeat.liveness()
+            if request.path in ("/healthz", "/readyz"):
+                return in_loop(self._loop, self._readiness, ANSWER_SECONDS)
+            if request.path == "/metrics":
+                names = frozenset(request.query.get("name[]", ()))
+                families = in_loop(self._loop, lambda: self._families(names), ANSWER_SECONDS)
+                return Response(200, metrics.CONTENT_TYPE, metrics.text(families))
+        except LoopBlocked as blocked:
+            return _state(False, str(blocked), {})
+        return plain(404, "try /livez, /readyz, /healthz or /metrics")
 
-def metric(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    """One metric family in Prometheus' text format; `kind` is counter or gauge, `text` its help."""
-    lines = [f"# HELP {name} {_escape(text)}", f"# TYPE {name} {kind}"]
-    for labels, value in samples:
-        inner = ",".join(f'{key}="{_escape(label, quote=True)}"' for key, label in labels.items())
-        lines.append(f"{name}{{{inner}}} {value}" if inner else f"{name} {value}")
-    return "\n".join(lines) + "\n"
+    # in the event loop
 
+    async def _readiness(self) -> Response:
+        if self.check is not None:
+            self.set(*self.check())
+        return _state(self.ready, self.detail, self.endpoints())
 
-class _Request(asyncio.Protocol):
-    """One connection: reads a head, answers, closes; or goes on, for as long as it is told to keep alive."""
-
-    def __init__(self, health: Health) -> None:
-        self._health = health
-        self._data = b""
-        self.has_asked = False
-        self._answered = False
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
-        if not self._health.admit(self):
-            transport.abort()
-            return
-        self._timer = asyncio.get_running_loop().call_later(TIMEOUT, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if self._answered:
-            return
-        self._data += data
-        if b"\r\n\r\n" in self._data or b"\n\n" in self._data:
-            if b"\r\nConnection: keep-alive\r\n" in self._data:
-                self._go_on(self._respond())
-            else:
-                self._finish(self._respond())
-        elif len(self._data) > MAX_REQUEST:
-            self._finish(_response("431 Request Header Fields Too Large", "text/plain", b"too large\n", head=False))
-
-    def _respond(self) -> bytes:
-        self.has_asked = True
-        line = self._data.split(b"\n", 1)[0].decode("latin-1").split()
-        if len(line) != 3 or not line[2].startswith("HTTP/"):
-            return _response("400 Bad Request", "text/plain", b"not HTTP\n", head=False)
-        return self._health.answer(line[0], line[1].split("?", 1)[0])
-
-    def _go_on(self, response: bytes) -> None:
-        assert self._transport is not None and self._timer is not None
-        if self._transport.get_write_buffer_size():
-            self.abort()  # asks on and does not read
-            return
-        self._transport.write(response.replace(b"Connection: close", b"Connection: keep-alive", 1))
-        self._data = b""
-        self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(TIMEOUT, self.abort)
-
-    def _finish(self, response: bytes) -> None:
-        self._answered = True
-        assert self._transport is not None
-        self._transport.write(response)
-        self._transport.close()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._health.leave(self)
-        if self._timer is not None:
-            self._timer.cancel()
+    async def _families(self, names: frozenset[str]) -> list[Metric]:
+        """All of them, or those of these names; what a service lists later is then not made."""
+        return metrics.select(self.metrics(), names) if names else list(self.metrics())
 
 
-def _response(status: str, content_type: str, body: bytes, *, head: bool) -> bytes:
-    lines = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return lines.encode() + (b"" if head else body)
-
-
-def _default_metrics() -> bytes:
-    import prometheus_client  # here: it costs every start 40 ms, and only scrapers need it
-
-    return prometheus_client.generate_latest()
-
-
-def _escape(text: str, *, quote: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quote else text
+def _state(ready: bool, detail: str, endpoints: Mapping[str, str]) -> Response:
+    body = {"ready": ready, "detail": detail, "endpoints": endpoints}
+    return Response(200 if ready else 503, "application/json", msgspec.json.encode(body))

@@ -13,6 +13,7 @@ from enmasse.model.names import AddressName
 SCHEMA: Final = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Phase = Literal["Pending", "Configuring", "Active", "Failed", "Terminating"]
+PHASES: Final[tuple[Phase, ...]] = ("Pending", "Configuring", "Active", "Failed", "Terminating")
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):

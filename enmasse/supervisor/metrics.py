@@ -1,59 +1,85 @@
-"""/metrics of the suite: the status JSON and the memory of the processes in Prometheus' text format."""
+"""/metrics of the suite: the status JSON, the memory of the processes, and what the brokers have lost."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from enmasse.health import metric
+from enmasse.metrics import counter, gauge, parse, single
+from enmasse.model.feeds import PHASES
 from enmasse.supervisor.status import Status
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 MAX_ADDRESSES = 1000
 """Addresses with series of their own; those above are only in the sums."""
-PHASES = ("Pending", "Configuring", "Active", "Failed", "Terminating")
+LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
+"""Families that are taken over from the brokers."""
+BROKER_SECONDS = 2.0
+MAX_ANSWER = 64 << 10
 
 
-def render(status: Status) -> str:
-    """The text of /metrics for one status."""
+def families(status: Status) -> Iterator[Metric]:
+    """What one status says (docs/metrics.md)."""
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)
     shown = addresses[:MAX_ADDRESSES]
-    parts = [
-        metric("enmasse_ready", "gauge", "Whether all is ready.", [({}, int(status["ready"]))]),
-        metric(
-            "enmasse_component_up", "gauge", "Whether the process runs and is ready.",
-            zip(labels, (int(c["ready"]) for c in components), strict=True),
-        ),
-        metric(
-            "enmasse_component_restarts_total", "counter", "How often the process was started again.",
-            zip(labels, (c["restarts"] for c in components), strict=True),
-        ),
-        metric(
-            "enmasse_component_resident_memory_bytes", "gauge", "Resident memory of the process.",
-            zip(labels, (resident_bytes(c["pid"]) for c in components), strict=True),
-        ),
-        metric(
-            "enmasse_addresses", "gauge", "Addresses by phase.",
-            [({"phase": phase}, phases.get(phase, 0)) for phase in PHASES],
-        ),
-        metric("enmasse_config_errors", "gauge", "Errors in the configuration files.", [({}, len(status["errors"]))]),
-        metric(
-            "enmasse_messages", "gauge", "Messages stored, all addresses together.",
-            [({}, sum(a.get("messages") or 0 for a in addresses))],
-        ),
-        metric(
-            "enmasse_address_messages", "gauge", f"Messages stored, the first {MAX_ADDRESSES} addresses.",
-            _per_address(shown, "messages"),
-        ),
-        metric(
-            "enmasse_address_consumers", "gauge", f"Receivers attached, the first {MAX_ADDRESSES} addresses.",
-            _per_address(shown, "consumers"),
-        ),
-    ]  # fmt: skip
-    return "".join(parts)
+    yield gauge("enmasse_ready", "1 if all components and addresses are ready.", single(int(status["ready"])))
+    yield gauge(
+        "enmasse_component_up", "1 if the process runs and is ready.",
+        zip(labels, (int(c["ready"]) for c in components), strict=True),
+    )  # fmt: skip
+    yield counter(
+        "enmasse_component_restarts_total", "How often the process was started again.",
+        zip(labels, (c["restarts"] for c in components), strict=True),
+    )  # fmt: skip
+    yield gauge(
+        "enmasse_component_resident_memory_bytes", "Resident memory of the process.",
+        zip(labels, (resident_bytes(c["pid"]) for c in components), strict=True),
+    )  # fmt: skip
+    yield gauge("enmasse_addresses", "Addresses by phase.", [({"phase": phase}, phases[phase]) for phase in PHASES])
+    yield gauge("enmasse_config_errors", "Errors in the configuration files.", single(len(status["errors"])))
+    stored = sum(a.get("messages") or 0 for a in addresses)
+    yield gauge("enmasse_messages", "Messages stored, all addresses together.", single(stored))
+    yield gauge(
+        "enmasse_address_messages", f"Messages stored, of the first {MAX_ADDRESSES} addresses.",
+        _per_address(shown, "messages"),
+    )  # fmt: skip
+    yield gauge(
+        "enmasse_address_consumers", f"Receivers attached, of the first {MAX_ADDRESSES} addresses.",
+        _per_address(shown, "consumers"),
+    )  # fmt: skip
+
+
+def losses(brokers: Iterable[tuple[str, int]]) -> list[Metric]:
+    """What the brokers at these (host, health port) have lost; blocks while it asks them. One that does not answer in
+    time is left out.
+    """
+    found: dict[str, Metric] = {}
+    for host, port in brokers:
+        with contextlib.suppress(OSError, HTTPException, ValueError):
+            for family in parse(_get(host, port, "&".join(f"name[]={name}" for name in LOSSES))):
+                if family.name in found:
+                    found[family.name].samples += family.samples
+                elif family.name in LOSSES:
+                    found[family.name] = family
+    return list(found.values())
+
+
+def _get(host: str, port: int, query: str) -> bytes:
+    connection = HTTPConnection(host, port, timeout=BROKER_SECONDS)
+    try:
+        connection.request("GET", f"/metrics?{query}")
+        return connection.getresponse().read(MAX_ANSWER)
+    finally:
+        connection.close()
 
 
 def _per_address(addresses: list[dict[str, Any]], field: str) -> list[tuple[dict[str, str], float]]:

@@ -24,6 +24,7 @@ from enmasse.supervisor.suite import Feed, Suite
 
 if TYPE_CHECKING:
     from enmasse.model.configuration import Content
+    from enmasse.webserver import WebServer
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
@@ -86,29 +87,13 @@ def _opened(path: Path) -> Iterator[datadir.DataDir]:
         yield data
 
 
-def _http(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
-    async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
-        # Its library takes longest to import, and the services need the time: once they have started, or somebody asks.
-        await _asked(listening, suite.was_ready)
-        web = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.web")
-        close: Callable[[], Awaitable[None]] = await web.server(listening)(suite)
-        return close
+def _http(listening: socket.socket) -> Callable[[Suite], WebServer]:
+    def serve(suite: Suite) -> WebServer:
+        from enmasse.supervisor import web  # its libraries take their time: the services have been started before
+
+        return web.serve(listening, suite)
 
     return serve
-
-
-async def _asked(listening: socket.socket, started: asyncio.Event) -> None:
-    """Returns when somebody connects, or `started` is set."""
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    loop.add_reader(listening, asked.set)
-    waiting = [asyncio.ensure_future(event.wait()) for event in (asked, started)]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        loop.remove_reader(listening)
-        for task in waiting:
-            task.cancel()
 
 
 def check_names(options: Options) -> None:

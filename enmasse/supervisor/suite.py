@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
 from enmasse.supervisor import desired, status, welcome
@@ -17,6 +17,9 @@ from enmasse.supervisor.files import NO_ROOM, write_json
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import Options, Spec, fixed_services
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+
+if TYPE_CHECKING:  # imported after the services have been started
+    from enmasse.webserver import WebServer
 
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder of wishes."""
@@ -57,7 +60,6 @@ class Suite:
         self.options = options
         self.data = data
         self.is_ready = False
-        self.was_ready = asyncio.Event()
         self._ports = ports
         self._command = command
         self._make_feed = make_feed
@@ -70,7 +72,7 @@ class Suite:
         """What each of `_wished` was started with, as it was wished for."""
         self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
         self._feed: Feed | None = None
-        self._close_http: Callable[[], Awaitable[None]] | None = None
+        self._web: WebServer | None = None
         self._seen: desired.Mark | None = None
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
@@ -99,6 +101,10 @@ class Suite:
         """See `status.scale`."""
         return status.scale(self.components(), service, count)
 
+    def brokers(self) -> list[tuple[str, int]]:
+        """Host and health port of each broker."""
+        return [(LOOPBACK, child.spec.health_port) for child in self._children() if child.spec.kind == "broker"]
+
     async def force(self, names: list[str]) -> str | None:
         """Discard what these addresses hold; the reason where that was not taken."""
         return (
@@ -107,8 +113,8 @@ class Suite:
 
     # Its life
 
-    async def run(self, serve_http: Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server and gives what closes it."""
+    async def run(self, serve_http: Callable[[Suite], WebServer]) -> None:
+        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server."""
         self._catch_signals()
         specs = fixed_services(self.options, self.data, self._ports)
         self._fixed = {spec.name: self._child(spec) for spec in specs}
@@ -123,10 +129,10 @@ class Suite:
             child.start()
         followers = (self._follow_wishes(), self._tell(), self._tell_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
-        tasks.append(asyncio.create_task(self._serve(serve_http)))
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
                 await asyncio.sleep(0)  # all are being started before we spend time on importing libraries
+            self._web = serve_http(self)
             self._feed = await self._make_feed(specs[0].settings["listen"])
             tasks.append(asyncio.create_task(self._feed.run(self._news.set)))
             await self._until_stopped(tasks)
@@ -135,13 +141,9 @@ class Suite:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop_children()
-            if self._close_http is not None:
-                await self._close_http()
+            if self._web is not None:
+                self._web.close()
             self._ports.close()
-
-    async def _serve(self, serve_http: Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]) -> None:
-        self._close_http = await serve_http(self)
-        await asyncio.Event().wait()  # like the others, ended by cancellation
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
         stopped = asyncio.create_task(self._stop.wait())
@@ -293,7 +295,6 @@ class Suite:
         if not status.started(current):
             return
         self.is_ready = True
-        self.was_ready.set()
         for address in current["addresses"]:
             if not address.get("ready"):
                 self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")

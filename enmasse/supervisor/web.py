@@ -10,143 +10,88 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeGuard, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 import enmasse
+from enmasse.health import Heartbeat
+from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Suite
+from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-MAX_BODY = 1 << 20
 MAX_NAMES = 10_000
-MAX_HEAD = 16 << 10
-"""Bytes of a request up to its empty line."""
-MAX_CONNECTIONS = 64
-REQUEST_SECONDS = 10.0
-"""For a request to arrive: its head, and then its body."""
-ANSWER_SECONDS = 60.0
-"""From the head of a request to the last byte of its answer."""
+BOUNDS = Bounds(
+    connections=64, request_seconds=10.0, answer_seconds=60.0, head_bytes=16 << 10, body_bytes=1 << 20,
+    keeps_connections=False,
+)  # fmt: skip
+LOOP_SECONDS = 30.0
+"""For the suite to give an answer: `force` waits for the configuration service."""
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def server(listening: socket.socket) -> Callable[[Suite], Awaitable[Callable[[], Awaitable[None]]]]:
-    """What `Suite.run` starts: HTTP on a socket that already listens."""
+def serve(listening: socket.socket, suite: Suite, bounds: Bounds = BOUNDS) -> WebServer:
+    """Serves HTTP on a socket that already listens; called in the event loop of the suite. See docs/contracts.md."""
+    loop = asyncio.get_running_loop()
+    heartbeat = Heartbeat(loop)
+    routes = _routes(suite)
 
-    async def serve(suite: Suite) -> Callable[[], Awaitable[None]]:
-        runner = web.AppRunner(make_app(suite), access_log=None, logger=_logger(), shutdown_timeout=0.5)
-        await runner.setup()
-        gates: set[_Gate] = set()
-        make = cast(Callable[[], asyncio.Protocol], runner.server)
-        server = await asyncio.get_running_loop().create_server(lambda: _Gate(make, gates), sock=listening)
+    async def collect() -> tuple[list[Metric], list[tuple[str, int]]]:
+        return list(metrics.families(suite.status())), suite.brokers()
 
-        async def close() -> None:
-            server.close()
-            await runner.cleanup()
-            for gate in list(gates):
-                gate.abort()
+    def answer(request: Request) -> Response:
+        refusal = _refusal(request)
+        if refusal is not None:
+            return refusal
+        if request.path == "/livez":
+            return heartbeat.liveness()
+        try:
+            if (request.path, request.method) in (("/metrics", "GET"), ("/metrics", "HEAD")):
+                families, brokers = in_loop(loop, collect, LOOP_SECONDS)
+                return Response(200, CONTENT_TYPE, text([*families, *metrics.losses(brokers)]))
+            methods = routes.get(request.path)
+            if methods is None:
+                return plain(404, "try /healthz, /api/status or /metrics")
+            handler = methods.get("GET" if request.method == "HEAD" else request.method)
+            if handler is None:
+                return plain(405, f"only {', '.join(methods)}")
+            return in_loop(loop, lambda: handler(request), LOOP_SECONDS)
+        except LoopBlocked as blocked:
+            return _refused(str(blocked), 503)
 
-        return close
-
-    return serve
-
-
-class _Gate(asyncio.Protocol):
-    """One connection, for one request. It waits for the head before the web framework hears of it: that one would wait
-    without end. At most MAX_CONNECTIONS are open: one more ends the oldest that has not said what it wants.
-    """
-
-    def __init__(self, make: Callable[[], asyncio.Protocol], gates: set[_Gate]) -> None:
-        self._make = make
-        self._gates = gates
-        self._head = b""
-        self._inner: asyncio.Protocol | None = None
-        self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle | None = None
-        self._since = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
-        if len(self._gates) >= MAX_CONNECTIONS:
-            waiting = [gate for gate in self._gates if gate._inner is None]
-            (min(waiting, key=lambda gate: gate._since) if waiting else self).abort()
-            if not waiting:
-                return
-        self._gates.add(self)
-        self._timer = loop.call_later(REQUEST_SECONDS, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if self._inner is not None:
-            self._inner.data_received(data)
-            return
-        self._head += data
-        if b"\r\n\r\n" in self._head or b"\n\n" in self._head or len(self._head) > MAX_HEAD:  # or it says what is wrong
-            assert self._timer is not None
-            self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self.abort)
-            self._inner = self._make()
-            self._inner.connection_made(self._transport)
-            self._inner.data_received(self._head)
-            self._head = b""
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._inner is not None else None
-
-    def pause_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._gates.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._inner is not None:
-            self._inner.connection_lost(exc)
-
-    def abort(self) -> None:
-        """End it, whatever it is at."""
-        self._gates.discard(self)
-        self._transport.abort()
+    server = WebServer(listening, answer, bounds)
+    server.start()
+    return server
 
 
-async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
-    response.force_close()
-    response.headers["Connection"] = "close"
+def _routes(suite: Suite) -> dict[str, dict[str, Handler]]:
+    """Path → method → what answers, in the event loop."""
 
-
-def make_app(suite: Suite) -> web.Application:
-    """The routes; see docs/contracts.md."""
-    app = web.Application(middlewares=[_only_local], client_max_size=MAX_BODY)
-    app.on_response_prepare.append(_close_after)
-
-    async def health(_: web.Request) -> web.Response:
+    async def health(_: Request) -> Response:
         ready = suite.status()["ready"]
         detail = "" if ready else "not all components and addresses are ready: see /api/status"
-        return web.json_response({"ready": ready, "detail": detail}, status=200 if ready else 503)
+        return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
 
-    async def status(_: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(suite.status()), content_type="application/json")
+    async def status(_: Request) -> Response:
+        return _json(suite.status())
 
-    async def brief(_: web.Request) -> web.Response:
+    async def brief(_: Request) -> Response:
         found = suite.status()  # what somebody who waits asks ten times a second, also with 10,000 addresses
-        return web.json_response({key: found[key] for key in ("schema", "ready", "config")})
+        return _json({key: found[key] for key in ("schema", "ready", "config")})
 
-    async def about(_: web.Request) -> web.Response:
+    async def about(_: Request) -> Response:
         options = suite.options
-        return web.json_response(
+        return _json(
             {
                 "schema": 1,
                 "version": enmasse.__version__,
@@ -157,58 +102,43 @@ def make_app(suite: Suite) -> web.Application:
             }
         )
 
-    async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(text=metrics.render(suite.status()), content_type="text/plain", charset="utf-8")
-
-    async def scale(request: web.Request) -> web.Response:
-        body = await _json(request)
+    async def scale(request: Request) -> Response:
+        body = _object(request.body)
         service, count = body.get("service"), body.get("count")
         if not isinstance(service, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
             return _refused('expected {"service": NAME, "count": N}, N a whole number from 0', 400)
         accepted, sentence = suite.scale(service, count)
-        return web.json_response({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
+        return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
-    async def force(request: web.Request) -> web.Response:
-        names = (await _json(request)).get("addresses")
+    async def force(request: Request) -> Response:
+        names = _object(request.body).get("addresses")
         if not _are_names(names):
             return _refused('expected {"addresses": [NAME, …]}', 400)
         if reason := await suite.force(names):
             return _refused(reason, 503)
-        return web.json_response({"accepted": True, "message": ""})
+        return _json({"accepted": True, "message": ""})
 
-    app.router.add_get("/healthz", health)
-    app.router.add_get("/api/status", status)
-    app.router.add_get("/api/ready", brief)
-    app.router.add_get("/api/suite", about)
-    app.router.add_get("/metrics", show_metrics)
-    app.router.add_post("/api/scale", scale)
-    app.router.add_post("/api/force", force)
-    return app
-
-
-def _logger() -> logging.Logger:
-    """Tells on stderr what went wrong here, and not what clients send or that they leave."""
-
-    def is_ours(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError | ConnectionError)
-
-    logger = logging.getLogger("enmasse.http")
-    logger.addFilter(is_ours)
-    return logger
+    return {
+        "/healthz": {"GET": health},
+        "/readyz": {"GET": health},
+        "/api/status": {"GET": status},
+        "/api/ready": {"GET": brief},
+        "/api/suite": {"GET": about},
+        "/api/scale": {"POST": scale},
+        "/api/force": {"POST": force},
+    }
 
 
-@web.middleware
-async def _only_local(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+def _refusal(request: Request) -> Response | None:
+    """Why this request is not answered, if it may come from a web page."""
+    origin = request.headers.get("Origin")
     if not _is_loopback(f"//{request.headers.get('Host', '')}"):
         return _refused("the Host header must name loopback: localhost, 127.0.0.1 or [::1]", 403)
-    if "Origin" in request.headers and not _is_loopback(request.headers["Origin"]):
+    if origin is not None and not _is_loopback(origin):
         return _refused("requests from other web sites are not answered", 403)
-    if request.method == "POST" and request.content_type != "application/json":
+    if request.method == "POST" and request.headers.get_content_type() != "application/json":
         return _refused("the Content-Type must be application/json", 415)
-    return await handler(request)
+    return None
 
 
 def _is_loopback(url: str) -> bool:
@@ -218,12 +148,7 @@ def _is_loopback(url: str) -> bool:
         return False
 
 
-async def _json(request: web.Request) -> dict[str, Any]:
-    try:
-        async with asyncio.timeout(REQUEST_SECONDS):
-            content = await request.read()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout from None
+def _object(content: bytes) -> dict[str, Any]:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -242,5 +167,9 @@ def _is_name(value: object) -> bool:
         return False
 
 
-def _refused(reason: str, code: int) -> web.Response:
-    return web.json_response({"accepted": False, "message": reason}, status=code)
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(status, "application/json; charset=utf-8", msgspec.json.encode(body))
+
+
+def _refused(reason: str, status: int) -> Response:
+    return _json({"accepted": False, "message": reason}, status)

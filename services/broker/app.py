@@ -13,7 +13,7 @@ from enmasse import process, settings
 from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
-from services.broker.metrics import metrics
+from services.broker.metrics import families
 from services.broker.server import BrokerServer, clock, wall
 from services.broker.storage.paging import Pager
 from services.broker.storage.recovery import Progress
@@ -65,13 +65,13 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     if store is not None:
         store.keep_house()
     server = BrokerServer(broker, loop)
-    health.metrics = lambda: metrics(broker, server.clients)
+    health.metrics = lambda: families(broker, server.clients)
     host, port = settings.host_port(config.listen)
     try:
         port = await server.listen(host, port)
     except OSError as error:
         raise process.cannot_listen(config.listen, error, "listen") from None
-    health.endpoints = {"amqp": f"{host}:{port}"}
+    health.endpoints = lambda: {"amqp": f"{host}:{port}"}
     health.set(True)
     health.check = lambda: health_of(broker)
     try:

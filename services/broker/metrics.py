@@ -1,48 +1,49 @@
-"""Prometheus text for /metrics, by the names Artemis' own metrics have."""
+"""The broker's metrics, by the names that Artemis gives them; as there, all of them are gauges (docs/metrics.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from enmasse.health import metric
+from enmasse.metrics import gauge
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.queue import Queue
 
-_QUEUE: tuple[tuple[str, str, str, Callable[[Queue], int]], ...] = (
-    ("message_count", "gauge", "messages held, scheduled and being delivered included", lambda q: q.count),
-    ("delivering_message_count", "gauge", "messages being delivered", lambda q: q.delivering),
-    ("scheduled_message_count", "gauge", "messages scheduled for later", lambda q: len(q.scheduled)),
-    ("persistent_size", "gauge", "bytes of messages held", lambda q: q.bytes),
-    ("consumer_count", "gauge", "consumers attached", lambda q: len(q.consumers)),
-    ("messages_added", "counter", "messages that came", lambda q: q.added),
-    ("messages_acknowledged", "counter", "messages acknowledged", lambda q: q.acknowledged),
-    ("messages_expired", "counter", "messages that expired", lambda q: q.expired),
-    ("messages_killed", "counter", "messages that could not be delivered", lambda q: q.killed),
-    ("messages_lost", "counter", "messages gone from disk or damaged there", lambda q: q.lost),
-    ("queue_stalled", "gauge", "1 while a message cannot be read and the queue stands still", lambda q: q.stalled),
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+_QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
+    ("message_count", "Messages stored, those scheduled and those being delivered included.", lambda q: q.count),
+    ("delivering_message_count", "Messages being delivered.", lambda q: q.delivering),
+    ("scheduled_message_count", "Messages scheduled for later.", lambda q: len(q.scheduled)),
+    ("persistent_size", "Bytes of the messages stored.", lambda q: q.bytes),
+    ("consumer_count", "Consumers attached.", lambda q: len(q.consumers)),
+    ("messages_added", "Messages received since the start.", lambda q: q.added),
+    ("messages_acknowledged", "Messages acknowledged since the start.", lambda q: q.acknowledged),
+    ("messages_expired", "Messages expired since the start.", lambda q: q.expired),
+    ("messages_killed", "Messages given up since the start: delivered too often.", lambda q: q.killed),
+    ("messages_lost", "Messages missing or damaged on disk.", lambda q: q.lost),
+    ("queue_stalled", "1 while the queue stands still because a message cannot be read.", lambda q: q.stalled),
 )
 
 
-def metrics(broker: Broker, clients: Connections) -> str:
-    name = {"broker": broker.name}
-    parts = [
-        metric("artemis_connection_count", "gauge", "connections now", [(name, len(clients.all))]),
-        metric("artemis_total_connection_count", "counter", "connections since the start", [(name, clients.total)]),
-        metric(
-            "artemis_address_memory_usage", "gauge", "bytes of payloads in memory", [(name, broker.ledger.resident)]
-        ),
-        metric("artemis_message_bytes", "gauge", "bytes of all messages held", [(name, broker.ledger.size)]),
-    ]
+def families(broker: Broker, clients: Connections) -> Iterator[Metric]:
+    """Of the broker, then of each queue that is not temporary."""
+    label = {"broker": broker.name}
+    yield gauge("artemis_connection_count", "Connections now.", [(label, len(clients.all))])
+    yield gauge("artemis_total_connection_count", "Connections since the start.", [(label, clients.total)])
+    yield gauge("artemis_address_memory_usage", "Bytes of messages in memory.", [(label, broker.ledger.resident)])
+    yield gauge("artemis_message_bytes", "Bytes of all messages stored.", [(label, broker.ledger.size)])
     if broker.store is not None:
-        parts.append(metric("artemis_disk_store_bytes", "gauge", "bytes on disk", [(name, broker.store.disk_bytes)]))
-        places = broker.store.losses.places
-        parts.append(
-            metric("artemis_damaged_places", "gauge", "damaged places in files, not seen to", [(name, places)])
+        losses = broker.store.losses
+        lost = sum(losses.queues.values())
+        yield gauge("artemis_disk_store_bytes", "Bytes on disk.", [(label, broker.store.disk_bytes)])
+        yield gauge(
+            "artemis_damaged_places", "Damaged places in files, until the report is deleted.", [(label, losses.places)]
         )
-    queues = [q for q in broker.catalogue.queues.values() if not q.temporary]
-    labels = [{"broker": broker.name, "address": q.address.name, "queue": q.name} for q in queues]
-    for short, kind, text, value in _QUEUE:
-        samples = [(label, float(value(queue))) for label, queue in zip(labels, queues, strict=True)]
-        parts.append(metric(f"artemis_{short}", kind, text, samples))
-    return "".join(parts)
+        yield gauge("artemis_lost_message_count", "Messages lost, until the report is deleted.", [(label, lost)])
+    queues = [queue for queue in broker.catalogue.queues.values() if not queue.temporary]
+    labels = [{"broker": broker.name, "address": queue.address.name, "queue": queue.name} for queue in queues]
+    for name, help_text, value in _QUEUE:
+        yield gauge(f"artemis_{name}", help_text, zip(labels, map(value, queues), strict=True))

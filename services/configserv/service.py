@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from enmasse import log, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, listen
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
-from enmasse.health import Health, metric
+from enmasse.health import Health
+from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.brokers import place
 from enmasse.model.configuration import Applied, State, apply
@@ -27,6 +29,9 @@ from services.configserv.forced import Forced
 from services.configserv.merge import Merger, TooMany
 from services.configserv.reports import Refused, Target
 from services.configserv.store import Store
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
@@ -114,32 +119,15 @@ class ConfigService:
         for feed in self._feeds.values():
             feed.close()
 
-    def metrics(self) -> str:
-        """Prometheus' text."""
+    def metrics(self) -> Iterator[Metric]:
+        """Of the configuration and who follows it (docs/metrics.md)."""
         counts = self._merger.counts()
-        phases = ("Pending", "Configuring", "Active", "Failed", "Terminating")
-        return "".join(
-            (
-                metric(
-                    "enmasse_addresses",
-                    "gauge",
-                    "Addresses by phase",
-                    [({"phase": phase}, counts.get(phase, 0)) for phase in phases],
-                ),
-                metric(
-                    "enmasse_configuration_errors",
-                    "gauge",
-                    "Errors in the configuration files",
-                    [({}, len(self._applied.problems))],
-                ),
-                metric(
-                    "enmasse_configuration_subscribers",
-                    "gauge",
-                    "Receivers of each feed",
-                    [({"feed": name}, feed.subscribers) for name, feed in self._feeds.items()],
-                ),
-            )
-        )
+        phases = [({"phase": str(phase)}, counts.get(phase, 0)) for phase in feeds.PHASES]
+        subscribers = [({"feed": name}, feed.subscribers) for name, feed in self._feeds.items()]
+        errors = len(self._applied.problems)
+        yield gauge("enmasse_addresses", "Addresses by phase.", phases)
+        yield gauge("enmasse_configuration_errors", "Errors in the configuration files.", single(errors))
+        yield gauge("enmasse_configuration_subscribers", "Receivers of each feed.", subscribers)
 
     # links
 
@@ -381,7 +369,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
         max_links=MAX_LINKS,
         max_message_size=MAX_REPORT,
     )
-    health.endpoints = {"amqp": f"{listener.host}:{listener.port}"}
+    health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     driver.start(service.configure)  # before any connection is served: nothing was awaited since the port is open
     await stop.wait()
     driver.close()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
 from enmasse.control.configuration import ReadinessReporter, Report, Restored, follow
+from enmasse.metrics import gauge, single
 from enmasse.text import counted
 from services.ragent import entities
 from services.ragent.byhand import ByHand
@@ -18,6 +19,9 @@ from services.ragent.desired import Desired
 from services.ragent.entities import ACTIVE, AUTO_LINK, CONNECTOR, LINK_ROUTE
 from services.ragent.router import Router
 from services.ragent.table import OUTDATED, PRESENT, WORKING
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 REPORTER = "ragent"
 FEEDS = ("addresses", "flavors", "placements")
@@ -337,17 +341,15 @@ class Agent:
                 notes.append(f"clients of {name} reach its management: it cannot be told otherwise")
         return notes
 
-    def metrics(self) -> str:
-        """Prometheus text."""
+    def metrics(self) -> Iterator[Metric]:
+        """Of the agent and its routers (docs/metrics.md)."""
         rows = sum(len(rows) for router in self.routers.values() for rows in router.table.rows.values())
         foreign = [({"router": name}, len(router.foreign(self._static))) for name, router in self.routers.items()]
-        return (
-            health.metric("ragent_routers", "gauge", "Routers connected.", [({}, len(self.routers))])
-            + health.metric("ragent_addresses", "gauge", "Addresses wanted.", [({}, len(self._states))])
-            + health.metric("ragent_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
-            + health.metric("ragent_foreign_entities", "gauge", "Entities of routers made by somebody else.", foreign)
-            + health.metric("ragent_entities", "gauge", "Entities on all routers.", [({}, rows)])
-        )
+        yield gauge("ragent_routers", "Routers connected.", single(len(self.routers)))
+        yield gauge("ragent_addresses", "Addresses that are desired or still being removed.", single(len(self._states)))
+        yield gauge("ragent_addresses_not_ready", "Those of them that are not ready.", single(self.not_ready))
+        yield gauge("ragent_foreign_entities", "Entities on a router that somebody else made.", foreign)
+        yield gauge("ragent_entities", "Entities that the agent made, on all routers.", single(rows))
 
 
 async def serve(config: Settings, stop: asyncio.Event) -> None:
@@ -365,7 +367,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
         properties={"product": "ragent"},
         max_connections=4 * MAX_ROUTERS,
     )
-    state.endpoints["amqp"] = f"{listener.host}:{listener.port}"
+    state.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     host, port = settings.host_port(config.configserv)
     feeding = asyncio.ensure_future(keep_connected(host, port, agent.configserv, container=config.name))
     try:

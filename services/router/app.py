@@ -30,18 +30,12 @@ class LoopClock:
         return self._loop.call_later(delay, what)
 
 
-class RouterHealth(Health):
-    """Shows the listeners that are open now: the agent makes and deletes them."""
-
-    sockets: Sockets | None = None
-
-    def answer(self, method: str, path: str) -> bytes:
-        if self.sockets is not None:
-            self.endpoints = {
-                listener.config.name: f"{listener.config.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
-                for listener in self.sockets.listeners
-            }
-        return super().answer(method, path)
+def open_listeners(sockets: Sockets) -> dict[str, str]:
+    """Name → host:port of the listeners that are open now: the agent makes and deletes them."""
+    return {
+        listener.config.name: f"{listener.config.host or '0.0.0.0'}:{listener.port}"  # noqa: S104 - shown, not bound
+        for listener in sockets.listeners
+    }
 
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
@@ -49,10 +43,10 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     attributes = config.router_attributes(settings)
     router = config.make_router(attributes, LoopClock(loop))
-    health = RouterHealth(settings.health, lambda: metrics.text(router))
     hub = Hub(loop)
     hub.per_turn = True
-    sockets = health.sockets = Sockets(router, hub)
+    sockets = Sockets(router, hub)
+    health = Health(settings.health, lambda: metrics.families(router), endpoints=lambda: open_listeners(sockets))
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)
     await health.start()

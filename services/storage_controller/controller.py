@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected
 from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, Restored, follow
+from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from enmasse.text import counted
@@ -21,6 +22,9 @@ from services.storage_controller.conversation import Conversation
 from services.storage_controller.core import Broker, Core, Decision, Entry
 from services.storage_controller.driver import LocalDriver, Running, Wish
 from services.storage_controller.told import Told
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 REPORTER = "storage_controller"
 FEEDS = ("addresses", "flavors")
@@ -523,14 +527,13 @@ class Controller:
             return False, f"not reached: {', '.join(away[:10])}"
         return True, "; ".join((counted(len(self.core.brokers), "broker"), *self._pending().values()))
 
-    def metrics(self) -> str:
-        """Prometheus text."""
+    def metrics(self) -> Iterator[Metric]:
+        """Of the controller and its brokers (docs/metrics.md)."""
         load = [({"broker": name}, float(count)) for name, count in self.core.load.items() if name in self.core.brokers]
-        return (
-            health.metric("storage_addresses", "gauge", "Addresses reported.", [({}, len(self._states))])
-            + health.metric("storage_addresses_not_ready", "gauge", "Addresses not ready.", [({}, self.not_ready)])
-            + health.metric("storage_broker_addresses", "gauge", "Addresses placed on each broker.", load)
-        )
+        known = len(self._states)
+        yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))
+        yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.not_ready))
+        yield gauge("storage_broker_addresses", "Addresses placed on each broker.", load)
 
 
 def _is_outdated(now: Running, wish: Wish) -> bool:

@@ -241,7 +241,7 @@ def test_management_is_no_place_to_receive_from(c: BlockingConnection) -> None:
 
 def test_metrics_are_served(broker: BrokerProcess, m: Management) -> None:
     m.queue("measured")
-    assert 'artemis_message_count{broker="b0",address="measured",queue="measured"} 0.0' in broker.metrics()
+    assert 'artemis_message_count{address="measured",broker="b0",queue="measured"} 0.0' in broker.metrics()
     m("destroyQueue", "measured", True, True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,8 @@ import pytest
 from enmasse.supervisor import web
 from enmasse.supervisor.status import NOT_RUNNING
 from enmasse.supervisor.suite import Suite
-from tests.control.aio import asyncio_test
+from enmasse.webserver import WebServer
+from tests.control.aio import asyncio_test, until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 ORDER = b"POST /api/scale HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
@@ -31,11 +33,11 @@ class Quiet:
 
 
 @asynccontextmanager
-async def serving(suite: Quiet) -> AsyncIterator[int]:
+async def serving(suite: Quiet, **bounds: Any) -> AsyncIterator[WebServer]:
     listening = socket.create_server(("127.0.0.1", 0))
-    close = await web.server(listening)(cast(Suite, suite))
-    yield listening.getsockname()[1]
-    await close()
+    server = web.serve(listening, cast(Suite, suite), dataclasses.replace(web.BOUNDS, **bounds))
+    yield server
+    server.close()
 
 
 async def connect(port: int, data: bytes) -> Streams:
@@ -57,53 +59,43 @@ async def rest(streams: Streams) -> bytes:
 
 @asyncio_test
 @pytest.mark.parametrize("half", [b"", b"G", HEAD, HEAD + b"X-Odd: " + b"x" * 2000])
-async def test_half_a_head_is_not_waited_for(half: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.2)
-    async with serving(Quiet()) as port:
-        assert await rest(await connect(port, half)) == b""
-        assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+async def test_half_a_head_is_not_waited_for(half: bytes) -> None:
+    async with serving(Quiet(), request_seconds=0.2) as server:
+        assert await rest(await connect(server.port, half)) == b""
+        assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
 
 
 @asyncio_test
-async def test_half_a_body_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.2)
-    async with serving(Quiet()) as port:
-        assert (await rest(await connect(port, ORDER + b'{"service"'))).startswith(b"HTTP/1.1 408")
+async def test_half_a_body_is_not_waited_for() -> None:
+    async with serving(Quiet(), request_seconds=0.2) as server:
+        assert (await rest(await connect(server.port, ORDER + b'{"service"'))).startswith(b"HTTP/1.1 408")
 
 
 @asyncio_test
 async def test_a_second_half_is_not_waited_for() -> None:
     """A connection is for one request."""
-    async with serving(Quiet()) as port:
-        answer = await rest(await connect(port, HEAD + b"Connection: keep-alive\r\n\r\n" + HEAD))
+    async with serving(Quiet()) as server:
+        answer = await rest(await connect(server.port, HEAD + b"Connection: keep-alive\r\n\r\n" + HEAD))
         assert answer.startswith(b"HTTP/1.1 503") and b"Connection: close" in answer
 
 
 @asyncio_test
 async def test_a_head_is_bounded() -> None:
-    async with serving(Quiet()) as port:
-        answer = await rest(await connect(port, HEAD + b"X-Odd: " + b"x" * 100_000))
-        assert answer == b"" or b" 400 " in answer.partition(b"\r\n")[0]
+    async with serving(Quiet()) as server:
+        answer = await rest(await connect(server.port, HEAD + b"X-Odd: " + b"x" * 100_000))
+        assert answer == b"" or b" 431 " in answer.partition(b"\r\n")[0]
 
 
 @asyncio_test
-async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_up = asyncio.Event()
-    abort = web._Gate.abort
-
-    def noted(gate: web._Gate) -> None:
-        abort(gate)
-        given_up.set()
-
-    monkeypatch.setattr(web._Gate, "abort", noted)
-    monkeypatch.setattr(web, "ANSWER_SECONDS", 0.2)
+async def test_an_answer_that_nobody_reads_is_given_up() -> None:
     size = 64 << 20
-    async with serving(Quiet(size)) as port:
-        with socket.create_connection(("127.0.0.1", port)) as slow:
+    async with serving(Quiet(size), answer_seconds=0.2) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
             slow.sendall(b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+            await until(lambda: server.connections)
+            assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
             slow.settimeout(60)
-            await given_up.wait()
+            await until(lambda: server.connections == 0)
 
             def read() -> int:
                 count = 0
@@ -118,11 +110,9 @@ async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.Monke
 
 
 @asyncio_test
-async def test_silent_connections_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 3600)
-    async with serving(Quiet()) as port:
-        silent = [await connect(port, HEAD) for _ in range(10)]
-        assert b"503" in await rest(await connect(port, HEAD + b"\r\n"))
+async def test_silent_connections_keep_nobody_out() -> None:
+    async with serving(Quiet(), connections=3, request_seconds=3600) as server:
+        silent = [await connect(server.port, HEAD) for _ in range(10)]
+        assert b"503" in await rest(await connect(server.port, HEAD + b"\r\n"))
         for _, writer in silent:
             writer.close()

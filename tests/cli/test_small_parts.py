@@ -6,12 +6,15 @@ import asyncio
 import os
 import socket
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from enmasse import health
 from enmasse.cli.tables import _age
+from enmasse.metrics import gauge
+from enmasse.metrics import text as exposition
 from enmasse.supervisor import desired, logfile, metrics, status
 from enmasse.supervisor.files import read_json, write_json, write_text
 from enmasse.supervisor.lines import error_lines
@@ -121,11 +124,34 @@ def test_error_lines() -> None:
 def test_metrics_are_bounded() -> None:
     many = [address(f"a{i}", messages=1) for i in range(metrics.MAX_ADDRESSES + 500)]
     failed = address("f", ready=False, phase="Failed", type=None, messages=None)
-    text = metrics.render(status.merge([component("r", "router")], {"addresses": [failed, *many]}))
+    text = exposition(
+        metrics.families(status.merge([component("r", "router")], {"addresses": [failed, *many]}))
+    ).decode()
     assert text.count("enmasse_address_messages{") == metrics.MAX_ADDRESSES - 1
-    assert f"\nenmasse_messages {len(many)}\n" in text
-    assert 'enmasse_addresses{phase="Failed"} 1\n' in text
+    assert f"\nenmasse_messages {len(many)}.0\n" in text
+    assert 'enmasse_addresses{phase="Failed"} 1.0\n' in text
     assert metrics.resident_bytes(None) == 0 and metrics.resident_bytes(os.getpid()) > 0
+
+
+def test_what_brokers_lost_is_taken_over() -> None:
+    async def ask() -> str:
+        servers = []
+        for broker in ("a", "b"):
+            lost = gauge("artemis_lost_message_count", "Lost.", [({"broker": broker}, 2)])
+            other = gauge("artemis_message_count", "Stored.", [({"broker": broker}, 3)])
+            servers.append(health.Health("127.0.0.1:0", partial(tuple, (lost, other))))
+            await servers[-1].start()
+        ports = [int(server.address.rpartition(":")[2]) for server in servers]
+        found = await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports])
+        for server in servers:
+            await server.close()
+        assert not await asyncio.to_thread(metrics.losses, [("127.0.0.1", port) for port in ports])  # they are gone
+        return exposition(found).decode()
+
+    assert [line for line in asyncio.run(ask()).splitlines() if not line.startswith("#")] == [
+        'artemis_lost_message_count{broker="a"} 2.0',
+        'artemis_lost_message_count{broker="b"} 2.0',
+    ]
 
 
 def test_wishes_are_seen_when_they_change(tmp_path: Path) -> None:
@@ -191,12 +217,12 @@ def test_a_probe_keeps_its_connection_while_that_lasts() -> None:
         host, _, port = server.address.rpartition(":")
         probe = Probe(host, int(port))
         assert (await probe.ask()).detail == "starting"
-        (connection,) = server._open
+        assert server.connections == 1
         server.set(True, "fine")
         found = await probe.ask()
-        assert (found.ready, found.detail) == (True, "fine") and list(server._open) == [connection]
-        connection.abort()
-        assert (await probe.ask()).ready and list(server._open) != [connection]
+        assert (found.ready, found.detail) == (True, "fine") and server.connections == 1
+        probe.close()
+        assert (await probe.ask()).ready
         await server.close()
         assert not (await probe.ask()).ready
         probe.close()

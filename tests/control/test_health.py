@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from enmasse import health
-from enmasse.health import Health, metric
-from tests.control.aio import asyncio_test, until
+from enmasse.health import Health
+from enmasse.metrics import counter, gauge, single
+from enmasse.webserver import Bounds
+from tests.control.aio import asyncio_test, until, wait_until
+
+ASK = b"GET /healthz HTTP/1.1\r\n\r\n"
+ASK_ON = b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
+PATIENT = 3600.0
 
 
 def get(url: str) -> tuple[int, str, bytes]:
@@ -38,114 +47,166 @@ async def exchange(address: str, data: bytes) -> bytes:
         writer.close()
 
 
-@asyncio_test
-async def test_healthz_tells_ready_detail_and_endpoints() -> None:
-    server = Health("127.0.0.1:0")
+@asynccontextmanager
+async def serving(metrics: Callable[[], Iterable[Any]] = tuple, **options: Any) -> AsyncIterator[Health]:
+    server = Health("127.0.0.1:0", metrics, **options)
     await server.start()
-    status, kind, body = await fetch(f"http://{server.address}/healthz")
-    assert (status, kind, json.loads(body)) == (
-        503,
-        "application/json",
-        {"ready": False, "detail": "starting", "endpoints": {}},
-    )
-    server.set(True)
-    server.endpoints = {"amqp": "127.0.0.1:5672"}
-    status, _, body = await fetch(f"http://{server.address}/healthz")
-    assert (status, json.loads(body)["endpoints"]) == (200, {"amqp": "127.0.0.1:5672"})
-    assert (await fetch(f"http://{server.address}/other"))[0] == 404
-    assert b"405" in await exchange(server.address, b"POST /healthz HTTP/1.1\r\n\r\n")
-    await server.close()
+    try:
+        yield server
+    finally:
+        await server.close()
 
 
 @asyncio_test
-async def test_metrics_come_from_the_service_or_from_the_registry() -> None:
-    server = Health("127.0.0.1:0")
-    await server.start()
-    assert b"python_info" in (await fetch(f"http://{server.address}/metrics"))[2]
-    server.metrics = lambda: metric("things", "gauge", "How\nmany", [({"kind": 'a"b'}, 2.5), ({}, 1)])
-    status, kind, body = await fetch(f"http://{server.address}/metrics")
-    assert status == 200 and kind.startswith("text/plain")
-    assert body.decode() == '# HELP things How\\nmany\n# TYPE things gauge\nthings{kind="a\\"b"} 2.5\nthings 1\n'
-    await server.close()
+async def test_healthz_states_ready_detail_and_endpoints() -> None:
+    async with serving() as server:
+        status, kind, body = await fetch(f"http://{server.address}/healthz")
+        assert (status, kind, json.loads(body)) == (
+            503,
+            "application/json",
+            {"ready": False, "detail": "starting", "endpoints": {}},
+        )
+        assert (await fetch(f"http://{server.address}/readyz"))[0] == 503
+        server.set(True)
+        server.endpoints = lambda: {"amqp": "127.0.0.1:5672"}
+        status, _, body = await fetch(f"http://{server.address}/healthz")
+        assert (status, json.loads(body)["endpoints"]) == (200, {"amqp": "127.0.0.1:5672"})
+        assert (await fetch(f"http://{server.address}/readyz"))[0] == 200
+        assert (await fetch(f"http://{server.address}/other"))[0] == 404
+        assert b"405" in await exchange(server.address, b"POST /healthz HTTP/1.1\r\n\r\n")
+        head = await exchange(server.address, b"HEAD /healthz HTTP/1.1\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ") and head.endswith(b"\r\n\r\n")
+
+
+@asyncio_test
+async def test_a_check_is_asked_each_time() -> None:
+    answers = [(False, "second"), (True, "first")]
+    async with serving(check=lambda: answers.pop()) as server:
+        assert (await fetch(f"http://{server.address}/readyz"))[0] == 200
+        status, _, body = await fetch(f"http://{server.address}/readyz")
+        assert (status, json.loads(body)["detail"]) == (503, "second")
+
+
+@asyncio_test
+async def test_a_blocked_event_loop_is_not_live() -> None:
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    async with serving(blocked_seconds=1.5) as server:
+        server.set(True)
+        url = f"http://{server.address}"
+        assert await fetch(f"{url}/livez") == (200, "text/plain; charset=utf-8", b"live\n")
+
+        def look() -> tuple[int, bytes]:
+            loop.call_soon_threadsafe(release.wait)
+            try:
+                wait_until(lambda: get(f"{url}/livez")[0] == 503, "it is not live")
+                status, _, body = get(f"{url}/readyz")
+                return status, body
+            finally:
+                release.set()
+
+        status, body = await asyncio.to_thread(look)
+        assert (status, json.loads(body)["ready"]) == (503, False)
+
+        async def live() -> bool:
+            return (await fetch(f"{url}/livez"))[0] == 200
+
+        while not await live():
+            await asyncio.sleep(0)
+        assert (await fetch(f"{url}/readyz"))[0] == 200
+
+
+@asyncio_test
+async def test_metrics_are_collected_when_they_are_scraped() -> None:
+    made = []
+
+    def families() -> Iterable[Any]:
+        yield gauge("things", "How\nmany", [({"kind": 'a"b'}, 2.5), ({}, 1)])
+        yield counter("events_total", "Seen.", single(3))
+        made.append(True)
+        yield gauge("more", "Others.", [])
+
+    async with serving(families) as server:
+        status, kind, body = await fetch(f"http://{server.address}/metrics")
+        assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert body.decode() == (
+            '# HELP things How\\nmany\n# TYPE things gauge\nthings{kind="a\\"b"} 2.5\nthings 1.0\n'
+            "# HELP events_total Seen.\n# TYPE events_total counter\nevents_total 3.0\n"
+            "# HELP more Others.\n# TYPE more gauge\n"
+        )
+        one = (await fetch(f"http://{server.address}/metrics?name[]=things"))[2]
+        assert b"things 1.0" in one and b"events" not in one and made == [True]  # what comes later was not made
+
+
+def test_a_counter_is_named_as_one() -> None:
+    with pytest.raises(ValueError, match="things_total"):
+        counter("things", "Seen.", [])
 
 
 @asyncio_test
 async def test_a_request_is_bounded_in_size() -> None:
-    server = Health("127.0.0.1:0")
-    await server.start()
-    answer = await exchange(server.address, b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 20000)
-    assert answer == b"reset" or b"431" in answer
-    assert b"400" in await exchange(server.address, b"\x00\x01\x02\n\n")
-    await server.close()
+    async with serving() as server:
+        answer = await exchange(server.address, b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 20000)
+        assert answer == b"reset" or b" 431 " in answer
+        assert b" 400 " in await exchange(server.address, b"\x00\x01\x02\n\n")
+        assert b" 413 " in await exchange(server.address, b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
 
 
 @asyncio_test
 @pytest.mark.parametrize("half", [b"", b"GET /healthz HTTP/1.1\r\nHost: h\r\n"])
-async def test_who_does_not_ask_keeps_nobody_out(half: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "MAX_CONNECTIONS", 3)
-    monkeypatch.setattr(health, "TIMEOUT", 3600)
-    server = Health("127.0.0.1:0")
-    await server.start()
-    host, port = server.address.split(":")
-    kept = await asyncio.open_connection(host, int(port))  # as the supervisor does it: asks from time to time
-    ask = b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
-    kept[1].write(ask)
-    assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
-    await kept[0].readuntil(b"}}")
-    silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
-    for _, writer in silent:
-        writer.write(half)
-    assert b"503" in await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n")
-    kept[1].write(ask)
-    assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
-    for _, writer in (kept, *silent):
-        writer.close()
-    await until(lambda: not server._open)
-    await server.close()
+async def test_who_does_not_ask_keeps_nobody_out(half: bytes) -> None:
+    async with serving(bounds=Bounds(connections=3, request_seconds=PATIENT)) as server:
+        host, port = server.address.split(":")
+        kept = await asyncio.open_connection(host, int(port))  # as the supervisor does it: asks from time to time
+        kept[1].write(ASK_ON)
+        assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
+        await kept[0].readuntil(b"}}")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        for _, writer in silent:
+            writer.write(half)
+        assert b"503" in await exchange(server.address, ASK)
+        kept[1].write(ASK_ON)
+        assert b"503" in await kept[0].readuntil(b"\r\n\r\n")
+        for _, writer in (kept, *silent):
+            writer.close()
+        await until(lambda: server.connections == 0)
 
 
 @asyncio_test
-async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(health, "TIMEOUT", 3600)
-    server = Health("127.0.0.1:0")
-    await server.start()
-    host, port = server.address.split(":")
-    idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
-    for reader, writer in idle:
-        writer.write(b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\n")
-        await reader.readuntil(b"}}")
-    await until(lambda: len(server._open) == 2)
-    assert await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n") in (b"", b"reset")
-    for _, writer in idle:
-        writer.close()
-    await until(lambda: not server._open)
-    assert b"503" in await exchange(server.address, b"GET /healthz HTTP/1.1\r\n\r\n")
-    await server.close()
+async def test_connections_are_bounded() -> None:
+    async with serving(bounds=Bounds(connections=2, request_seconds=PATIENT)) as server:
+        host, port = server.address.split(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        for reader, writer in idle:
+            writer.write(ASK_ON)
+            await reader.readuntil(b"}}")
+        assert server.connections == 2
+        assert await exchange(server.address, ASK) in (b"", b"reset")
+        for _, writer in idle:
+            writer.close()
+        await until(lambda: server.connections == 0)
+        assert b"503" in await exchange(server.address, ASK)
 
 
 @asyncio_test
-async def test_a_slow_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "TIMEOUT", 0.1)
-    server = Health("127.0.0.1:0")
-    await server.start()
-    assert await exchange(server.address, b"GET /healthz HTTP/1.1\r\n") in (b"", b"reset")
-    await until(lambda: not server._open)
-    await server.close()
+@pytest.mark.parametrize("part", [b"", b"GET /healthz HTTP/1.1\r\n", ASK_ON, ASK_ON + b"GET"])
+async def test_a_slow_request_is_ended(part: bytes) -> None:
+    async with serving(bounds=Bounds(request_seconds=0.1)) as server:
+        assert (await exchange(server.address, part)).count(b"HTTP/1.1") == part.count(b"\r\n\r\n")
+        await until(lambda: server.connections == 0)
 
 
 @asyncio_test
 async def test_who_asks_again_without_reading_is_cut_off() -> None:
-    server = Health("127.0.0.1:0", lambda: "x" * 1_000_000)
-    await server.start()
-    host, port = server.address.split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
-    await until(lambda: server._open)
+    large = gauge("large", "x" * 1_000_000, [])
+    async with serving(lambda: [large], bounds=Bounds(answer_seconds=0.1)) as server:
+        host, port = server.address.split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        await until(lambda: server.connections)
 
-    def ask_on() -> bool:
-        writer.write(b"GET /metrics HTTP/1.1\r\nConnection: keep-alive\r\n\r\n")
-        return not server._open
+        def ask_on() -> bool:
+            writer.write(ASK_ON.replace(b"healthz", b"metrics"))
+            return server.connections == 0
 
-    await until(ask_on)
-    writer.close()
-    await server.close()
+        await until(ask_on)
+        writer.close()

@@ -141,7 +141,7 @@ def test_http_listener(management: Management) -> None:
         """The metrics when the connections of earlier tests are gone."""
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE) as response:
             found: str = response.read().decode()
-        return found if "# TYPE qdr_connections_total gauge\nqdr_connections_total 1\n" in found else ""
+        return found if "# TYPE qdr_connections_total gauge\nqdr_connections_total 1.0\n" in found else ""
 
     text = wait_for(one_connection, "one connection is counted")
     assert "# TYPE qdr_accepted_deliveries_total counter\n" in text

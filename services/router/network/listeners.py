@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
 
 from enmasse import process
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
 from enmasse.amqp.transport import Peer, Server, serve
-from enmasse.health import Health
+from enmasse.metrics import CONTENT_TYPE, text
+from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, EXTERNAL, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
 from services.router.routing.core import Router
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+METRICS_SECONDS = 5.0
+"""For the event loop to collect the metrics."""
 
 
 class ListenError(Exception):
@@ -38,7 +47,7 @@ class Listener:
         self.deleted = False
         self._maker = maker
         self._server: Server | None = None
-        self._http: Health | None = None
+        self._http: WebServer | None = None
         self._profile: SslProfile | None = None
 
     async def open(self) -> None:
@@ -52,9 +61,8 @@ class Listener:
                 self._profile = self._maker.profile(config.ssl_profile)
                 context = tls.server_context(self._profile, authenticate=config.authenticate_peer)
             if config.http:
-                self._http = _Http(self._maker.router, config, host, port)
-                await self._http.start()
-                self.port = int(self._http.address.rpartition(":")[2])
+                self._http = _http_server(self._maker.router, config, host, port)
+                self.port = self._http.port
             else:
                 self._server = await serve(self._maker.hub, host, port, self._accept, ssl=context)
                 self.port = self._server.port
@@ -69,7 +77,7 @@ class Listener:
             self._server.close(connections=False)
             self._server = None
         if self._http is not None:
-            await self._http.close()
+            self._http.close()
             self._http = None
 
     def _accept(self, peer: Peer) -> Connection:
@@ -90,17 +98,25 @@ class Listener:
         return SaslServer(mechanisms, required=self.config.authenticate_peer)
 
 
-class _Http(Health):
-    """An HTTP listener: /healthz and /metrics as Dispatch answers them."""
+def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:
+    """An HTTP listener: /healthz and /metrics as Dispatch answers them. Raises OSError if the port cannot be had."""
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, router: Router, config: ListenerConfig, host: str, port: int) -> None:
-        super().__init__(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", lambda: metrics.text(router))
-        self._config = config
+    async def collect() -> list[Metric]:
+        return list(metrics.families(router))
 
-    def answer(self, method: str, path: str) -> bytes:
-        if method in ("GET", "HEAD") and path == "/healthz" and self._config.healthz:
-            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
-            return head + (b"OK\n" if method == "GET" else b"")
-        if path == "/metrics" and self._config.metrics:
-            return super().answer(method, path)
-        return super().answer(method, "/nothing")
+    def answer(request: Request) -> Response:
+        if request.path == "/healthz" and config.healthz:
+            return plain(200, "OK")
+        if request.path == "/metrics" and config.metrics:
+            try:
+                families = in_loop(loop, collect, METRICS_SECONDS)
+            except LoopBlocked as blocked:
+                return plain(503, str(blocked))
+            return Response(200, CONTENT_TYPE, text(families))
+        return plain(404, "not found")
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = WebServer(socket.create_server((host, port), family=family), answer, Bounds())
+    server.start()
+    return server

@@ -1,0 +1,81 @@
+"""Metrics for Prometheus: families that a service makes from its state when they are asked for.
+
+Nothing is counted for them on the way of a message. prometheus-client is imported with the first scrape: it would cost
+each start 16 ms, and many a suite is never scraped. docs/metrics.md says what each metric means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[dict[str, str], float]]
+"""Labels and value of each series."""
+
+
+def gauge(name: str, help_text: str, samples: Samples) -> Metric:
+    """A family of values that rise and fall."""
+    return _family(name, name, help_text, "gauge", samples)
+
+
+def counter(name: str, help_text: str, samples: Samples) -> Metric:
+    """A family of values that only rise while the process lives. Raises ValueError if the name lacks `_total`."""
+    if not name.endswith("_total"):
+        raise ValueError(f"the counter {name} must be named {name}_total")
+    return _family(name.removesuffix("_total"), name, help_text, "counter", samples)
+
+
+def single(value: float) -> Samples:
+    """The one series of a family without labels."""
+    return [({}, value)]
+
+
+def select(families: Iterable[Metric], names: Collection[str]) -> list[Metric]:
+    """The families of these names; those behind the last one of them are not made."""
+    found: list[Metric] = []
+    for family in families:
+        if family.name in names:
+            found.append(family)
+            if len(found) == len(names):
+                break
+    return found
+
+
+def parse(data: bytes) -> list[Metric]:
+    """The families in a text format of Prometheus. Raises ValueError."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return list(text_string_to_metric_families(data.decode()))
+
+
+def text(families: Iterable[Metric]) -> bytes:
+    """The families in Prometheus' text format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collected(families))
+    return generate_latest(registry)
+
+
+def _family(name: str, sample: str, help_text: str, kind: str, samples: Samples) -> Metric:
+    from prometheus_client.core import Metric
+
+    family = Metric(name, help_text, kind)
+    for labels, value in samples:
+        family.add_sample(sample, labels, value)
+    return family
+
+
+class _Collected:
+    """A collector (prometheus_client.registry) of what has been collected already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
