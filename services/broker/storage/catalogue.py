@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from services.broker.storage.files import File, Files
-from services.broker.storage.segment import BAD, ENTRIES, FIRST, HEAD, MAGIC, TAIL, encode_head, salt, walk
+from services.broker.storage.files import File, Files, write_anew
+from services.broker.storage.segment import BAD, ENTRIES, FIRST, TAIL, encode_head, record, walk
 
 NAME = "CATALOGUE"
 GARBAGE = 1 << 20  # bytes beside twice what is in force from which on the file is written anew
@@ -166,10 +165,10 @@ class Catalogue:
             if batch.whole or self._file is None:
                 self._write_anew(batch.payload)
             else:
-                record = _record(self._end, batch.payload)
-                self._file.write(self._end, record)
+                added = record(ENTRIES, 0, self._end, batch.payload)
+                self._file.write(self._end, added)
                 self._file.sync()
-                self._end += len(record)
+                self._end += len(added)
         except OSError:
             self.failed()
             raise
@@ -179,23 +178,11 @@ class Catalogue:
         self._renew = True
 
     def _write_anew(self, payload: bytes) -> None:
-        new = self.path.with_name(NAME + ".new")
-        if new.name in self._files.list(new.parent):
-            self._files.unlink(new)
-        file = self._files.open(new, create=True)
-        record = _record(FIRST, payload)
-        try:
-            file.write(0, encode_head(0, 0, 0) + record)
-            file.sync()
-            self._files.rename(new, self.path)
-            self._files.sync_dir(self.path.parent)
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.close()
-            raise
+        data = encode_head(0, 0, 0) + record(ENTRIES, 0, FIRST, payload)
         self.close()
-        self._file = file
-        self._end = self._least = FIRST + len(record)
+        write_anew(self._files, self.path, data)
+        self._file = self._files.open(self.path)
+        self._end = self._least = len(data)
 
     def close(self) -> None:
         if self._file is not None:
@@ -219,9 +206,3 @@ def _entries(payload: bytes) -> Iterator[tuple[int, bytes]]:
         at += _ENTRY.size
         yield kind, payload[at : at + length]
         at += length
-
-
-def _record(at: int, payload: bytes) -> bytes:
-    size = len(payload)
-    crc = zlib.crc32(payload, (salt(0) ^ at ^ (size << 8) ^ (ENTRIES << 24)) & 0xFFFFFFFF)
-    return HEAD.pack(MAGIC, ENTRIES, size, crc) + payload

@@ -168,4 +168,25 @@ class RealFiles:
         os.close(handle)
 
 
+def write_new(files: Files, path: Path, data: bytes) -> None:
+    """A file with this content in place of a leftover of that name. Its content is durable when this returns, its name
+    is not. Raises OSError."""
+    if path.name in files.list(path.parent):
+        files.unlink(path)
+    file = files.open(path, create=True)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+
+
+def write_anew(files: Files, path: Path, data: bytes) -> None:
+    """A file has either its old content or all of this one, which is durable when this returns. Raises OSError."""
+    new = path.with_name(path.name + ".new")
+    write_new(files, new, data)
+    files.rename(new, path)
+    files.sync_dir(path.parent)
+
+
 FILES: Files = RealFiles()

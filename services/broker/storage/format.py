@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from services.broker.storage.files import Files
+from services.broker.storage.files import Files, write_anew
 
 FORMAT = 2
 OLD = 1  # without footers, summaries and catalogue: read, and brought up to date
@@ -16,18 +16,8 @@ class StoreError(Exception):
 
 
 def write_format(directory: Path, files: Files) -> None:
-    """Says that the directory has the newest format. Raises OSError."""
-    new = directory / "FORMAT.new"
-    if new.name in files.list(directory):
-        files.unlink(new)
-    file = files.open(new, create=True)
-    try:
-        file.write(0, json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
-        file.sync()
-    finally:
-        file.close()
-    files.rename(new, directory / "FORMAT")
-    files.sync_dir(directory)
+    """Records that the directory has the newest format. Raises OSError."""
+    write_anew(files, directory / "FORMAT", json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
 
 
 def check_format(directory: Path, files: Files) -> int:

@@ -37,9 +37,9 @@ from services.broker.storage.segment import (
     OFFSET_BITS,
     OFFSET_MASK,
     Piece,
-    bare,
     check,
     encode_head,
+    record,
     salt,
     walk,
 )
@@ -257,7 +257,7 @@ class Journal:
 
     def _append_footer(self) -> None:
         assert self._segment is not None
-        self._parts.append(bare(FOOTER, self._segment.number, self._at))
+        self._parts.append(record(FOOTER, self._segment.number, self._at))
         self._at += HEAD_SIZE
 
     def _begin_chunk(self) -> None:
@@ -266,7 +266,7 @@ class Journal:
         chunk = Chunk(segment, self._at)
         self._chunks.append(chunk)
         self._parts = chunk.parts
-        self._parts.append(bare(BATCH, segment.number, self._at))
+        self._parts.append(record(BATCH, segment.number, self._at))
         self._at += HEAD_SIZE
 
     def _close_chunk(self) -> None:
@@ -497,7 +497,7 @@ class Journal:
                 if segment.end > FIRST and segment.file:
                     segment.file.truncate(segment.end)
                     segment.size = segment.end
-                    segment.file.write(segment.end, bare(FOOTER, segment.number, segment.end))
+                    segment.file.write(segment.end, record(FOOTER, segment.number, segment.end))
                     segment.file.sync()
                     segment.size = segment.end = segment.end + HEAD_SIZE
             self._close_file(segment)

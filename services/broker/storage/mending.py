@@ -13,10 +13,10 @@ from services.broker.storage.segment import (
     HEAD,
     HEAD_SIZE,
     MAGIC,
+    PAD,
     TAIL,
-    bare,
     check,
-    padding,
+    record,
     salt,
     walk,
 )
@@ -51,27 +51,31 @@ def mend(
     records = sorted(kept)
     for start, stop in ranges:
         at = start
-        for offset, record in records:
-            if start <= offset and offset + len(record) <= stop and _is_whole(record, number, offset):
+        for offset, found in records:
+            if start <= offset and offset + len(found) <= stop and _is_whole(found, number, offset):
                 mended[at:offset] = _filled(number, at, offset)
-                mended[offset : offset + len(record)] = record
-                at = offset + len(record)
+                mended[offset : offset + len(found)] = found
+                at = offset + len(found)
         mended[at:stop] = _filled(number, at, stop, is_end=stop == end)
     return bytes(mended)
 
 
-def _is_whole(record: bytes, number: int, offset: int) -> bool:
-    piece = check(record, 0, offset, len(record), salt(number))
-    return piece is not None and piece[2] == len(record)
+def _is_whole(found: bytes, number: int, offset: int) -> bool:
+    piece = check(found, 0, offset, len(found), salt(number))
+    return piece is not None and piece[2] == len(found)
 
 
 def _filled(number: int, start: int, stop: int, *, is_end: bool = False) -> bytes:
     """Whole records lay there, so there is room for the head of one."""
     size = stop - start
     if is_end and (size == HEAD_SIZE or size >= 2 * HEAD_SIZE):
-        footer = bare(FOOTER, number, stop - HEAD_SIZE)
-        return footer if size == HEAD_SIZE else padding(number, start, size - HEAD_SIZE) + footer
-    return padding(number, start, size) if size >= HEAD_SIZE else bytes(size)
+        footer = record(FOOTER, number, stop - HEAD_SIZE)
+        return footer if size == HEAD_SIZE else _padding(number, start, size - HEAD_SIZE) + footer
+    return _padding(number, start, size) if size >= HEAD_SIZE else bytes(size)
+
+
+def _padding(number: int, at: int, size: int) -> bytes:
+    return record(PAD, number, at, bytes(size - HEAD_SIZE))
 
 
 def guess(data: bytes, ranges: Sequence[Range]) -> Iterator[tuple[int, tuple[int, ...]]]:

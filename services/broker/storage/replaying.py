@@ -16,7 +16,7 @@ from enmasse import log as logs
 from services.broker.storage import summary as summaries
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.chunk import Segment
-from services.broker.storage.files import File, Files
+from services.broker.storage.files import File, Files, write_new
 from services.broker.storage.mending import Range, mend, unreadable
 from services.broker.storage.segment import (
     BATCH,
@@ -24,9 +24,9 @@ from services.broker.storage.segment import (
     FOOTER,
     HEAD_SIZE,
     OFFSET_BITS,
-    bare,
     decode_head,
     encode_head,
+    record,
     walk,
 )
 from services.broker.storage.summary import Summary
@@ -178,7 +178,7 @@ class Replaying:
         segment.end = end
         with contextlib.suppress(OSError):
             if footer:
-                file.write(end, bare(FOOTER, segment.number, end))
+                file.write(end, record(FOOTER, segment.number, end))
                 segment.end = end + HEAD_SIZE
             if segment.size > segment.end:
                 file.truncate(segment.end)
@@ -229,14 +229,7 @@ class Replaying:
 
     def _write(self, segment: Segment, data: bytes) -> None:
         new = segment.path.with_name(segment.path.name + ".mended")
-        if new.name in self._files.list(self._directory):
-            self._files.unlink(new)
-        file = self._files.open(new, create=True)
-        try:
-            file.write(0, data)
-            file.sync()
-        finally:
-            file.close()
+        write_new(self._files, new, data)
         self._mended.append((new, segment.path))
 
     def finish(self) -> None:

@@ -74,16 +74,11 @@ def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int)
     return kind, start, stop
 
 
-def bare(kind: int, number: int, at: int) -> bytes:
-    """A record without a payload, to be written at `at` of the segment."""
-    return HEAD.pack(MAGIC, kind, 0, zlib.crc32(b"", (salt(number) ^ at ^ (kind << 24)) & 0xFFFFFFFF))
-
-
-def padding(number: int, at: int, size: int) -> bytes:
-    """A PAD record of `size` bytes, its head included, to be written at `at` of the segment."""
-    payload = bytes(size - HEAD_SIZE)
-    seed = salt(number) ^ at ^ (len(payload) << 8) ^ (PAD << 24)
-    return HEAD.pack(MAGIC, PAD, len(payload), zlib.crc32(payload, seed & 0xFFFFFFFF)) + payload
+def record(kind: int, number: int, at: int, payload: bytes = b"") -> bytes:
+    """A whole record, to be written at `at` of the segment."""
+    size = len(payload)
+    seed = (salt(number) ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
+    return HEAD.pack(MAGIC, kind, size, zlib.crc32(payload, seed)) + payload
 
 
 def walk(data: bytes, number: int, limit: int, start_at: int = FIRST) -> Iterator[Piece]:

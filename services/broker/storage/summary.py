@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.broker.storage.files import Files
+from services.broker.storage.files import Files, write_anew
 from services.broker.storage.index import BLOCK_BITS, MANY, ORPHAN
 from services.broker.storage.segment import OFFSET_BITS, OFFSET_MASK
 
@@ -63,19 +63,7 @@ def path_of(segment: Path) -> Path:
 def write(files: Files, segment: Path, summary: Summary) -> None:
     """Durable when it returns. Takes a while: for a thread. Raises OSError."""
     body = zlib.compress(msgspec.msgpack.encode(summary), 1)
-    path = path_of(segment)
-    new = path.with_name(path.name + ".new")
-    names = files.list(path.parent)
-    if new.name in names:
-        files.unlink(new)
-    file = files.open(new, create=True)
-    try:
-        file.write(0, _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body)
-        file.sync()
-    finally:
-        file.close()
-    files.rename(new, path)
-    files.sync_dir(path.parent)
+    write_anew(files, path_of(segment), _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body)
 
 
 def read(files: Files, segment: Path, number: int) -> Summary | None:
