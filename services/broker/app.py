@@ -16,7 +16,7 @@ from services.broker.core.settings import check
 from services.broker.metrics import families
 from services.broker.server import BrokerServer, clock, wall
 from services.broker.storage.paging import Pager
-from services.broker.storage.recovery import Progress
+from services.broker.storage.recovered import Progress
 from services.broker.storage.store import Store, StoreError
 
 

@@ -251,7 +251,7 @@ class Pair:
         queues = {
             q: {r.message: (r.delivery_count, r.not_before) for r in store.recovered.references(q)} for q in values
         }
-        return State(queues, dict(values), {(c, k) for c, keys in store.keys.items() for k in keys})
+        return State(queues, dict(values), {(c, k) for c, keys in store.live.keys.items() for k in keys})
 
     def check(self) -> None:
         """What was found is a state that may be; the store agrees with itself. The model goes on from there."""
@@ -275,8 +275,8 @@ class Pair:
         for queue, messages in self.now.queues.items():
             for message in messages:
                 held.setdefault(message, set()).add(queue)
-        assert {m: set(self.store.index.queues(m)) for m in held} == held
-        assert {(c, k) for c, keys in self.store.keys.items() for k in keys} == self.now.keys
+        assert {m: set(self.store.live.index.queues(m)) for m in held} == held
+        assert {(c, k) for c, keys in self.store.live.keys.items() for k in keys} == self.now.keys
         self.check_payloads()
         self.check_usage()
 
@@ -289,22 +289,22 @@ class Pair:
             live[location >> 32] = live.get(location >> 32, 0) + size
 
         messages = {m for q in self.now.queues.values() for m in q}
-        assert len(store.index) == len(messages)
+        assert len(store.live.index) == len(messages)
         for message in messages:
-            found = store.index.find(message)
+            found = store.live.index.find(message)
             assert found
             count(*found)
-        for (message, _), state in store.states.items():
-            found = store.index.find(message)
+        for (message, _), state in store.live.states.items():
+            found = store.live.index.find(message)
             assert found
             if state.location != found[0]:
                 count(state.location, STATE_COST)
-        for location, size, _ in store.definitions.values():
+        for location, size, _ in store.live.definitions.values():
             count(location, size)
-        for keys in store.keys.values():
+        for keys in store.live.keys.values():
             for key, (_, location) in keys.items():
                 count(location, KEY_COST + len(key))
-        assert {n: u.live for n, u in store.usages.items() if u.live} == live
+        assert {n: u.live for n, u in store.live.usages.items() if u.live} == live
 
     # -- random work ---------------------------------------------------------------------------------------------------
     def random_step(self, rng: random.Random) -> None:

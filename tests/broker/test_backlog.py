@@ -142,7 +142,7 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     assert ask(core, queue, "purge") == len(left)
     assert (queue.count, queue.bytes, queue.backlog) == (0, 0, None)
     assert core.store is not None
-    assert len(core.store.index) == 4 + 4
+    assert len(core.store.live.index) == 4 + 4
     core.commit()
     core.restart()
     assert core.broker.catalogue.queues["q"].count == 0
@@ -260,7 +260,7 @@ def test_a_topic_shares_its_messages(tmp_path: Path) -> None:
     assert [decoded(payload).body for payload, _ in outlet(consumer).sent] == list(range(40))
     two.accept(consumer, [token for _, token in outlet(consumer).take()])
     assert core.store is not None
-    assert (address.count, address.size, core.broker.ledger.size, len(core.store.index)) == (0, 0, 0, 0)
+    assert (address.count, address.size, core.broker.ledger.size, len(core.store.live.index)) == (0, 0, 0, 0)
 
 
 def test_what_is_not_durable_stays_unless_it_is_paged(tmp_path: Path) -> None:
@@ -330,12 +330,12 @@ def test_compaction_moves_what_is_in_it(tmp_path: Path) -> None:
     assert core.store is not None
     assert ask(core, queue, "removeMessages", "n < 390 AND n <> 20 AND n <> 120 AND n <> 220 AND n <> 320") == 386
     left = [20, 120, 220, 320, *range(390, 400)]
-    before = [core.store.index.find(message.id) for message in queue.messages()]
+    before = [core.store.live.index.find(message.id) for message in queue.messages()]
     for _ in range(200):
         core.commit()
         core.store.tick()
         core.store.flush()
-    assert before != [core.store.index.find(message.id) for message in queue.messages()]
+    assert before != [core.store.live.index.find(message.id) for message in queue.messages()]
     assert received(core, core.consumer(queue, 3)) == left[:3]
     core.restart()
     queue = core.broker.catalogue.queues["q"]
@@ -356,7 +356,7 @@ def test_nothing_is_left_of_it(tmp_path: Path, end: str) -> None:
         queue.detach(consumer)
         core.broker.catalogue.consumer_left(queue)
     assert core.store is not None
-    assert (core.broker.ledger.size, core.broker.ledger.resident, len(core.store.index)) == (0, 0, 0)
+    assert (core.broker.ledger.size, core.broker.ledger.resident, len(core.store.live.index)) == (0, 0, 0)
 
 
 # -- with the true sizes -----------------------------------------------------------------------------------------------

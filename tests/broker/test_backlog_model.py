@@ -187,12 +187,12 @@ class BacklogMachine(QueueMachine):
         assert broker.ledger.resident == sum(message.size for message in objects if message.payload is not None)
         assert q.expiring == sum(message.expires > 0 for message in there)
         assert self.core.store is not None
-        assert len(self.core.store.index) == sum(bool(message.flags & STORED) for message in there)
+        assert len(self.core.store.live.index) == sum(bool(message.flags & STORED) for message in there)
 
     def teardown(self) -> None:
         super().teardown()
         assert self.core.store is not None
-        assert len(self.core.store.index) == 0
+        assert len(self.core.store.live.index) == 0
         self.core.store.close()
         backlog.HEAD, backlog.SLICE, files.FILES = self.before
         shutil.rmtree(self.directory)

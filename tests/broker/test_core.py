@@ -680,7 +680,7 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
         0,
         0,
     )
-    assert core.store is not None and len(core.store.index) == 0
+    assert core.store is not None and len(core.store.live.index) == 0
 
 
 def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(

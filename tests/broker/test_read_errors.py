@@ -221,7 +221,7 @@ def test_paged_messages_wait_as_well(tmp_path: Path, fault: str) -> None:
 def test_a_damaged_message_is_counted_and_the_others_go_on(core: Core) -> None:
     q = core.broker.catalogue.queues["q"]
     assert core.store is not None
-    places = [core.store.index.find(message.id) for message in q.messages()]
+    places = [core.store.live.index.find(message.id) for message in q.messages()]
     for number in (5, 6, 30):
         place = places[number]
         assert place is not None
@@ -271,8 +271,8 @@ def test_compaction_waits_for_a_segment_that_cannot_be_read(core: Core, fault: s
 
 
 WRAPPER = """
-import runpy, services.broker.storage.journal as journal
-journal.READERS = 1
+import runpy, services.broker.storage.segment_files as segment_files
+segment_files.READERS = 1
 runpy.run_module("services.broker", run_name="__main__")
 """
 

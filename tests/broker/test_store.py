@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from services.broker.storage import compaction, journal
+from services.broker.storage.chunk import Segment
+from services.broker.storage.segment_files import SegmentFiles
 from services.broker.storage.store import Store, StoreError
 
 from .disks import FullFiles
@@ -92,12 +94,12 @@ def test_references_of_an_undefined_queue_are_gone(tmp_path: Path) -> None:
     store.undefine(a)
     store.discard(both, a)
     store.discard(one, a)
-    assert len(store.index) == 1
+    assert len(store.live.index) == 1
     assert not store.seen(a, b"key")
     store = reopen(store)
     assert store.recovered.definitions == {b: b"b"}
     assert [r.message for r in store.recovered.references(b)] == [both]
-    assert len(store.index) == 1
+    assert len(store.live.index) == 1
 
 
 def test_duplicate_keys_outlive_their_messages_and_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,10 +276,10 @@ def test_definitions_alone_are_moved_without_reading_the_segment(
 ) -> None:
     """Where messages come and go, the segment with the definitions is what all later ones wait for."""
 
-    def whole(self: journal.Journal, number: int) -> None:
-        raise AssertionError(f"segment {number} was read")
+    def whole(self: SegmentFiles, segment: Segment) -> None:
+        raise AssertionError(f"segment {segment.number} was read")
 
-    monkeypatch.setattr(journal.Journal, "records", whole)
+    monkeypatch.setattr(SegmentFiles, "records", whole)
     store = Store.open(tmp_path, segment_size=20_000)
     queues = [store.new_id() for _ in range(3)]
     for queue in queues:
@@ -299,7 +301,7 @@ def test_definitions_alone_are_moved_without_reading_the_segment(
 def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the loop, with the thread: one message in fifty stays; the disk holds little more than those."""
     monkeypatch.setattr(compaction, "SLACK", 2)
-    monkeypatch.setattr("services.broker.storage.store.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("services.broker.storage.housekeeping.TICK_SECONDS", 0.01)
 
     async def run() -> tuple[int, list[int]]:
         loop = asyncio.get_running_loop()
@@ -336,9 +338,9 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from services.broker.storage import compaction, store as s
+from services.broker.storage import compaction, housekeeping, store as s
 compaction.SLACK = 1
-s.TICK_SECONDS = 0.01
+housekeeping.TICK_SECONDS = 0.01
 
 async def main():
     loop = asyncio.get_running_loop()
@@ -349,7 +351,7 @@ async def main():
         defined = loop.create_future()
         store.commit(defined.set_result)
         assert await defined is None
-    (queue,) = store.recovered.definitions or store.definitions
+    (queue,) = store.recovered.definitions or store.live.definitions
     waiting = []
     def tell(lines, error):
         if error is None:

@@ -1,2 +1,3 @@
-"""What the embedded broker keeps on disk: `store` (durable messages and definitions), `paging` (what may die with the
-process), on `journal` (an append-only segmented log), on `files` (the few file operations they need)."""
+"""What the embedded broker keeps on disk: durable messages and definitions (`store`), and payloads that may die with
+the process (`paging`). Imports nothing of the broker; its core knows the store by protocols (core/persistence.py).
+`files` is all that anything here knows of the disk."""

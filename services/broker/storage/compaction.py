@@ -1,4 +1,4 @@
-"""Giving back the space of what is gone: dead segments are deleted, sparse ones copied to the end in small slices.
+"""Copying the sparse segments to the end, in small slices, so that they can be deleted.
 
 Copies count only once they are committed; the segment goes after that. A crash in between leaves two copies of one
 message under one id, of which replay takes the later, whole truth.
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from enmasse import log as logs
-from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK
-from services.broker.storage.journal import DamagedError
+from services.broker.storage.deletion import Deletion
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
 from services.broker.storage.records import (
     COPY,
     DEFINE,
     DEFINE_S,
     DUPLICATE,
     DUPLICATE_S,
-    KEY_COST,
     MESSAGE,
     MOVE,
     MOVE_S,
@@ -28,20 +27,16 @@ from services.broker.storage.records import (
     REMOVE,
     REMOVE_S,
     REMOVES,
-    STATE_COST,
     UNDEFINE,
     UNDEFINE_S,
-    State,
     decode_removes,
     decode_roots,
     encode_copy,
-    encode_removes,
     parse_message,
 )
 from services.broker.storage.segment import HEAD_SIZE
-
-if TYPE_CHECKING:
-    from services.broker.storage.store import Store
+from services.broker.storage.segment_files import DamagedError
+from services.broker.storage.writer import Writer
 
 log = logs.get(part="storage")
 
@@ -71,101 +66,42 @@ class _Job:
 
 
 class Compactor:
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._store = store
+    """`step` now and then."""
+
+    def __init__(
+        self, journal: Journal, live: Live, writer: Writer, deletion: Deletion, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self._journal = journal
+        self._live = live
+        self._writer = writer
+        self._deletion = deletion
         self._loop = loop
         self._job: _Job | None = None
-        self._deleting: set[int] = set()
-        self._undeleted: set[int] = set()  # an unlink failed: still on disk until the next start
         self._steps = 0
         self._left: dict[int, int] = {}  # segments that could not be copied, and from which step on they may be again
 
-    # -- deleting ------------------------------------------------------------------------------------------------------
-    def step(self) -> None:
-        """Deletes what is dead and begins to copy the sparsest segment, if that is worth it."""
+    def step(self, *, full: bool) -> None:
+        """Begins to copy the sparsest segment, if that is worth it. `full`: the disk is, so each segment counts."""
         self._steps += 1
-        self._prune()
-        if not self._deleting:
-            self._delete()
         if self._job is None:
-            number = self._choose()
+            number = self._choose(full)
             if number is not None:
                 self._begin(number)
         elif self._loop is None and not self._job.waiting:
             self._slice()
 
-    def _prune(self) -> None:
-        store = self._store
-        segments = store.journal.segments
-        for number in [n for n in store.usages if n not in segments and n not in self._deleting]:
-            if number not in self._undeleted and number < store.journal.tail:
-                del store.usages[number]
-
-    def exists(self, number: int) -> bool:
-        """Whether the segment may be on disk."""
-        return number in self._store.journal.segments or number in self._deleting or number in self._undeleted
-
-    def _delete(self) -> None:
-        """Those with nothing live that overrule nothing: after them, in later rounds, those that overruled them."""
-        store = self._store
-        journal = store.journal
-        busy = {self._job.number, *self._job.pinned} if self._job else set()
-        busy.add(journal.summarising)
-        dead = []
-        for number in journal.segments:
-            usage = store.usage(number)
-            if usage.live <= 0 and number < journal.tail and number not in busy and number != journal.current:
-                usage.kills = {n for n in usage.kills if self.exists(n)}
-                if not usage.kills:
-                    dead.append(number)
-        if not dead:
-            return
-        self._deleting = set(dead)
-        # With the commit, the removals that made them dead are on disk as well.
-        journal.retire(dead, lambda error: self._unlink(dead, error))
-
-    def _unlink(self, dead: list[int], error: OSError | None) -> None:
-        if error:
-            self._deleting = set()  # another time
-        elif self._loop:
-            self._store.journal.delete_later(dead, lambda error: self._gone(dead, error))
-        else:
-            self._gone(dead, self._delete_now(dead))
-            self._delete()
-
-    def _delete_now(self, dead: list[int]) -> OSError | None:
-        try:
-            self._store.journal.delete(dead)
-        except OSError as e:
-            for number in dead:
-                self._store.journal.segments.pop(number, None)
-            return e
-        return None
-
-    def _gone(self, dead: list[int], error: OSError | None) -> None:
-        self._deleting = set()
-        if error:  # whatever overrules them stays, too
-            log.warning("store.not-deleted", directory=str(self._store.directory), segments=dead, reason=str(error))
-            self._undeleted.update(dead)
-            return
-        for number in dead:
-            self._store.usages.pop(number, None)
-        if self._loop:
-            self._delete()
-
     # -- choosing ------------------------------------------------------------------------------------------------------
-    def _choose(self) -> int | None:
-        store = self._store
-        journal = store.journal
+    def _choose(self, full: bool) -> int | None:
+        journal = self._journal
         best, best_share = None, SPARSE
         light = None
         garbage = live = 0
         for number, segment in journal.segments.items():
-            if number >= journal.tail or number == journal.current or number in self._deleting:
+            if number >= journal.tail or number == journal.current:
                 continue
             if self._left and self._left.get(number, 0) > self._steps:
                 continue
-            usage = store.usage(number)
+            usage = self._live.usage(number)
             if usage.live <= 0 and not usage.tombs:
                 continue  # waits for older ones, then goes
             needed = usage.live + (usage.tombs if usage.kills else 0)
@@ -177,22 +113,23 @@ class Compactor:
             if light is None and usage.live > 0 and share < SPARSE and self._definitions_alone(number) is not None:
                 light = number
         if garbage < max(live // 2, SLACK * journal.segment_size):
-            return light if store.full else None  # a full disk needs each segment that goes; definitions are small
+            return light if full else None  # a full disk needs each segment that goes; definitions are small
         return best if light is None else light
 
     def _definitions_alone(self, number: int) -> list[tuple[int, int]] | None:
         """(location, size) of the definitions in a segment where nothing else is in force. Where messages come and go
         all later segments wait for one such."""
-        store = self._store
-        usage = store.usage(number)
-        if any(n != number and self.exists(n) for n in usage.kills):
+        live = self._live
+        usage = live.usage(number)
+        if any(n != number and live.exists(n) for n in usage.kills):
             return None
-        found = [(at, size) for at, size, _ in store.definitions.values() if at >> 32 == number]
+        found = [(at, size) for at, size, _ in live.definitions.values() if at >> 32 == number]
         return found if usage.live == sum(size for _, size in found) else None
 
     # -- copying -------------------------------------------------------------------------------------------------------
     def _begin(self, number: int) -> None:
         self._job = _Job(number, self._records(number))
+        self._live.usage(number).pins += 1
         self._slice()
 
     def _leave(self, job: _Job, error: Exception) -> None:
@@ -203,15 +140,15 @@ class Compactor:
 
     def _records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
         """What may be in force in a segment."""
-        journal = self._store.journal
+        journal = self._journal
         found = self._definitions_alone(number)
         if found is None:
-            return journal.records(number)
+            return journal.segment_files.records(journal.segments[number])
         return ((*journal.read(at, size), at, size) for at, size in found)
 
     def _slice(self) -> None:
-        job, store = self._job, self._store
-        if job is None or store.closed:
+        job = self._job
+        if job is None or self._journal.closed:
             return
         copied = scanned = 0
         try:
@@ -226,162 +163,143 @@ class Compactor:
             self._leave(job, error)
         if copied:
             job.waiting = True
-            store.commit(self._committed)
+            self._journal.commit(self._committed)
         else:
             self._committed(None)
 
     def _copy(self, job: _Job, kind: int, payload: memoryview, location: int) -> int:
         """Writes a record again if it is in force; bytes written."""
-        store = self._store
-        append = store.journal.append
+        live, append = self._live, self._journal.append
         new = 0
         size = HEAD_SIZE + len(payload)
         if kind in (MESSAGE, COPY):
-            (message,) = DEFINE_S.unpack_from(payload)
-            stored = parse_message(payload)
-            found = store.index.find(message)
-            if found and found[0] == location:
-                queues = store.index.queues(message)
-                states = [(q, s) for q in queues if (s := store.states.get((message, q)))]
-                parts = encode_copy(payload, stored, queues, states)
-                new = append(COPY, *parts)
-                size = HEAD_SIZE + sum(map(len, parts))
-                job.messages[message] = (location, new, size)
-                store.moving[message] = new >> 32
-                usage = store.usage(new >> 32)
-                usage.overrules |= {job.number} | store.usage(job.number).overrules
-                usage.overrules.discard(new >> 32)
-                usage.copied.append(message)
-            if stored.key:
-                cache, key = stored.key
-                if store.key(cache, key) == (message, location):
-                    new = append(DUPLICATE, DUPLICATE_S.pack(cache, message), key)
-                    job.keys[cache, key] = (location, new)
-        elif kind == DUPLICATE:
+            return self._copy_message(job, payload, location)
+        if kind == DUPLICATE:
             cache, message = DUPLICATE_S.unpack_from(payload)
             key = bytes(payload[DUPLICATE_S.size :])
-            if store.key(cache, key) == (message, location):
+            if live.key(cache, key) == (message, location):
                 new = append(DUPLICATE, payload)
                 job.keys[cache, key] = (location, new)
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
-            if id in store.definitions and store.definitions[id][0] == location:
+            if id in live.definitions and live.definitions[id].location == location:
                 new = append(DEFINE, payload)
                 job.definitions[id] = (location, new)
-                roots = store.definitions[id][2]
-                if new >> 32 not in roots:
-                    store.definitions[id] = (location, size, (*roots, new >> 32))
+                live.copying_definition(id, new)
         elif kind == REF:
             message, queue, *_ = REF_S.unpack(payload)
-            state = store.states.get((message, queue))
+            state = live.states.get((message, queue))
             if state and state.location == location:
                 new = append(REF, payload)
                 job.states[message, queue] = (location, new)
         elif kind == MOVE:
             message, source, target, order = MOVE_S.unpack_from(payload)
-            state = store.states.get((message, target))
+            state = live.states.get((message, target))
             if state and state.location == location:
                 new = append(REF, REF_S.pack(message, target, order, 0, 0))
                 job.states[message, target] = (location, new)
             roots = self._roots(job, payload, MOVE_S.size)
-            if roots and (message, source) not in store.states:
-                new = store.tomb(REMOVE, REMOVE_S.pack(message, source), roots)
+            if roots and (message, source) not in live.states:
+                new = self._writer.removal(REMOVE, REMOVE_S.pack(message, source), roots)
         elif kind == REMOVES:
             queue, root, messages = decode_removes(payload)
-            still = [m for m in messages if (m, queue) not in store.states]
-            if still and root != job.number and self.exists(root):
-                new = append(REMOVES, encode_removes(still, queue, root))
-                usage = store.usage(new >> 32)
-                usage.tombs += size
-                if root != new >> 32:
-                    usage.kills.add(root)
+            still = [m for m in messages if (m, queue) not in live.states]
+            if still and root != job.number and live.exists(root):
+                new = self._writer.removed_many(still, queue, root)
         elif kind in (REMOVE, UNDEFINE):
             if kind == REMOVE:
                 head = bytes(payload[: REMOVE_S.size])
-                needed = REMOVE_S.unpack(head) not in store.states
+                needed = REMOVE_S.unpack(head) not in live.states
             else:
                 head = bytes(payload[: UNDEFINE_S.size])
-                needed = UNDEFINE_S.unpack(head)[0] not in store.definitions
+                needed = UNDEFINE_S.unpack(head)[0] not in live.definitions
             roots = self._roots(job, payload, len(head))
             if needed and roots:
-                new = store.tomb(kind, head, roots)
+                new = self._writer.removal(kind, head, roots)
         if not new:
             return 0
-        job.pinned.add(new >> 32)
+        self._pin(job, new)
         return size
+
+    def _copy_message(self, job: _Job, payload: memoryview, location: int) -> int:
+        """The same of a message, and of the duplicate key that came with it."""
+        live, append = self._live, self._journal.append
+        stored = parse_message(payload)
+        message = stored.message
+        found = live.index.find(message)
+        written = 0
+        if found and found[0] == location:
+            queues = live.index.queues(message)
+            states = [(q, s) for q in queues if (s := live.states.get((message, q)))]
+            parts = encode_copy(payload, stored, queues, states)
+            new = append(COPY, *parts)
+            written = HEAD_SIZE + sum(map(len, parts))
+            job.messages[message] = (location, new, written)
+            live.copying(message, location, new)
+            self._pin(job, new)
+        if stored.key:
+            cache, key = stored.key
+            if live.key(cache, key) == (message, location):
+                new = append(DUPLICATE, DUPLICATE_S.pack(cache, message), key)
+                written += HEAD_SIZE + DUPLICATE_S.size + len(key)
+                job.keys[cache, key] = (location, new)
+                self._pin(job, new)
+        return written
+
+    def _pin(self, job: _Job, location: int) -> None:
+        """The segment stays until what was written there counts."""
+        number = location >> 32
+        if number not in job.pinned:
+            job.pinned.add(number)
+            self._live.usage(number).pins += 1
 
     def _roots(self, job: _Job, payload: memoryview, start: int) -> tuple[int, ...]:
         """The segments that a removal names and that will be there when its own is gone."""
-        return tuple(n for n in decode_roots(payload, start) if n != job.number and self.exists(n))
+        return tuple(n for n in decode_roots(payload, start) if n != job.number and self._live.exists(n))
 
     def _committed(self, error: OSError | None) -> None:
-        job, store = self._job, self._store
+        job, live = self._job, self._live
         assert job is not None
-        store.moving.clear()
+        live.moving.clear()
         job.waiting = False
-        if error is not None:
-            self._job = None  # nothing has changed; another time
-            return
-        usages = store.usages
-        for message, (old, new, size) in job.messages.items():
-            found = store.index.find(message)
-            if found is None or found[0] != old:
-                continue  # removed meanwhile
-            block = store.index.blocks[message >> BLOCK_BITS]
-            i = message & BLOCK_MASK
-            block.locations[i] = new
-            block.sizes[i] = size
-            usages[old >> 32].live -= found[1]
-            store.usage(new >> 32).live += size
-            for queue in store.index.queues(message):
-                state = store.states.get((message, queue))
-                if state and state.location < new:  # the copy says it
-                    if state.location != old:
-                        usages[state.location >> 32].live -= STATE_COST
-                    store.states[message, queue] = state._replace(location=new)
-        for (message, queue), (old, new) in job.states.items():
-            state = store.states.get((message, queue))
-            if state and state.location == old:
-                usages[old >> 32].live -= STATE_COST
-                store.usage(new >> 32).live += STATE_COST
-                store.states[message, queue] = State(new, *state[1:])
-        for id, (old, new) in job.definitions.items():
-            location, length, roots = store.definitions.get(id, (0, 0, ()))
-            if location == old:
-                usages[old >> 32].live -= length
-                store.usage(new >> 32).live += length
-                store.definitions[id] = (new, length, roots)
-        for (cache, key), (old, new) in job.keys.items():
-            found = store.key(cache, key)
-            if found and found[1] == old:
-                usages[old >> 32].live -= KEY_COST + len(key)
-                store.usage(new >> 32).live += KEY_COST + len(key)
-                store.keys[cache][key] = (found[0], new)
-        job.pinned.clear()
-        job.messages.clear()
-        job.states.clear()
-        job.definitions.clear()
-        job.keys.clear()
-        if not job.ended:
-            if self._loop:
-                self._loop.call_later(SLICE_PAUSE, self._slice)
-            return  # without a loop: the next step
-        self._end(job)
+        if error is None:
+            for message, (old, new, size) in job.messages.items():
+                live.copied(message, old, new, size)
+            for (message, queue), (old, new) in job.states.items():
+                live.moved_state(message, queue, old, new)
+            for id, (old, new) in job.definitions.items():
+                live.moved_definition(id, old, new)
+            for (cache, key), (old, new) in job.keys.items():
+                live.moved_key(cache, key, old, new)
+        for number in job.pinned:
+            live.usage(number).pins -= 1
+        for copies in (job.pinned, job.messages, job.states, job.definitions, job.keys):
+            copies.clear()
+        if error is not None:  # what was copied before counts; the rest another time
+            self._end(job)
+        elif job.ended:
+            self._end(job)
+            self._finish(job)
+        elif self._loop:
+            self._loop.call_later(SLICE_PAUSE, self._slice)
+        # without a loop: the next step
 
     def _end(self, job: _Job) -> None:
-        """All that was in force lies further on."""
-        store = self._store
-        usage = store.usage(job.number)
         self._job = None
+        self._live.usage(job.number).pins -= 1
+
+    def _finish(self, job: _Job) -> None:
+        """All that was in force lies further on."""
         if job.failed:
             return
+        usage = self._live.usage(job.number)
         self._left.pop(job.number, None)
         if usage.live > 0:
             self._left[job.number] = self._steps + PAUSE
             log.warning(
-                "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(store.directory)
+                "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(self._journal.directory)
             )  # unreadable: stays until its messages are removed
             return
         usage.kills = set()
-        if self._loop and not self._deleting:
-            self._delete()
+        if self._loop:
+            self._deletion.step()

@@ -102,6 +102,12 @@ class Index:
         if not block.live:
             del self.blocks[message >> BLOCK_BITS]
 
+    def relocate(self, message: int, location: int, size: int) -> None:
+        """Of a message that is there: its record is somewhere else."""
+        block = self.blocks[message >> BLOCK_BITS]
+        block.locations[message & BLOCK_MASK] = location
+        block.sizes[message & BLOCK_MASK] = size
+
     def orphan(self, message: int) -> None:
         """Of a message that is there: no queue refers to it, but it stays."""
         self.many.pop(message, None)

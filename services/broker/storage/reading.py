@@ -6,15 +6,15 @@ import zlib
 from collections.abc import Sequence
 
 from services.broker.storage.index import Index
-from services.broker.storage.journal import Journal
 from services.broker.storage.records import META1, payload_start
 from services.broker.storage.segment import HEAD, HEAD_SIZE, MAGIC, OFFSET_BITS, OFFSET_MASK, salt
+from services.broker.storage.segment_files import SegmentFiles
 
 _PIECE = 1 << 20  # bytes read in one go
 _USUAL = b"\0\1\0"  # in a record's META: no flags, one queue
 
 
-def read_payloads(index: Index, journal: Journal, messages: Sequence[int]) -> dict[int, bytes]:
+def read_payloads(index: Index, files: SegmentFiles, messages: Sequence[int]) -> dict[int, bytes]:
     """Payloads by message. Those that are not on disk yet, or cannot be read, are left out: `Store.load` says why."""
     payloads: dict[int, bytes] = {}
     places = [(message, *found) for message in messages if (found := index.find(message))]
@@ -29,20 +29,20 @@ def read_payloads(index: Index, journal: Journal, messages: Sequence[int]) -> di
                 break
             end = location + size - first
             stop += 1
-        _read(journal, first, end, places[at:stop], payloads)
+        _read(files, first, end, places[at:stop], payloads)
         at = stop
     return payloads
 
 
 def _read(
-    journal: Journal, first: int, size: int, places: Sequence[tuple[int, int, int]], payloads: dict[int, bytes]
+    files: SegmentFiles, first: int, size: int, places: Sequence[tuple[int, int, int]], payloads: dict[int, bytes]
 ) -> None:
     number, offset = first >> OFFSET_BITS, first & OFFSET_MASK
-    segment = journal.segments.get(number)
+    segment = files.by_number.get(number)
     if segment is None:
         return
     try:
-        data = journal.reader(segment).read(offset, min(size, segment.end - offset)) if offset < segment.end else b""
+        data = files.reader(segment).read(offset, min(size, segment.end - offset)) if offset < segment.end else b""
     except OSError:
         return
     view = memoryview(data)

@@ -26,6 +26,7 @@ from services.broker.storage.segment import (
     OFFSET_BITS,
     decode_head,
     encode_head,
+    path_of,
     record,
     walk,
 )
@@ -42,10 +43,6 @@ Hurt = Callable[[int, Sequence[Range], Summary | None, bytes], None]
 SHORTENED = "the file was shortened; what was behind it is not known"
 
 NAME = re.compile(r"(\d{10})\.journal")
-
-
-def path_of(directory: Path, number: int) -> Path:
-    return directory / f"{number:010}.journal"
 
 
 class Replaying:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 MAGIC = 0x9DE3  # not a character of any text
 MAGIC_BYTES = MAGIC.to_bytes(2, "little")
@@ -36,6 +37,10 @@ _RESYNC_BUDGET = 64 << 20  # bytes put through the CRC in search of the next goo
 Piece = tuple[int, int, int]
 """(kind, start, stop): a record (kind > 0), of which start and stop enclose the payload, or bytes that are none (BAD,
 TAIL)."""
+
+
+def path_of(directory: Path, number: int) -> Path:
+    return directory / f"{number:010}.journal"
 
 
 def salt(number: int) -> int:

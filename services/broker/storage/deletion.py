@@ -1,0 +1,61 @@
+"""Deleting the segments in which nothing is in force any more."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from enmasse import log as logs
+from services.broker.storage.chunk import Segment
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
+
+log = logs.get(part="storage")
+
+
+class Deletion:
+    """`step` now and then."""
+
+    def __init__(self, journal: Journal, live: Live) -> None:
+        self._journal = journal
+        self._live = live
+        self._busy = False
+
+    def step(self) -> None:
+        """Deletes those that are dead and that overrule nothing: after them, in later rounds, those that overruled
+        them."""
+        journal, live = self._journal, self._live
+        exists = journal.segment_files.exists
+        for number in [n for n in live.usages if not exists(n) and n < journal.tail]:
+            live.forget_segment(number)
+        if self._busy:
+            return
+        dead = []
+        for number in journal.segments:
+            usage = live.usage(number)
+            idle = number < journal.tail and number != journal.current
+            if idle and usage.live <= 0 and not usage.pins and not live.kept_by(number):
+                dead.append(number)
+        if dead:
+            self._busy = True
+            # With the commit, the removals that made them dead are on disk as well.
+            journal.retire(dead, partial(self._retired, dead))
+
+    def _retired(self, dead: list[int], error: OSError | None) -> None:
+        if error is not None:
+            self._busy = False  # another time
+            return
+        gone = self._journal.segment_files.take_out(dead)
+        self._journal.run_aside(partial(self._journal.segment_files.unlink, gone), partial(self._unlinked, gone))
+
+    def _unlinked(self, gone: list[Segment], error: OSError | None) -> None:
+        self._busy = False
+        numbers = [segment.number for segment in gone]
+        if error is not None:  # whatever overrules them stays, too
+            log.warning(
+                "store.not-deleted", directory=str(self._journal.directory), segments=numbers, reason=str(error)
+            )
+            return
+        self._journal.segment_files.left(numbers)
+        for number in numbers:
+            self._live.forget_segment(number)
+        self.step()

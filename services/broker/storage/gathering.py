@@ -1,0 +1,181 @@
+"""Records that are appended and not written yet: where each will lie, and in which segment. Touches no file."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from services.broker.storage.chunk import Chunk, Segment
+from services.broker.storage.segment import (
+    BATCH,
+    FIRST,
+    FOOTER,
+    HEAD,
+    HEAD_SIZE,
+    MAGIC,
+    OFFSET_BITS,
+    path_of,
+    record,
+    salt,
+)
+
+Part = bytes | bytearray | memoryview
+
+
+class Gathering:
+    """The front of the journal. `segments` by number, in which a new one is entered as it is begun."""
+
+    def __init__(
+        self, directory: Path, segments: dict[int, Segment], segment_size: int, repeat: frozenset[int]
+    ) -> None:
+        """`repeat`: kinds of records that are kept for the summary of their segment."""
+        self.segment_size = segment_size
+        self.segment: Segment | None = None  # appended to
+        self.chunks: list[Chunk] = []  # gathered; the last one is being appended to
+        self.next_number = 1
+        self._directory = directory
+        self._segments = segments
+        self._repeat = repeat
+        self._kept: list[tuple[int, bytes]] = []  # of the segment appended to
+        self._parts: list[Part] = []  # those of the last chunk
+        self._at = 0  # where the next record goes
+        self._limit = 0  # and where the segment ends
+        self._base = self._salt = 0
+
+    def append(self, kind: int, *parts: Part) -> int:
+        """One record, in memory; returns its location. The parts must not change until the commit is done."""
+        size = 0
+        for part in parts:
+            size += len(part)
+        at = self._at
+        stop = at + HEAD_SIZE + size
+        if stop > self._limit:
+            self.roll(size)
+            at = self._at
+            stop = at + HEAD_SIZE + size
+        crc = (self._salt ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
+        for part in parts:
+            crc = zlib.crc32(part, crc)
+        head = HEAD.pack(MAGIC, kind, size, crc)
+        self._parts.append(head)
+        self._parts += parts
+        if kind in self._repeat:
+            self._kept.append((at, b"".join((head, *parts))))
+        self._at = stop
+        return self._base | at
+
+    def append_pair(self, kind: int, head: bytes, payload: Part) -> int:
+        """`append` of two parts, as short as it can be: every message comes this way."""
+        size = len(head) + len(payload)
+        at = self._at
+        stop = at + HEAD_SIZE + size
+        if stop > self._limit:
+            return self.append(kind, head, payload)
+        seed = (self._salt ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
+        parts = self._parts
+        parts.append(HEAD.pack(MAGIC, kind, size, zlib.crc32(payload, zlib.crc32(head, seed))) + head)
+        parts.append(payload)
+        self._at = stop
+        return self._base | at
+
+    def append_run(self, kind: int, heads: Sequence[bytes], payloads: Sequence[bytes]) -> list[int]:
+        """`append` of one record of two parts after the other; their locations."""
+        crc32, pack = zlib.crc32, HEAD.pack
+        locations: list[int] = []
+        at, parts, limit, base, seed = self._at, self._parts, self._limit, self._base, self._salt ^ (kind << 24)
+        for head, payload in zip(heads, payloads, strict=True):
+            size = len(head) + len(payload)
+            stop = at + HEAD_SIZE + size
+            if stop > limit:
+                self._at = at
+                self.roll(size)
+                at, parts, limit, base, seed = self._at, self._parts, self._limit, self._base, self._salt ^ (kind << 24)
+                stop = at + HEAD_SIZE + size
+            crc = crc32(payload, crc32(head, (seed ^ at ^ (size << 8)) & 0xFFFFFFFF))
+            parts += (pack(MAGIC, kind, size, crc), head, payload)
+            locations.append(base | at)
+            at = stop
+        self._at = at
+        return locations
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+    def roll(self, size: int) -> None:
+        """A new segment, with room for a record of this payload; its file is made when it is written."""
+        last = self.segment
+        if last is None and self._segments:
+            last = self._segments[max(self._segments)]
+            end = last.end
+        else:
+            if last is not None:
+                self._append_footer()
+            end = self._at
+        number = self.next_number
+        self.next_number += 1
+        allocated = max(self.segment_size, FIRST + 3 * HEAD_SIZE + size)
+        segment = Segment(number, path_of(self._directory, number), allocated)
+        if last:
+            segment.previous, segment.previous_end = last.number, end
+        self._close_chunk()
+        self._segments[number] = self.segment = segment
+        self._base = number << OFFSET_BITS
+        self._salt = salt(number)
+        self._at = FIRST
+        self._limit = segment.size - 2 * HEAD_SIZE  # the BATCH record of the next batch, and the FOOTER, always fit
+        segment.kept = self._kept = []
+        self._begin_chunk()
+
+    def end_segment(self) -> int:
+        """Puts a FOOTER behind what is appended; where the segment ends then."""
+        self._append_footer()
+        return self._at
+
+    def _append_footer(self) -> None:
+        assert self.segment is not None
+        self._parts.append(record(FOOTER, self.segment.number, self._at))
+        self._at += HEAD_SIZE
+
+    def _begin_chunk(self) -> None:
+        segment = self.segment
+        assert segment is not None
+        chunk = Chunk(segment, self._at)
+        self.chunks.append(chunk)
+        self._parts = chunk.parts
+        self._parts.append(record(BATCH, segment.number, self._at))
+        self._at += HEAD_SIZE
+
+    def _close_chunk(self) -> None:
+        if self.chunks:
+            self.chunks[-1].stop = self._at
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether there is more than the BATCH record of the next batch."""
+        return len(self._parts) > 1 or len(self.chunks) > 1
+
+    @property
+    def current(self) -> int:
+        """The segment appended to; 0: none yet."""
+        return self.segment.number if self.segment else 0
+
+    @property
+    def place(self) -> int:
+        """The location of the next record, or one before it."""
+        return self._base | self._at if self.segment else self.next_number << OFFSET_BITS
+
+    # -- handing over --------------------------------------------------------------------------------------------------
+    def cut(self) -> list[Chunk]:
+        """What has gathered, to be written."""
+        self._close_chunk()
+        chunks, self.chunks = self.chunks, []
+        self._begin_chunk()
+        return chunks
+
+    def drop(self) -> list[Chunk]:
+        """What has gathered, which is not to be written; the next record begins a new segment."""
+        self._close_chunk()
+        chunks, self.chunks = self.chunks, []
+        self._parts = []
+        self.segment = None
+        self._limit = 0
+        return chunks

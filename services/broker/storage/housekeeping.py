@@ -1,0 +1,116 @@
+"""What is done twice a second: is there space, is something wrong, what can be deleted, copied, summarised, proved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from enmasse import log as logs
+from services.broker.storage.compaction import Compactor
+from services.broker.storage.deletion import Deletion
+from services.broker.storage.files import Files
+from services.broker.storage.journal import Journal
+from services.broker.storage.losses import Losses
+from services.broker.storage.summarising import Summarising
+
+log = logs.get(part="storage")
+
+TICK_SECONDS = 0.5
+RESERVE = 4  # segments' worth of free space below which no more messages are taken
+
+
+class Housekeeping:
+    """`tick`, or `start` and `stop`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        lock: int,
+        journal: Journal,
+        losses: Losses,
+        work: tuple[Summarising, Deletion, Compactor],
+        on_space: Callable[[], None],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        """`lock`: of the directory. `on_space`: `full` has changed."""
+        self.full = False
+        self.trouble = ""
+        self._directory = directory
+        self._files = files
+        self._lock = lock
+        self._journal = journal
+        self._losses = losses
+        self._summarising, self._deletion, self._compactor = work
+        self._on_space = on_space
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._loop:
+            self._timer = self._loop.call_later(TICK_SECONDS, self._timed)
+
+    def stop(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def _timed(self) -> None:
+        try:
+            self.tick()
+        except Exception:
+            log.exception("store.housekeeping-failed", directory=str(self._directory))
+        if self._journal.error is None:
+            self._journal.keep_spare()
+        self.start()
+
+    def tick(self) -> None:
+        """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold;
+        after a failed write tries one."""
+        self.check_space()
+        self._losses.check()
+        self._summarising.step()
+        self._deletion.step()
+        self._compactor.step(full=self.full)
+        if self._journal.gathered:
+            self._journal.commit()
+        elif self._journal.error is not None:
+            self._journal.retry()
+        else:
+            self._journal.prove()
+
+    def check_space(self) -> None:
+        """Finds `full` and `trouble`."""
+        was_full = self.full
+        try:
+            trouble = self._find_trouble()
+        except OSError as error:
+            self.full = True
+            trouble = (
+                f"data directory {self._directory}: {error.strerror or error}; messages are refused until it is back"
+            )
+        if trouble and not self.trouble:
+            log.warning("store.trouble", reason=trouble)
+        elif self.trouble and not trouble:
+            log.warning("store.well-again", directory=str(self._directory))
+        self.trouble = trouble
+        if self.full != was_full:
+            self._on_space()
+
+    def _find_trouble(self) -> str:
+        """Sets `full`; why nothing more is stored. Raises OSError."""
+        self.full = True
+        if not self._files.holds(self._lock, self._directory / "LOCK"):
+            return (
+                f"data directory {self._directory} was deleted or replaced: messages are refused, those held can be"
+                " consumed; restart the broker to begin with what the directory holds then"
+            )
+        free, need = self._files.free(self._directory), RESERVE * self._journal.segment_size
+        if free < need:
+            return (
+                f"data directory {self._directory}: disk full, {free >> 20} MiB free of {need >> 20} that must be;"
+                " messages are refused until there is space"
+            )
+        self.full = False
+        error = self._journal.error
+        return "" if error is None else f"data directory {self._directory}: the last write failed: {error}"

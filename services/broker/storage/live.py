@@ -1,0 +1,408 @@
+"""What is in force: which record states it, and what each segment is still needed for.
+
+The record that stores a message (MESSAGE, or COPY once it has been moved) is its root: what else is written of it hangs
+on that. A removal names the segments in which there is a root it overrules. A segment goes when nothing in it is live
+and no segment is left that its removals name (`Usage.kills`), so what is removed cannot come back, in whatever order
+they go.
+
+Touches no file: replay enters what it reads, the store what it appends, compaction what it has moved.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, ORPHAN, Block, Index
+from services.broker.storage.records import KEY_COST, STATE_COST, State
+
+DUPLICATES = 20_000  # keys a cache keeps unless it is limited
+
+
+class Usage:
+    """What is worth keeping in a segment."""
+
+    __slots__ = ("copied", "first", "kills", "live", "overrules", "pins", "tombs")
+
+    def __init__(self, first: int) -> None:
+        self.live = 0  # bytes of records that are in force
+        self.kills: set[int] = set()  # segments that its removals name
+        self.overrules: set[int] = set()  # segments that hold earlier roots of messages whose root is here
+        self.tombs = 0  # bytes of removals
+        self.pins = 0  # copies that are not committed yet, a summary being written: it stays until they are
+        self.first = first  # no message that was stored here has a lower id
+        self.copied = array("Q")  # but these, which were moved here
+
+
+class Definition(NamedTuple):
+    """Where it is written, the size of that record, and the segments that mention it."""
+
+    location: int
+    size: int
+    roots: tuple[int, ...]
+
+
+def _always(_: int) -> bool:
+    return True
+
+
+class Live:
+    """See the module. Read its tables; change them by its methods only. Ids (messages, queues, addresses, caches alike)
+    are positive integers from one counter, never used again."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.index = Index()
+        self.states: dict[tuple[int, int], State] = {}  # by message and queue
+        self.definitions: dict[int, Definition] = {}
+        self.keys: dict[int, OrderedDict[bytes, tuple[int, int]]] = {}  # by cache: message, location
+        self.usages: dict[int, Usage] = {}
+        self.moving: dict[int, int] = {}  # messages being copied: segment of the copy, which is not committed yet
+        self.exists: Callable[[int], bool] = _always  # whether a segment may be on disk; while replaying, each is
+        self._key_limits: dict[int, int] = {}
+        self._last_block: tuple[int, Block] = (-1, Block())
+        self._tail: tuple[int, Usage] = (-1, Usage(0))
+
+    def new_id(self, count: int = 1) -> int:
+        """The first of so many ids."""
+        self.last_id += count
+        return self.last_id - count + 1
+
+    def met(self, *ids: int) -> None:
+        """While replaying: these ids were given."""
+        self.last_id = max(self.last_id, *ids)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+    def usage(self, number: int) -> Usage:
+        usage = self.usages.get(number)
+        if usage is None:
+            usage = self.usages[number] = Usage(self.last_id)
+        return usage
+
+    def forget_segment(self, number: int) -> None:
+        """It is gone."""
+        self.usages.pop(number, None)
+
+    def removal(self, location: int, size: int, roots: Sequence[int]) -> None:
+        """A record is written, with the size of its head, that removes what has roots in these segments."""
+        segment = location >> 32
+        number, usage = self._tail
+        if number != segment:
+            usage = self.usage(segment)
+            self._tail = (segment, usage)
+        usage.tombs += size
+        usage.kills.update(roots)
+        usage.kills.discard(segment)
+
+    def roots(self, message: int, root: int) -> list[int]:
+        """The segments with a root of a message: the one in force, one being written, and those not deleted yet."""
+        roots = [root]
+        overrules = self.usages[root].overrules
+        if overrules:
+            overrules = self.usages[root].overrules = {n for n in overrules if self.exists(n)}
+            roots += overrules
+        if message in self.moving and self.moving[message] not in roots:
+            roots.append(self.moving[message])
+        return roots
+
+    def has_one_root(self, root: int) -> bool:
+        """Whether `root` is all there is to name in the removal of a message whose root is there."""
+        return not (self.moving or self.usages[root].overrules)
+
+    def kept_by(self, number: int) -> set[int]:
+        """The segments that are still there and that removals in this one name: it has to outlive them."""
+        usage = self.usage(number)
+        usage.kills = {n for n in usage.kills if self.exists(n)}
+        return usage.kills
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    def put(self, message: int, location: int, size: int, queue: int) -> bool:
+        """A message that one queue refers to. False: there is one of this id already, and nothing has changed."""
+        segment = location >> 32
+        number, block = self._last_block
+        if number != message >> BLOCK_BITS or not block.live:
+            number = message >> BLOCK_BITS
+            found = self.index.blocks.get(number)
+            if found is None:
+                found = self.index.blocks[number] = Block()
+            block = found
+            self._last_block = (number, block)
+        i = message & BLOCK_MASK
+        if block.queues[i]:
+            return False
+        block.locations[i] = location
+        block.queues[i] = queue
+        block.sizes[i] = size
+        block.live += 1
+        number, usage = self._tail
+        if number != segment:
+            usage = self.usage(segment)
+            self._tail = (segment, usage)
+        usage.live += size
+        return True
+
+    def put_again(self, message: int, location: int, size: int, queues: Sequence[int]) -> None:
+        """A message that queues refer to. Overrules an earlier record of it, and what was known of its references."""
+        usage = self.usage(location >> 32)
+        old = self.index.find(message)
+        if old:
+            before = self.usages[old[0] >> 32]
+            before.live -= old[1]
+            usage.overrules |= {old[0] >> 32} | before.overrules
+            usage.overrules.discard(location >> 32)
+            for queue in self.index.queues(message):
+                self.drop_state(message, queue, old[0])
+        self.index.put(message, location, size, tuple(dict.fromkeys(queues)))
+        usage.live += size
+
+    def put_run(self, first: int, locations: Sequence[int], sizes: Sequence[int], queue: int) -> None:
+        """New messages with consecutive ids, which one queue refers to."""
+        usage = self.usage(locations[0] >> 32)
+        if usage.first > first:
+            usage.first = first
+        if locations[0] >> 32 == locations[-1] >> 32:
+            usage.live += sum(sizes)
+        else:
+            for i, (location, size) in enumerate(zip(locations, sizes, strict=True)):
+                usage = self.usage(location >> 32)
+                usage.live += size
+                if usage.first > first + i:
+                    usage.first = first + i
+        self.index.put_run(first, locations, sizes, queue)
+
+    def refer(self, message: int, queue: int) -> bool:
+        """One more queue refers to the message. False: it does already, or there is no such message."""
+        queues = self.index.queues(message)
+        if not queues or queue in queues:
+            return False
+        self.index.set_queues(message, (*queues, queue))
+        return True
+
+    def refer_again(self, message: int, queue: int) -> None:
+        """While replaying: a queue refers to a message that is there, an orphan perhaps."""
+        queues = self.index.queues(message)
+        if queue not in queues:
+            self.index.set_queues(message, (*queues, queue))
+
+    def forget(self, message: int, queue: int) -> int:
+        """The reference is gone; with the last one, the message. The segment of the message's root; 0: there was no
+        such reference."""
+        block = self.index.blocks.get(message >> BLOCK_BITS)
+        if block is None:
+            return 0
+        i = message & BLOCK_MASK
+        location = block.locations[i]
+        found = block.queues[i]
+        if found == queue:
+            if not found:
+                return 0
+            self.usages[location >> 32].live -= block.sizes[i]
+            block.queues[i] = 0
+            block.live -= 1
+            if not block.live:
+                del self.index.blocks[message >> BLOCK_BITS]
+        elif found == MANY:
+            queues = self.index.many[message]
+            if queue not in queues:
+                return 0
+            self.index.set_queues(message, tuple(q for q in queues if q != queue))
+        else:
+            return 0
+        if self.states:
+            self.drop_state(message, queue, location)
+        return location >> 32
+
+    def forget_row(self, messages: Sequence[int], queue: int) -> tuple[int, int]:
+        """`forget` of those at the front, if they are as most are: ids without a gap in one block, with one root that
+        overrules nothing, and of which nothing but the index knows. How many were forgotten, and the segment of their
+        roots."""
+        if self.states or self.moving:
+            return 0, 0
+        first = messages[0]
+        block = self.index.blocks.get(first >> BLOCK_BITS)
+        start = first & BLOCK_MASK
+        stop = min(start + len(messages), BLOCK_MASK + 1)
+        some = stop - start
+        if (
+            block is None
+            or messages[:some] != list(range(first, first + some))
+            or block.queues[start:stop].count(queue) < some
+        ):
+            return 0, 0
+        locations = block.locations[start:stop]
+        root = min(locations) >> 32
+        usage = self.usages[root]
+        if max(locations) >> 32 != root or usage.overrules:
+            return 0, 0
+        usage.live -= sum(block.sizes[start:stop])
+        block.queues[start:stop] = NO_QUEUES[:some]
+        block.live -= some
+        if not block.live:
+            del self.index.blocks[first >> BLOCK_BITS]
+        return some, root
+
+    def orphan(self, message: int, queue: int) -> bool:
+        """While replaying: the reference is gone, and the message stays, for a reference further on, where compaction
+        may have moved one. False: there is no such reference."""
+        queues = self.index.queues(message)
+        if queue not in queues:
+            return False
+        if self.states:
+            found = self.index.find(message)
+            assert found
+            self.drop_state(message, queue, found[0])
+        if len(queues) == 1:
+            self.index.orphan(message)
+        else:
+            self.index.set_queues(message, tuple(q for q in queues if q != queue))
+        return True
+
+    def forget_orphan(self, message: int) -> None:
+        """No reference to it came."""
+        self.forget(message, ORPHAN)
+
+    def leave(self, message: int, source: int, target: int) -> int:
+        """The reference is `target`'s from now on, with nothing known of it yet. The segment of the message's root."""
+        found = self.index.find(message)
+        assert found
+        self.drop_state(message, source, found[0])
+        queues = self.index.queues(message)
+        self.index.set_queues(message, tuple(target if q == source else q for q in queues))
+        return found[0] >> 32
+
+    def copying(self, message: int, old: int, new: int) -> None:
+        """A message's record at `old` is written a second time at `new`; not committed yet."""
+        self.moving[message] = new >> 32
+        usage = self.usage(new >> 32)
+        usage.overrules |= {old >> 32} | self.usage(old >> 32).overrules
+        usage.overrules.discard(new >> 32)
+        usage.copied.append(message)
+
+    def copied(self, message: int, old: int, new: int, size: int) -> None:
+        """The copy is in force, unless the message was removed meanwhile; it states the references as they were."""
+        found = self.index.find(message)
+        if found is None or found[0] != old:
+            return
+        self.index.relocate(message, new, size)
+        self.usages[old >> 32].live -= found[1]
+        self.usage(new >> 32).live += size
+        for queue in self.index.queues(message):
+            state = self.states.get((message, queue))
+            if state and state.location < new:
+                if state.location != old:
+                    self.usages[state.location >> 32].live -= STATE_COST
+                self.states[message, queue] = state._replace(location=new)
+
+    # -- what is known of references -----------------------------------------------------------------------------------
+    def set_state(self, message: int, queue: int, state: State) -> None:
+        """By a record of its own."""
+        self.usage(state.location >> 32).live += STATE_COST
+        self.states[message, queue] = state
+
+    def set_state_of_copy(self, message: int, queue: int, state: State) -> None:
+        """By the record of the message itself."""
+        self.states[message, queue] = state
+
+    def drop_state(self, message: int, queue: int, root: int) -> State | None:
+        """`root`: location of the message's record; what that states costs nothing beside it."""
+        state = self.states.pop((message, queue), None)
+        if state and state.location != root:
+            self.usages[state.location >> 32].live -= STATE_COST
+        return state
+
+    def moved_state(self, message: int, queue: int, old: int, new: int) -> None:
+        """Its record was copied, and that is in force unless there is a newer one."""
+        state = self.states.get((message, queue))
+        if state and state.location == old:
+            self.usages[old >> 32].live -= STATE_COST
+            self.set_state(message, queue, state._replace(location=new))
+
+    # -- definitions ---------------------------------------------------------------------------------------------------
+    def define(self, id: int, location: int, size: int) -> None:
+        old = self.definitions.get(id)
+        roots: tuple[int, ...] = (location >> 32,)
+        if old:
+            self.usages[old.location >> 32].live -= old.size
+            roots += tuple(n for n in old.roots if n != location >> 32 and self.exists(n))
+        self.definitions[id] = Definition(location, size, roots)
+        self.usage(location >> 32).live += size
+
+    def undefine(self, id: int) -> tuple[int, ...] | None:
+        """The segments that mention it; None: it was not defined."""
+        old = self.definitions.pop(id, None)
+        if old is None:
+            return None
+        self.usages[old.location >> 32].live -= old.size
+        return tuple(n for n in old.roots if self.exists(n))
+
+    def copying_definition(self, id: int, new: int) -> None:
+        """It is written a second time at `new`; not committed yet."""
+        found = self.definitions[id]
+        if new >> 32 not in found.roots:
+            self.definitions[id] = found._replace(roots=(*found.roots, new >> 32))
+
+    def moved_definition(self, id: int, old: int, new: int) -> None:
+        """Its record was copied, and that is in force unless there is a newer one."""
+        found = self.definitions.get(id)
+        if found and found.location == old:
+            self.usages[old >> 32].live -= found.size
+            self.usage(new >> 32).live += found.size
+            self.definitions[id] = found._replace(location=new)
+
+    # -- duplicate keys ------------------------------------------------------------------------------------------------
+    def remember(self, cache: int, key: bytes, message: int, location: int) -> None:
+        """The newest key of the cache; the oldest go beyond its limit."""
+        self.enter_key(cache, key, message, location)
+        self._trim(cache)
+
+    def enter_key(self, cache: int, key: bytes, message: int, location: int) -> None:
+        """The same while replaying, where nothing is limited."""
+        keys = self.keys.get(cache)
+        if keys is None:
+            keys = self.keys[cache] = OrderedDict()
+        old = keys.pop(key, None)
+        if old:
+            self.usages[old[1] >> 32].live -= KEY_COST + len(key)
+        keys[key] = (message, location)
+        self.usage(location >> 32).live += KEY_COST + len(key)
+
+    def key(self, cache: int, key: bytes) -> tuple[int, int] | None:
+        """(message, location) of a remembered key."""
+        keys = self.keys.get(cache)
+        return keys.get(key) if keys else None
+
+    def forget_key(self, cache: int, key: bytes) -> None:
+        """Of one that is remembered."""
+        _, location = self.keys[cache].pop(key)
+        self.usages[location >> 32].live -= KEY_COST + len(key)
+
+    def moved_key(self, cache: int, key: bytes, old: int, new: int) -> None:
+        """Its record was copied, and that is in force unless there is a newer one."""
+        found = self.key(cache, key)
+        if found and found[1] == old:
+            self.usages[old >> 32].live -= KEY_COST + len(key)
+            self.usage(new >> 32).live += KEY_COST + len(key)
+            self.keys[cache][key] = (found[0], new)
+
+    def forget_cache(self, cache: int) -> None:
+        for key, (_, location) in self.keys.pop(cache, OrderedDict()).items():
+            self.usages[location >> 32].live -= KEY_COST + len(key)
+        self._key_limits.pop(cache, None)
+
+    def sort_cache(self, cache: int) -> None:
+        """After replaying: in the order of the messages they came with."""
+        self.keys[cache] = OrderedDict(sorted(self.keys[cache].items(), key=lambda item: item[1][0]))
+
+    def limit_keys(self, cache: int, count: int) -> None:
+        self._key_limits[cache] = count
+        self._trim(cache)
+
+    def _trim(self, cache: int) -> None:
+        keys = self.keys.get(cache)
+        if not keys:
+            return
+        limit = self._key_limits.get(cache, DUPLICATES)
+        while len(keys) > limit:
+            self.forget_key(cache, next(iter(keys)))

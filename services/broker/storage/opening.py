@@ -1,0 +1,160 @@
+"""Opening a data directory: it is locked and replayed, journal and catalogue are made to agree, damage is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+
+from enmasse import log as logs
+from services.broker.storage.catalogue import Catalogue
+from services.broker.storage.files import Files
+from services.broker.storage.format import FORMAT, OLD, StoreError, check_format, write_format
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
+from services.broker.storage.losses import Losses
+from services.broker.storage.records import REPEATED
+from services.broker.storage.recovered import Progress, Recovered
+from services.broker.storage.recovery import Recovery
+from services.broker.storage.writer import Writer
+
+log = logs.get(part="storage")
+
+
+@dataclass(slots=True)
+class Opened:
+    """`lock`: for `Files.unlock`."""
+
+    lock: int
+    journal: Journal
+    live: Live
+    writer: Writer
+    losses: Losses
+    recovered: Recovered
+
+
+def open_directory(
+    directory: Path,
+    files: Files,
+    *,
+    loop: asyncio.AbstractEventLoop | None,
+    segment_size: int,
+    progress: Progress,
+) -> Opened:
+    """Raises StoreError, and what `progress` raises; then the directory is unlocked again."""
+    try:
+        files.make_dir(directory)
+        lock = files.lock(directory / "LOCK")
+    except OSError as e:
+        raise unusable(directory, e) from e
+    if lock is None:
+        raise StoreError(f"{directory} is in use by another process: end that one or choose another data directory")
+    try:
+        return _replay(directory, files, lock, loop, segment_size, progress)
+    except OSError as e:
+        files.unlock(lock)
+        raise unusable(directory, e) from e
+    except BaseException:
+        files.unlock(lock)
+        raise
+
+
+def unusable(directory: Path, error: OSError) -> StoreError:
+    return StoreError(f"{directory} cannot be used as data directory: {error.strerror or error}")
+
+
+def _replay(
+    directory: Path,
+    files: Files,
+    lock: int,
+    loop: asyncio.AbstractEventLoop | None,
+    segment_size: int,
+    progress: Progress,
+) -> Opened:
+    version = check_format(directory, files)
+    catalogue = Catalogue(directory, files)
+    catalogue.read()
+    segments = sum(name.endswith(".journal") for name in files.list(directory))
+    live = Live()
+    recovery = Recovery(live, max(1, segments), progress)
+    journal = Journal.open(
+        directory,
+        files,
+        recovery.replay,
+        loop=loop,
+        segment_size=segment_size,
+        catalogue=catalogue,
+        repeat=REPEATED,
+        hurt=recovery.hurt,
+        legacy=version == OLD,
+    )
+    live.exists = journal.segment_files.exists
+    writer = Writer(journal, live)
+    journal.lost = writer.lost
+    losses = Losses(directory)
+    try:
+        recovered = _agree(directory, recovery, journal, live, writer, losses, is_newest=version == FORMAT)
+        if journal.save_catalogue() and version != FORMAT:
+            try:
+                write_format(directory, files)
+            except OSError as error:
+                log.warning("store.not-upgraded", directory=str(directory), reason=str(error))
+    except BaseException:
+        journal.close()
+        raise
+    return Opened(lock, journal, live, writer, losses, recovered)
+
+
+def _agree(
+    directory: Path,
+    recovery: Recovery,
+    journal: Journal,
+    live: Live,
+    writer: Writer,
+    losses: Losses,
+    *,
+    is_newest: bool,
+) -> Recovered:
+    """Journal and catalogue hold the same definitions and segments from now on."""
+    catalogue = journal.catalogue
+    damaged = journal.damaged
+    was_damaged = bool(damaged)
+    if not catalogue.intact and is_newest and journal.segments:
+        for start, stop in catalogue.damage or [(0, 0)]:
+            what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
+            damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")
+    restored, dropped = recovery.merge(catalogue)
+    # Nothing may be written before what is lost has been written down.
+    recovered = recovery.finish(catalogue.kept, keep_unknown=was_damaged and not catalogue.intact)
+    recovered.damaged = damaged
+    for place in damaged:
+        losses.add(place)
+    for id, count in recovered.lost.items():
+        name = _name_of(recovered.definitions[id])
+        losses.add("their records were damaged or missing at the start", name or str(id), count)
+    if damaged:
+        losses.sync()
+    journal.finish_mending()
+    for usage in live.usages.values():
+        usage.copied = array("Q", usage.copied)  # as small as it can be
+    catalogue.replace(recovery.defined(), catalogue.segments)
+    for id in catalogue.kept | recovered.unknown.keys():
+        catalogue.keep(id, id in recovered.unknown)
+    for id, value in restored.items():
+        writer.define(id, value)
+    for id, roots in dropped.items():
+        writer.undefined(id, roots)
+    if restored or dropped:
+        journal.flush()
+    return recovered
+
+
+def _name_of(value: bytes) -> str:
+    """The name in a definition, if it is a JSON object that has one; else nothing."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return ""
+    return str(found.get("name", "")) if isinstance(found, dict) else ""

@@ -1,0 +1,126 @@
+"""Writing the summaries of closed segments, one at a time, beside everything else."""
+
+from __future__ import annotations
+
+from array import array
+from functools import partial
+
+from enmasse import log as logs
+from services.broker.storage import summary
+from services.broker.storage.chunk import Segment
+from services.broker.storage.files import Files
+from services.broker.storage.index import BLOCK_BITS, MANY
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
+from services.broker.storage.segment import HEAD_SIZE
+from services.broker.storage.segment_files import DamagedError, good_records, too_short
+from services.broker.storage.summary import Contents, Summary
+
+log = logs.get(part="storage")
+
+PAUSE = 60  # steps after a summary could not be written
+
+
+class Summarising:
+    """`step` now and then; `finish` at the end."""
+
+    def __init__(self, journal: Journal, live: Live, files: Files, kinds: frozenset[int]) -> None:
+        """`kinds` of records that a summary holds a second time."""
+        self._journal = journal
+        self._live = live
+        self._files = files
+        self._kinds = kinds
+        self._busy = False
+        self._pause = 0
+
+    @property
+    def waiting(self) -> list[int]:
+        """Closed segments beside which there is no summary."""
+        tail, current = self._journal.tail, self._journal.current
+        return [n for n, s in self._journal.segments.items() if not s.summarised and n < tail and n != current]
+
+    def step(self) -> None:
+        if self._pause:
+            self._pause -= 1
+        elif not self._busy and (numbers := self.waiting):
+            self._begin(numbers[0])
+
+    def finish(self) -> None:
+        """Those of the segments of this run. Those of earlier runs are for another time."""
+        for number in self.waiting:
+            if self._journal.segments[number].kept is not None:
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        self._busy = True
+        usage = self._live.usage(number)
+        usage.pins += 1
+        segment = self._journal.segments[number]
+
+        def done(error: Exception | None) -> None:
+            self._busy = False
+            usage.pins -= 1
+            self._written(segment, error)
+
+        self._journal.run_aside(partial(self._write, segment, self._contents(number)), done)
+
+    def _written(self, segment: Segment, error: Exception | None) -> None:
+        if isinstance(error, OSError):
+            self._pause = PAUSE
+        else:  # what is damaged is for the next start
+            segment.summarised = True
+            segment.kept = None
+        if error is not None:
+            log.warning("journal.not-summarised", file=str(segment.path), reason=str(error))
+
+    def _contents(self, number: int) -> Contents:
+        """Which messages lie in a segment, those of its neighbours in the same blocks among them."""
+        live = self._live
+        usage = live.usage(number)
+        low = usage.first >> BLOCK_BITS
+        high = min((u.first for n, u in live.usages.items() if n > number), default=live.last_id) >> BLOCK_BITS
+        blocks = live.index.blocks
+        numbers = {message >> BLOCK_BITS for message in usage.copied}
+        numbers.update(range(low, high + 1) if high - low < len(blocks) else (n for n in blocks if low <= n <= high))
+        found = sorted(numbers & blocks.keys())
+        usage.copied = array("Q")
+        many: dict[int, tuple[int, ...]] = {}
+        for block in found:
+            queues = blocks[block].queues
+            if MANY in queues:
+                some = (block << BLOCK_BITS | i for i, queue in enumerate(queues) if queue == MANY)
+                many.update((message, live.index.many[message]) for message in some)
+        return Contents(
+            live.last_id,
+            found,
+            b"".join([blocks[n].queues.tobytes() for n in found]),
+            b"".join([blocks[n].locations.tobytes() for n in found]),
+            many,
+        )
+
+    # -- in the thread, if there is one --------------------------------------------------------------------------------
+    def _write(self, segment: Segment, contents: Contents) -> Exception | None:
+        try:
+            kept = segment.kept
+            if kept is None:
+                kept = self._read_kept(segment)
+            offsets, records = [at for at, _ in kept], [record for _, record in kept]
+            summary.write(self._files, segment.path, Summary(segment.number, segment.end, contents, offsets, records))
+        except (OSError, DamagedError) as error:
+            return error
+        return None
+
+    def _read_kept(self, segment: Segment) -> list[tuple[int, bytes]]:
+        """With a file of its own: the loop's are not for threads. Raises OSError, DamagedError."""
+        file = self._files.open(segment.path)
+        try:
+            data = file.read(0, segment.end)
+        finally:
+            file.close()
+        if len(data) < segment.end:
+            raise too_short(segment)
+        return [
+            (start - HEAD_SIZE, data[start - HEAD_SIZE : stop])
+            for kind, start, stop in good_records(segment, data)
+            if kind in self._kinds
+        ]

@@ -1,0 +1,130 @@
+"""Records that say something of what is stored: definitions, removals, moves, deliveries. What is written is entered in
+what is live; what a failed commit left out is written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
+from services.broker.storage.records import (
+    DEFINE,
+    DEFINE_S,
+    MESSAGE,
+    MOVE,
+    MOVE_S,
+    REF,
+    REF_S,
+    REMOVE,
+    REMOVE1,
+    REMOVE_S,
+    REMOVES,
+    UNDEFINE,
+    UNDEFINE_S,
+    State,
+    decode_removes,
+    decode_roots,
+    encode_removes,
+    encode_roots,
+    parse_message,
+)
+from services.broker.storage.segment import HEAD_SIZE
+
+
+class Writer:
+    def __init__(self, journal: Journal, live: Live) -> None:
+        self._journal = journal
+        self._live = live
+
+    def define(self, id: int, value: bytes) -> None:
+        location = self._journal.append(DEFINE, DEFINE_S.pack(id), value)
+        self._journal.catalogue.define(id, location, bytes(value))
+        self._live.define(id, location, HEAD_SIZE + DEFINE_S.size + len(value))
+
+    def undefine(self, id: int) -> bool:
+        """False: it was not defined."""
+        roots = self._live.undefine(id)
+        if roots is None:
+            return False
+        self._journal.catalogue.undefine(id)
+        self.undefined(id, roots)
+        return True
+
+    def undefined(self, id: int, roots: Sequence[int]) -> None:
+        """The removal of a definition that is not live any more."""
+        self.removal(UNDEFINE, UNDEFINE_S.pack(id), roots)
+
+    def state(self, message: int, queue: int, order: int, not_before: int, delivery_count: int) -> None:
+        location = self._journal.append(REF, REF_S.pack(message, queue, order, not_before, delivery_count))
+        self._live.set_state(message, queue, State(location, order, not_before, delivery_count))
+
+    def moved(self, message: int, source: int, target: int, order: int, root: int) -> None:
+        location = self.removal(MOVE, MOVE_S.pack(message, source, target, order), self._live.roots(message, root))
+        self._live.set_state(message, target, State(location, order, 0, 0))
+
+    def removed(self, message: int, queue: int, root: int) -> None:
+        """`root`: the segment of the record of the message."""
+        if self._live.has_one_root(root):
+            location = self._journal.append(REMOVE, REMOVE1.pack(message, queue, root))
+            self._live.removal(location, HEAD_SIZE + REMOVE1.size, (root,))
+        else:
+            self.removal(REMOVE, REMOVE_S.pack(message, queue), self._live.roots(message, root))
+
+    def removed_many(self, messages: Sequence[int], queue: int, root: int) -> int:
+        """Messages (at least one) that have this one root. The location of the record."""
+        record = encode_removes(messages, queue, root)
+        location = self._journal.append(REMOVES, record)
+        self._live.removal(location, HEAD_SIZE + len(record), (root,))
+        return location
+
+    def removal(self, kind: int, head: bytes, roots: Sequence[int]) -> int:
+        """A record of this kind that names the segments with what it overrules; its location."""
+        location = self._journal.append(kind, head, encode_roots(roots))
+        self._live.removal(location, HEAD_SIZE + len(head) + 4 * len(roots), roots)
+        return location
+
+    def lost(self, kind: int, payload: memoryview, location: int) -> None:
+        """A record that a failed commit left out: forgotten with its message, or written again further on."""
+        live = self._live
+        if kind == MESSAGE:
+            stored = parse_message(payload)
+            found = live.index.find(stored.message)
+            if found and found[0] == location:
+                for queue in live.index.queues(stored.message):
+                    live.forget(stored.message, queue)
+            if stored.key and live.key(*stored.key) == (stored.message, location):
+                live.forget_key(*stored.key)
+        elif kind == REF:
+            message, queue, order, not_before, count = REF_S.unpack(payload)
+            if self._drop_state(message, queue, location):
+                self.state(message, queue, order, not_before, count)
+        elif kind in (REMOVE, UNDEFINE):
+            size = (REMOVE_S if kind == REMOVE else UNDEFINE_S).size
+            if roots := self._existing(payload, size):
+                self.removal(kind, bytes(payload[:size]), roots)
+        elif kind == REMOVES:
+            queue, root, messages = decode_removes(payload)
+            if live.exists(root):
+                self.removed_many(messages, queue, root)
+        elif kind == MOVE:
+            message, _, target, order = MOVE_S.unpack_from(payload)
+            if roots := self._existing(payload, MOVE_S.size):
+                new = self.removal(MOVE, bytes(payload[: MOVE_S.size]), roots)
+                if self._drop_state(message, target, location):
+                    live.set_state(message, target, State(new, order, 0, 0))
+        elif kind == DEFINE:
+            (id,) = DEFINE_S.unpack_from(payload)
+            if id in live.definitions and live.definitions[id].location == location:
+                self.define(id, bytes(payload[DEFINE_S.size :]))
+
+    def _existing(self, payload: memoryview, start: int) -> list[int]:
+        """The segments that a removal names and that are still there."""
+        return [n for n in decode_roots(payload, start) if self._live.exists(n)]
+
+    def _drop_state(self, message: int, queue: int, location: int) -> bool:
+        """If it is stated by the record at `location`."""
+        state = self._live.states.get((message, queue))
+        if state is None or state.location != location:
+            return False
+        self._live.drop_state(message, queue, 0)
+        return True
