@@ -1,19 +1,21 @@
-"""Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
+"""Logs as events: one JSON object a line, on stderr, nothing below the level asked for.
 
-A service imports structlog in `setup`, at its start: what has to be said later is said about troubles, in which a file
-may not be to be had. Commands, which seldom say anything, do not call it and import it with their first event.
+Nothing is imported when an event is logged: it may be about a lack of files.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import traceback
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
 _common: dict[str, Any] = {}
-_structlog: Any = None
+_stream: Stream | None = None
 
 
 class Log:
@@ -66,15 +68,14 @@ def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> N
 
     `stream`: instead of stderr.
     """
-    _lines.stream = stream
-    global _threshold
+    global _threshold, _stream
+    _stream = stream
     _threshold = _LEVELS[level]
     _common.clear()
     _common.update(ids)
     root = logging.getLogger()
     root.handlers[:] = [_FromLogging()]
     root.setLevel(_threshold)
-    _logger()
 
 
 def level() -> str:
@@ -90,54 +91,23 @@ def set_level(level: str) -> None:
 
 
 def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) -> None:
-    getattr(_logger(), level)(event, **{**_common, **ids, **facts})
+    line = {**_common, **ids, **facts}
+    raised = line.pop("exc_info", None)
+    if raised:
+        line["exception"] = "".join(
+            traceback.format_exception(*(sys.exc_info() if raised is True else raised))
+        ).rstrip()
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    _write(json.dumps({**line, "event": event, "level": level, "timestamp": now}, default=str))
 
 
-def _logger() -> Any:
-    global _structlog
-    if _structlog is None:
-        structlog = _import_structlog()
-        _structlog = structlog.wrap_logger(
-            _lines,
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(default=str),
-            ],
-            wrapper_class=structlog.BoundLogger,
-        )
-    return _structlog
-
-
-def _import_structlog() -> Any:
-    # structlog imports rich for coloured tracebacks, which is two thirds of its start-up time and of no use here.
-    hidden = [name for name in ("rich", "better_exceptions") if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
+def _write(line: str) -> None:
+    stream = _stream or sys.stderr
     try:
-        import structlog
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-    return structlog
-
-
-class _Lines:
-    stream: Stream | None = None
-
-    def msg(self, line: str) -> None:
-        stream = self.stream or sys.stderr
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except (OSError, ValueError):
-            pass  # nobody reads: a log that cannot be written must not end the service
-
-    debug = info = warning = error = msg
-
-
-_lines = _Lines()
+        stream.write(line + "\n")
+        stream.flush()
+    except (OSError, ValueError):
+        pass  # nobody reads: a log that cannot be written must not end the service
 
 
 class _FromLogging(logging.Handler):

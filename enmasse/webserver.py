@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple, TypeVar
@@ -28,8 +27,7 @@ LINGER_BYTES, LINGER_SECONDS = 16 << 20, 2.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What peers may take. Beyond `connections` the oldest one that has not asked anything yet is ended; if there is
     none, the new one is. A connection without a request is ended after `request_seconds`.
     """

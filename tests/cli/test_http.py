@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +34,7 @@ class Quiet:
 @asynccontextmanager
 async def serving(suite: Quiet, **bounds: Any) -> AsyncIterator[WebServer]:
     listening = socket.create_server(("127.0.0.1", 0))
-    server = web.serve(listening, cast(Suite, suite), dataclasses.replace(web.BOUNDS, **bounds))
+    server = web.serve(listening, cast(Suite, suite), web.BOUNDS._replace(**bounds))
     yield server
     server.close()
 
