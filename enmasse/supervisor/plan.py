@@ -77,8 +77,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
 
     configserv, ragent = address("configserv/amqp"), address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
-    # Brokers made by hand are named in brokers.json; then there is nothing for a storage controller to do (design
-    # §5.1).
+    # Brokers made by hand are named in brokers.json; then there is nothing for a storage controller to do.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
     listeners = [
@@ -128,7 +127,7 @@ def _storage_controller(settings: Callable[..., dict[str, Any]], configserv: str
 
 
 def _router_entities(name: str, ragent: str, operators: int) -> list[list[Any]]:
-    """A router starts with a connector to its agent, which configures everything else (design §5.1), and a listener
+    """A router starts with a connector to its agent, which configures everything else, and a listener
     for operators, which is there also when the agent is not: listeners for clients carry no management."""
     host, _, port = ragent.rpartition(":")
     return [

@@ -286,7 +286,7 @@ class BrokerConnection(Handler):
         self._consume(link, queue, answer(source, filters, **changes), filters, durable=durable, whole=True)
 
     def _recover_subscription(self, link: Sender) -> None:
-        """Null source: the durable subscription of this name as it is (B.3.6)."""
+        """Null source: the durable subscription of this name as it is."""
         queue = self.nodes.durable_subscription(identity(self.client.container, link.name, self.client.router))
         filters = Filters(None)
         if queue.filter is not None:

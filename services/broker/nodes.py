@@ -179,7 +179,7 @@ class Nodes:
         return queue
 
     def durable_subscription(self, who: Identity) -> Queue:
-        """The one of this client and link name as it is, whatever it selects (B.3.6)."""
+        """The one of this client and link name as it is, whatever it selects."""
         found = [
             queue
             for everywhere in (False, True)

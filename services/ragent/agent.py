@@ -1,4 +1,4 @@
-"""The router agent: feeds in, routers dialling in, readiness out (design §5.1)."""
+"""The router agent: feeds in, routers dialling in, readiness out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a router shall have for each address, broker and listener: pure functions, no state (design §5.1, §5.2).
+"""What a router shall have for each address, broker and listener: pure functions, no state.
 
 Everything the agent makes is named with its own prefix, and from the name alone one can tell which address it belongs
 to; so a restarted agent needs no memory to recognise what it made, and never touches anything else.

@@ -1,4 +1,4 @@
-"""The storage controller: feeds in, brokers made and filled, placements and readiness out (design §5.1, §5.2)."""
+"""The storage controller: feeds in, brokers made and filled, placements and readiness out."""
 
 from __future__ import annotations
 

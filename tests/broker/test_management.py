@@ -1,4 +1,4 @@
-"""Management over AMQP as Artemis has it (engines.md B.1, E.5)."""
+"""Management over AMQP as Artemis has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues over AMQP: a real broker process, Proton as the client (engines.md B.3, E.6)."""
+"""Queues over AMQP: a real broker process, Proton as the client."""
 
 from __future__ import annotations
 

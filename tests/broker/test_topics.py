@@ -1,4 +1,4 @@
-"""Topics: who gets a copy, and which subscriptions outlive what (engines.md B.3.4 to B.3.7)."""
+"""Topics: who gets a copy, and which subscriptions outlive what."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ def _article(attribute: Attribute) -> str:
 
 def known_attributes(kind: EntityType, body: dict[str, Any]) -> None:
     """Raises ManagementError 400 for an attribute that no such entity has. Requests about the core's entities may name
-    others (A.1.4), the configuration file may not."""
+    others, the configuration file may not."""
     for key in body:
         if kind.deprecated.get(key, key) not in kind.columns:
             raise ManagementError(BAD_REQUEST, f"Unknown attribute '{key}' for '{kind.name}'")
@@ -389,7 +389,7 @@ def known_attributes(kind: EntityType, body: dict[str, Any]) -> None:
 def read_body(kind: EntityType, name: str | None, body: Any) -> dict[str, Any]:
     """The body of a CREATE: deprecated spellings replaced, values coerced, defaults filled in.
 
-    Types of the core ignore keys they do not know (A.1.4), the others refuse them (A.1.5). Raises ManagementError 400.
+    Types of the core ignore keys they do not know, the others refuse them. Raises ManagementError 400.
     """
     if not isinstance(body, dict):
         raise ManagementError(BAD_REQUEST, "Body of request must be a map")

@@ -276,7 +276,7 @@ class Address:
         if len(outs) < 2:
             return outs[0] if outs else None
         # Who has a whole window outstanding, or its share of a broker's, gets nothing while another has room, however
-        # much it asks for (A.6.5).
+        # much it asks for.
         share = self.share
         room = outs if self.treatment == CLOSEST else [o for o in outs if _load(o) < min(o.capacity, share)]
         room = room or outs

@@ -1,4 +1,4 @@
-"""Router annotations: message annotations named `x-opt-qd.…`, by which routers of a mesh talk to each other (A.6.14).
+"""Router annotations: message annotations named `x-opt-qd.…`, by which routers of a mesh talk to each other.
 
 No client may inject or receive them. This router makes and reads none, so it is enough to take them away where messages
 come in, on every link that is not routed.

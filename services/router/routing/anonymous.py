@@ -1,4 +1,4 @@
-"""The anonymous relay: every delivery is routed by its `to`, of which nothing else is decoded (A.6.6)."""
+"""The anonymous relay: every delivery is routed by its `to`, of which nothing else is decoded."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ UNAUTHORIZED = rejected("amqp:unauthorized-access", "the message's address is di
 
 
 class AnonymousInLink(InLink):
-    """The router's end of a sender without a target address. It always has credit (A.6.4)."""
+    """The router's end of a sender without a target address. It always has credit."""
 
     __slots__ = ("_cache", "_generation", "_relays")
 

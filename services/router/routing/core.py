@@ -192,7 +192,7 @@ class Router:
         return address
 
     def address_for_link(self, text: str, *, incoming: bool, phase: int | None = None) -> Address:
-        """The address object for a link (A.4.4), made where it is missing. Raises AmqpError `amqp:not-found`."""
+        """The address object for a link, made where it is missing. Raises AmqpError `amqp:not-found`."""
         parsed = parse(text, self.id)
         if parsed.kind != MOBILE:
             key = parsed.key()
@@ -248,7 +248,7 @@ class Router:
         return address
 
     def address_of_autolink(self, autolink: AutoLink) -> Address:
-        """Made where it is missing; what would be unavailable is balanced (A.7.6)."""
+        """Made where it is missing; what would be unavailable is balanced."""
         parsed = parse(autolink.config.address, self.id)
         key = parsed.key(str(autolink.config.phase))
         address = self.addresses.get(key)

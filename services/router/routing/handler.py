@@ -1,4 +1,4 @@
-"""What the engine tells of connections and links, and what the router does about it (A.4, A.5, A.8)."""
+"""What the engine tells of connections and links, and what the router does about it."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ class RouterHandler(Handler):
         if record is None:
             return
         if state is None and (link.detached or record.identity not in record.connection.links):
-            state = FAILED  # it was on its way when the link was lost (A.6.9)
+            state = FAILED  # it was on its way when the link was lost
         if isinstance(record, RoutedHalf):
             record.pair.outcomes(tokens, state, settled)
         else:
@@ -433,7 +433,7 @@ def _is_topic(terminus: Any) -> bool:
 
 
 def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
-    """The phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus asks for (A.4.4)."""
+    """The phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus asks for."""
     for capability in (terminus.capabilities or ()) if terminus is not None else ():
         if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
             digits = capability[12:]

@@ -112,7 +112,7 @@ class InLink:
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
         self.zero_since: float | None = connection.router.now()
 
-    # Credit: only while a destination exists (A.6.1-6.3)
+    # Credit: only while a destination exists
 
     def open_gate(self) -> None:
         if self.address is not None and self in self.address.asked:
@@ -472,7 +472,7 @@ class OutLink:
             token[0].settle(token[1])
 
     def _drop_settled(self) -> None:
-        """The oldest delivery nobody waits for gives way to a newer one (A.6.2: those are not held back by credit)."""
+        """The oldest delivery nobody waits for gives way to a newer one (those are not held back by credit)."""
         for i, (payload, token, _) in enumerate(self.queue):
             if token is None:
                 del self.queue[i]
@@ -580,7 +580,7 @@ class OutLink:
         return self.sender.deliveries
 
     def gone(self, unsettled: list[Token]) -> None:
-        """The receiver is no more: what it had is modified, what still waited here is released (A.6.9)."""
+        """The receiver is no more: what it had is modified, what still waited here is released."""
         if self.extra:
             self.address.egress += self.sent
             self.address.egress_containers += self.sent

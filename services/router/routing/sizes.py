@@ -1,4 +1,4 @@
-"""maxMessageSize of the policy (A.2): what is larger is rejected, and its link detached.
+"""maxMessageSize of the policy: what is larger is rejected, and its link detached.
 
 A link without a limit pays nothing for it: the check is put before the link's callback where there is one to make.
 """

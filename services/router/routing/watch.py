@@ -1,6 +1,6 @@
 """What is looked at once a second instead of counted per message: deliveries that take long (their senders get credit
 without waiting for them), links without credit, streams that nobody takes or whose sender has stopped, connections on
-which nothing moves (A.6.17).
+which nothing moves.
 
 The age of a delivery is known by its id: each look notes the id that comes next, so what is unsettled and older than
 the id noted ten looks ago is stuck. Only deliveries that cross a threshold are touched one by one.
