@@ -16,7 +16,9 @@ import statistics
 import time
 from typing import Any
 
-from enmasse.amqp.connection import Connection, Handler, Limits
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Source, Target
 
@@ -111,7 +113,7 @@ def run(messages: int, size: int, profile: bool) -> float:
                 begin = clock()
                 server.receive(chunk)
                 for connection in (a, b):
-                    if connection._dirty:
+                    if connection.output.dirty:
                         output = connection.take_output()
                         spent += clock() - begin
                         if profiler:

@@ -25,7 +25,8 @@ from enmasse.amqp import errors
 from enmasse.amqp.client_links import ClientLink, ClientReceiver, ClientSender, Delivery, within
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler, Limits
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message, jms_selector
 from enmasse.amqp.performatives import ACCEPTED, Source, Target

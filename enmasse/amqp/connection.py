@@ -6,17 +6,18 @@ Bytes in by `receive`, bytes out by `take_output`, time by `tick`: no socket, no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import Link, LinkFault, SessionFault, from_error, shortened
+from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler, Limits
-from enmasse.amqp.handshake import AMQP_HEADER, SASL_HEADER, read_header, sasl_waits
-from enmasse.amqp.incoming import on_transfer
-from enmasse.amqp.outgoing import pump
+from enmasse.amqp.frames import HEADER
+from enmasse.amqp.handshake import Handshake
+from enmasse.amqp.held import Held
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.linktable import LinkNames
+from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import (
     Attach,
     Begin,
@@ -29,24 +30,28 @@ from enmasse.amqp.performatives import (
     Open,
     Transfer,
     decode_performative,
-    encode_performative,
 )
-from enmasse.amqp.reader import learn, read_frames
-from enmasse.amqp.receiver import Receiver
+from enmasse.amqp.reader import Reader
 from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.sender import MANY, Sender
-from enmasse.amqp.session import Session
+from enmasse.amqp.session import Session, SessionHandler
+from enmasse.amqp.silence import Silence
 from enmasse.amqp.types import Symbol
 
-__all__ = ["Connection", "Handler", "Limits", "Link", "Receiver", "Sender", "Session"]
-
 MIN_MAX_FRAME = 512
-_HEADER = Struct(">IBBH").pack
 _SIZE = Struct(">I").unpack_from
-_SPILL = 256 * 1024  # output that is handed to the socket before the turn ends
+_EMPTY_FRAME = HEADER(8, 2, 0, 0)
 
 
-def _ignore(_: Connection) -> None: ...
+class ConnectionHandler(SessionHandler, Protocol):
+    """The callbacks of a connection, its sessions and links: see Handler."""
+
+    def on_open(self, c: Connection) -> None: ...
+
+    def on_begin(self, s: Session) -> None: ...
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None: ...
+
+    def on_writable(self, c: Connection) -> None: ...
 
 
 class Connection:
@@ -55,11 +60,14 @@ class Connection:
     `sasl`: a SaslServer or SaslClient. A server without one offers ANONYMOUS and takes clients that skip SASL; a client
     without one skips it. `idle_timeout_ms`: the peer is given up after so long a silence (half of it is what the open
     advertises); 0 is never. `state` is "start", "open" (both have opened), "closing" (our close is sent), "closed".
+
+    Its parts, each with a state of its own: `output` (what leaves), `names` (links), `held` (unfinished deliveries),
+    and for itself the handshake, the reader of frames, the silence of both sides, and the sessions by channel.
     """
 
     def __init__(
         self,
-        handler: Handler,
+        handler: ConnectionHandler,
         *,
         container_id: str,
         is_client: bool,
@@ -75,9 +83,9 @@ class Connection:
     ) -> None:
         if max_frame_size < MIN_MAX_FRAME:
             raise ValueError(f"max_frame_size is at least {MIN_MAX_FRAME}, not {max_frame_size}")
+        limits = limits or Limits()
         self.handler = handler
         self.is_client = is_client
-        self.limits = limits = limits or Limits()
         self.max_frame_size = max_frame_size  # ours; frames that come may be so large
         self.channel_max = min(limits.max_sessions - 1, 65535 if channel_max is None else channel_max)
         self.idle_timeout_ms = idle_timeout_ms
@@ -95,57 +103,36 @@ class Connection:
             properties=dict(properties or {}),
         )
         self.remote_open: Open | None = None
-        self.remote_max_frame = max(max_frame_size, 65536)  # frames we send; never larger than the peer wants
         self.remote_channel_max = 65535
         self.state = "start"
         self.user: str | None = None
         self.context: Any = None
-        self.blocked = False
-        self.reading_paused = False
         self.transport_error: AmqpError | None = None
         self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
-        self.out: list[bytes | memoryview] = []
-        # hooks of the skin
-        self.on_dirty: Callable[[Connection], None] = _ignore
-        self.on_spill: Callable[[Connection], None] | None = None
-        self.on_reading: Callable[[Connection], None] = _ignore
+        self.output = Output(max(max_frame_size, 65536))
+        self.held = Held(limits)
+        self.names = LinkNames(limits)
         self.enough: Callable[[], bool] | None = None
         """Asked between slices of what was read. True: the rest is kept (`backlog`) until `proceed` is called."""
         self.backlog = False  # what was read waits for `proceed`
+        self._limits = limits
         # reading
+        self._handshake = Handshake(self.output, sasl, is_client=is_client, max_frame=limits.max_sasl_frame)
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._needed = 0
         self._receiving = False
-        self._stage: Callable[[Connection, bytes, int], int] = read_header
-        self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
-        self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
-        # writing
-        self._dirty = False
-        self._spilled = 0
-        self._started = False
+        # open and close
         self._open_sent = False
         self._close_sent = False
         self._close_error: AmqpError | None = None
         self._over = False
+        self._silence = Silence()
         # channels
         self._by_channel: dict[int, Session] = {}  # by the peer's channel
         self._highest_channel = -1  # of the peer's that have begun, whether they have ended or not
         self._local: dict[int, Session] = {}  # by ours
-        self._touched: list[Session] = []
-        self._names: dict[tuple[str, bool], Link] = {}
-        self._link_count = 0
-        self._link_state = 0
-        self._partial_bytes = 0
-        self._streamed_bytes = 0
-        # time
-        self._heard = True
-        self._last_heard = -1
-        self._said = True
-        self._last_said = -1
-        self._last_tick = -1
-        self._close_deadline = -1
-        self._handshake_deadline = -1
+        self._reader = Reader(max_frame_size, self._by_channel)
 
     def __repr__(self) -> str:
         peer = self.remote_open.container_id if self.remote_open else "?"
@@ -153,16 +140,40 @@ class Connection:
 
     # --- for users ----------------------------------------------------------------------------------------------------
 
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        """Other bounds for what comes from now on: once it is known who the peer is, before it has sessions."""
+        self._limits = self.held.limits = self.names.limits = limits
+
+    @property
+    def blocked(self) -> bool:
+        """The peer does not read."""
+        return self.output.blocked
+
+    @property
+    def reading_paused(self) -> bool:
+        """Too much of what was streamed is not taken: the socket is not to be read."""
+        return self.held.paused
+
+    @property
+    def remote_max_frame(self) -> int:
+        """Frames we send are not larger."""
+        return self.output.max_frame
+
+    @property
+    def unprocessed(self) -> int:
+        """Bytes that were received and wait: for the rest of a frame, an authenticator or `proceed`."""
+        return self._pending_size if self._pending else 0
+
     def open(self) -> None:
         """Client: start the conversation (header, SASL, open). The skin calls it when the socket is connected."""
-        if self._started:
-            return
-        self._started = True
-        if isinstance(self.sasl, SaslClient):
-            self._put(SASL_HEADER)
-        else:
-            self._put(AMQP_HEADER)
-            self._send_open()
+        if not self._handshake.started:
+            self._handshake.start()
+            self._open_if_due()
 
     def begin(self) -> Session:
         """Begin a session on an open connection; links may be attached at once. Raises AmqpError where the connection
@@ -170,22 +181,22 @@ class Connection:
         if self.state != "open":
             raise AmqpError(errors.ILLEGAL_STATE, f"a session needs an open connection, this one is {self.state}")
         session = self._new_session()
-        session._begin()
+        session.begin()
         return session
 
     def close(self, error: AmqpError | None = None) -> None:
         """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more."""
         if self._close_sent or self._over:
             return
-        if self._stage is not read_frames and not (self.is_client and self._open_sent):
+        if not self._handshake.done and not (self.is_client and self._open_sent):
             self._give_up(error or AmqpError(errors.CONNECTION_FORCED, "closed before it was open"))
             return
         if not self._open_sent:
             self._send_open()
         for session in self.sessions():
-            session._close_links()
-        self._send(0, Close(error=None if error is None else Error.of(error)))
-        self._close_sent = True
+            session.close_links()
+        self.output.send(0, Close(error=None if error is None else Error.of(error)))
+        self._close_sent = self.output.shut = True
         self._close_error = error
         self.state = "closing"  # tick sets the deadline
         self.wake()
@@ -195,37 +206,32 @@ class Connection:
 
     def wake(self) -> None:
         """There is output: the skin flushes at the end of the read or of this turn of the loop."""
-        if not self._dirty:
-            self._dirty = True
-            self.on_dirty(self)
+        self.output.wake()
 
     def take_output(self) -> bytes:
         """What there is to be written, with dispositions and flows that are due."""
-        self._dirty = False
-        if self._touched:
-            touched, self._touched = self._touched, []
-            for session in touched:
-                session._flush()
-        self._spilled = 0
-        out = self.out
-        if not out:
-            return b""
-        data = b"".join(out) if len(out) > 1 else bytes(out[0])
-        out.clear()
-        self._said = True
-        if self.blocked and self.on_spill is None:
+        output = self.output
+        output.dirty = False
+        if output.due:
+            due, output.due = output.due, {}
+            for channel in due:
+                session = self._local.get(channel)
+                if session is not None:
+                    session.flush()
+        data = output.take()
+        if data and output.blocked and output.on_spill is None:
             self.set_blocked(False)
         return data
 
     def set_blocked(self, blocked: bool) -> None:
         """The skin: the peer does not read (write buffer above its mark), or reads again."""
-        if blocked == self.blocked or self._over:
+        if blocked == self.output.blocked or self._over:
             return
-        self.blocked = blocked
+        self.output.blocked = blocked
         if not blocked:
             for session in self.sessions():
-                pump(session)
-            if not self.blocked and self.state == "open":
+                session.outgoing.pump()
+            if not self.output.blocked and self.state == "open":
                 self.handler.on_writable(self)
 
     def transport_closed(self, error: AmqpError | None = None) -> None:
@@ -240,8 +246,9 @@ class Connection:
 
     def let_go(self) -> None:
         """The skin, last of all: it is not called any more."""
-        self.on_dirty = self.on_reading = _ignore
-        self.on_spill = self.enough = None
+        self.output.let_go()
+        self.held.let_go()
+        self.enough = None
         if isinstance(self.sasl, SaslServer):
             self.sasl.let_go()
 
@@ -250,54 +257,38 @@ class Connection:
         Silence is measured in ticks, so it is noticed late: by a quarter of the idle time-out at most."""
         if self._over:
             return None
-        deadlines: list[int] = []
+        silence = self._silence
         if self.state == "start":
-            if self._handshake_deadline < 0:
-                self._handshake_deadline = now_ms + self.limits.handshake_timeout_ms
-            if now_ms >= self._handshake_deadline:
+            due = silence.handshake_due(now_ms, self.limits.handshake_timeout_ms)
+            if now_ms >= due:
                 self._give_up(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "the peer did not open in time"))
                 return None
-            deadlines.append(self._handshake_deadline)
+            return due
         if self.state == "closing":
-            if self._close_deadline < 0:
-                self._close_deadline = now_ms + self.limits.close_timeout_ms
-            if now_ms >= self._close_deadline:
+            due = silence.close_due(now_ms, self.limits.close_timeout_ms)
+            if now_ms >= due:
                 self._end_of_connection(self._close_error)
                 return None
-            return self._close_deadline
-        heard = self._heard or self._last_heard < 0 or self.reading_paused
-        if heard:
-            self._heard = False
-            self._last_heard = now_ms
-        if self.idle_timeout_ms and self.state == "open":
-            due = self._last_heard + self.idle_timeout_ms
-            if now_ms >= due:
-                self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
-                self._close_deadline = now_ms + min(1000, self.limits.close_timeout_ms)
-                return self._close_deadline
-            # What comes right after this tick counts as heard at the next one: that must not be the deadline itself.
-            deadlines.append(now_ms + (self.idle_timeout_ms + 3) // 4 if heard else due)
+            return due
+        look_again = silence.peer_due(now_ms, self.idle_timeout_ms, self.held.paused)
+        if look_again is not None and now_ms >= look_again:
+            self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
+            return silence.close_due(now_ms, min(1000, self.limits.close_timeout_ms))
         wanted = self.remote_open.idle_time_out if self.remote_open is not None else None
-        if wanted and self.state == "open":
-            if self._last_said < 0:
-                self._last_said = now_ms
-            elif self._said:  # at some time after the last tick
-                self._last_said = self._last_tick
-            self._said = False
-            every = max(1, int(wanted) // 2)
-            if now_ms >= self._last_said + every:
-                self._last_said = now_ms
-                if not self.blocked:
-                    self._put(_HEADER(8, 2, 0, 0))
-            deadlines.append(self._last_said + every)
-        self._last_tick = now_ms
-        return min(deadlines, default=None)
+        if not wanted:
+            return look_again
+        output = self.output
+        send_again, now = silence.ours_due(now_ms, int(wanted), output.said)
+        output.said = False
+        if now and not output.blocked:
+            output.put(_EMPTY_FRAME)
+        return send_again if look_again is None else min(look_again, send_again)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
         """Process what has been read. Never raises for what a peer does: it is told by close, end or detach."""
-        self._heard = True
+        self._silence.heard = True
         self._receiving = True
         try:
             self._receive(data)
@@ -329,18 +320,23 @@ class Connection:
             data = bytes(data)
         end = len(data)
         pos = 0
+        handshake, reader = self._handshake, self._reader
         try:
             while pos < end and not self.finished:
-                stage = self._stage
-                pos = stage(self, data, pos)
-                if stage is self._stage:
-                    if stage is not read_frames or end - pos < 8 or _SIZE(data, pos)[0] > end - pos:
-                        break  # no whole frame is left
-                    if self.enough is not None and self.enough():
-                        self._pending = []
-                        self._pending_size = 0
-                        self.hold(data[pos:])
-                        return
+                if not handshake.done:
+                    pos, more = handshake.read(data, pos, self._authenticated)
+                    self._open_if_due()
+                    if not more:
+                        break
+                    continue
+                pos = reader.read(self, data, pos)
+                if end - pos < 8 or _SIZE(data, pos)[0] > end - pos:
+                    break  # no whole frame is left
+                if self.enough is not None and self.enough():
+                    self._pending = []
+                    self._pending_size = 0
+                    self.hold(data[pos:])
+                    return
         except AmqpError as error:
             self._fail(error.with_traceback(None))  # the frames hold the connection, which holds the error
             return
@@ -348,12 +344,12 @@ class Connection:
         if left and not self.finished:
             self._pending = [data[pos:]]
             self._pending_size = left
-            if sasl_waits(self):
+            if handshake.waits:
                 self._needed = 0
                 if left > MIN_MAX_FRAME:
                     self._fail(AmqpError(errors.FRAMING_ERROR, "too much was sent before authentication has ended"))
                 return
-            size = _SIZE(data, pos)[0] if left >= 4 and self._stage is not read_header else 8
+            size = _SIZE(data, pos)[0] if left >= 4 and not handshake.reads_header else 8
             # A stage looks at a size, and refuses one that was not agreed, once it has the 8 bytes of a frame's head.
             self._needed = size if left >= 8 else 8
             if size < 8:
@@ -363,7 +359,7 @@ class Connection:
         """The peer broke a rule of the connection."""
         self._pending = []
         self.backlog = False
-        if self._stage is read_frames:
+        if self._handshake.done:
             if self._close_sent:
                 self._end_of_connection(self._close_error)  # it cannot even close
             else:
@@ -371,7 +367,21 @@ class Connection:
         else:
             self._give_up(error)
 
-    def _on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
+    def _authenticated(self, user: str | None, ok: bool) -> None:
+        """A server's SASL exchange has ended. May come long after the last frame."""
+        self._handshake.authenticated(ok)
+        if not ok:
+            self._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
+            return
+        self.user = user
+        if self._pending and not self._receiving:
+            self.receive(b"")  # what came while the authenticator was asking
+
+    def _open_if_due(self) -> None:
+        if self._handshake.may_open and not self._open_sent:
+            self._send_open()
+
+    def on_frame(self, frame_type: int, channel: int, data: bytes, start: int, end: int) -> bool:
         """One frame by the tables. True: sessions and links are as they were, the reader's notes stay good."""
         if self._close_sent:
             try:
@@ -402,7 +412,7 @@ class Connection:
                 session.end(AmqpError(fault.condition, fault.description))
             return False
         if plain:
-            learn(self, performative, data, start, body)
+            self._reader.learn(performative, data, start, body)
         return plain
 
     # --- frames by kind -----------------------------------------------------------------------------------------------
@@ -413,7 +423,8 @@ class Connection:
         if int(remote.max_frame_size) < MIN_MAX_FRAME:
             raise AmqpError(errors.INVALID_FIELD, f"max-frame-size {remote.max_frame_size} is below {MIN_MAX_FRAME}")
         self.remote_open = remote
-        self.remote_max_frame = min(int(remote.max_frame_size), self.remote_max_frame)
+        self.output.max_frame = min(int(remote.max_frame_size), self.output.max_frame)
+        self.output.agreed = True
         self.remote_channel_max = int(remote.channel_max)
         if self._open_sent:
             self.state = "open"
@@ -435,12 +446,12 @@ class Connection:
             if session is None or session.remote_begin is not None:
                 raise AmqpError(errors.ILLEGAL_STATE, f"begin for channel {begin.remote_channel}, which did not ask")
             self._by_channel[channel] = session
-            session._on_begin(begin, channel)
+            session.take_begin(begin, channel)
         else:
             session = self._new_session()
             self._by_channel[channel] = session
-            session._on_begin(begin, channel)
-            session._begin()
+            session.take_begin(begin, channel)
+            session.begin()
         self._highest_channel = max(self._highest_channel, channel)
         if not session.ended:
             self.handler.on_begin(session)
@@ -459,52 +470,52 @@ class Connection:
             raise AmqpError(
                 errors.ILLEGAL_STATE, f"{type(performative).__name__} on channel {channel}, where no session has begun"
             )
-        return None if session._end_sent else session
+        return None if session.end_sent else session
 
     def _on_end(self, channel: int, end_: End, payload: bytes, size: int) -> bool:
         self._session_of(channel, end_)
-        self._by_channel[channel]._on_end(end_)
+        self._by_channel[channel].take_end(end_)
         return False
 
     def _on_attach(self, channel: int, attach: Attach, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, attach)
         if session is not None:
-            session._on_attach(attach, size)
+            session.take_attach(attach, size)
         return False
 
     def _on_detach(self, channel: int, detach: Detach, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, detach)
         if session is not None:
-            session._on_detach(detach)
+            session.take_detach(detach)
         return False
 
     def _on_flow(self, channel: int, flow: Flow, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, flow)
         if session is not None:
-            session._on_flow(flow)
+            session.take_flow(flow)
         return True
 
     def _on_transfer(self, channel: int, transfer: Transfer, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, transfer)
         if session is not None:
-            on_transfer(session, transfer, payload)
+            session.take_transfer(transfer, payload)
         return True
 
     def _on_disposition(self, channel: int, disposition: Disposition, payload: bytes, size: int) -> bool:
         session = self._session_of(channel, disposition)
         if session is not None:
-            session._on_disposition(disposition)
+            session.take_disposition(disposition)
         return True
 
     def _on_close(self, channel: int, close: Close, payload: bytes, size: int) -> bool:
         error = from_error(close.error)
         if not self._close_sent:
             for session in self._local.values():
-                session._flush()
+                session.flush()
             if not self._open_sent:
                 self._send_open()
-            self._send(0, Close())
-            self._close_sent = True
+            self.output.send(0, Close())
+            self._close_sent = self.output.shut = True
         self._end_of_connection(error or self._close_error)
         return False
 
@@ -512,7 +523,7 @@ class Connection:
 
     def _send_open(self) -> None:
         self._open_sent = True
-        self._send(0, self.open_fields)
+        self.output.send(0, self.open_fields)
 
     def _new_session(self) -> Session:
         local = self._local
@@ -526,63 +537,11 @@ class Connection:
         local[channel] = session
         return session
 
-    def _forget_session(self, session: Session) -> None:
+    def forget_session(self, session: Session) -> None:
         if self._local.get(session.channel) is session:
             del self._local[session.channel]
         if self._by_channel.get(session.remote_channel) is session:
             del self._by_channel[session.remote_channel]
-
-    def _send(self, channel: int, performative: Any) -> None:
-        if self._close_sent or self._over:
-            return
-        body = encode_performative(performative)
-        size = len(body) + 8
-        if size > self.remote_max_frame and type(performative) in (Detach, End, Close) and performative.error:
-            # The text may be another peer's, who must not be able to do harm by it.
-            body = encode_performative(replace(performative, error=shortened(performative.error)))
-            size = len(body) + 8
-        if size > self.remote_max_frame and self.remote_open is not None:
-            raise AmqpError(
-                errors.FRAME_SIZE_TOO_SMALL,
-                f"{type(performative).__name__} of {size} bytes, the peer takes frames of {self.remote_max_frame}",
-            )
-        self._put(_HEADER(size, 2, 0, channel) + body)
-
-    def _put(self, data: bytes) -> None:
-        self.out.append(data)
-        if not self._dirty:
-            self.wake()
-
-    def _spill(self, size: int) -> None:
-        """A lot of output: hand it over before the turn ends, so that the socket can say when it is too much."""
-        self._spilled += size
-        if self._spilled < _SPILL and len(self.out) <= MANY:
-            return
-        self._spilled = 0
-        if self.on_spill is not None:
-            self.on_spill(self)
-        else:
-            self.blocked = True
-
-    def _hold_partial(self, cost: int, streamed: bool) -> bool:
-        """A piece of an unfinished delivery is kept; False: that is more than is kept of unfinished ones in all."""
-        if streamed:
-            self._streamed_bytes += cost
-            if self._streamed_bytes > self.limits.max_streamed and not self.reading_paused:
-                self.reading_paused = True
-                self.on_reading(self)
-            return True
-        self._partial_bytes += cost
-        return self._partial_bytes <= self.limits.max_partial
-
-    def _forget_partial(self, cost: int, streamed: bool) -> None:
-        if streamed:
-            self._streamed_bytes -= cost
-            if self.reading_paused and self._streamed_bytes <= self.limits.max_streamed // 2:
-                self.reading_paused = False
-                self.on_reading(self)
-        else:
-            self._partial_bytes -= cost
 
     def _give_up(self, error: AmqpError) -> None:
         """Before AMQP is spoken there is no close: the socket is closed."""
@@ -593,18 +552,18 @@ class Connection:
         """Over: sessions, links and handler are told, once."""
         if self._over:
             return
-        self._over = True
+        self._over = self.output.shut = True
         self._pending = []
         self.backlog = False
-        self._touched = []
+        self.output.due = {}
         self.state = "closed"
         self.finished = True
         for session in self.sessions():
-            session._stop_sending()
+            session.stop_sending()
         failures: list[Exception] = []  # of callbacks: the others are told all the same
         for session in self.sessions():
             try:
-                session._finish(error)
+                session.finish(error)
             except Exception as failure:
                 failures.append(failure)
         self.wake()

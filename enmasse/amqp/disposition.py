@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp.codec import MAX_DEPTH
 from enmasse.amqp.composite import decode_composite
-from enmasse.amqp.delivery import performative, uint
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.endpoint import U32, shortened
+from enmasse.amqp.endpoint import shortened
+from enmasse.amqp.frames import HEADER, performative, uint
+from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import Modified, Rejected
+from enmasse.amqp.serial import U32
 
-if TYPE_CHECKING:
-    from enmasse.amqp.session import Session
-
-_HEADER = Struct(">IBBH").pack
 _FRAME = Struct(">IHHIBBBBIBIB").pack
 
 
-def send_dispositions(session: Session, ids: list[int], receiving: bool, settled: bool, state: bytes) -> None:
-    out = session.connection.out
+def send_dispositions(
+    output: Output, channel: int, ids: list[int], receiving: bool, settled: bool, state: bytes
+) -> None:
+    """The same encoded state for all these ids; `receiving`: they came. The caller wakes the output."""
+    out = output.buffers
     size = 13 + len(state)
     role = 0x41 if receiving else 0x42
     for first, last in ranges(ids):
@@ -29,7 +30,7 @@ def send_dispositions(session: Session, ids: list[int], receiving: bool, settled
             frame = _FRAME(
                 size + 13,
                 0x200,
-                session.channel,
+                channel,
                 0x005315C0,
                 size,
                 5,
@@ -44,10 +45,10 @@ def send_dispositions(session: Session, ids: list[int], receiving: bool, settled
         else:
             flag = b"\x41" if settled else b"\x42"
             body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, state])
-            if len(body) + 8 > session.connection.remote_max_frame:
+            if len(body) + 8 > output.max_frame:
                 # A router passes on what another peer said, which must not cost this one its connection.
                 body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, _shortened(state)])
-            out.append(_HEADER(len(body) + 8, 2, 0, session.channel) + body)
+            out.append(HEADER(len(body) + 8, 2, 0, channel) + body)
 
 
 def _shortened(state: bytes) -> bytes:

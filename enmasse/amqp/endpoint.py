@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.performatives import Attach, Detach, Error, Flow
+from enmasse.amqp.performatives import ACCEPTED, Attach, Detach, Error, Flow, Open
 
-if TYPE_CHECKING:
-    from enmasse.amqp.session import Session
-
-U32 = 0xFFFFFFFF
 UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode (2.8.2)
 FIRST, SECOND = 0, 1  # rcv-settle-mode (2.8.3)
 
 
-def serial_difference(a: int, b: int) -> int:
-    """a - b in RFC 1982 arithmetic of 32 bits: from -2**31 to 2**31 - 1."""
-    return ((a - b + 0x80000000) & U32) - 0x80000000
+class LinkConnection(Protocol):
+    """What is known of a connection to who holds one of its links."""
+
+    context: Any
+    state: str
+
+    @property
+    def remote_open(self) -> Open | None: ...
+
+    @property
+    def remote_max_frame(self) -> int: ...
+
+    @property
+    def blocked(self) -> bool: ...
+
+    def wake(self) -> None: ...
+
+    def close(self, error: AmqpError | None = None) -> None: ...
+
+
+class LinkSession(Protocol):
+    """What a link, and who holds it, needs of its session."""
+
+    channel: int
+
+    @property
+    def connection(self) -> LinkConnection: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def crowded(self) -> bool: ...
+
+    def settle(self, delivery_id: int, state: Any = ACCEPTED) -> None: ...
+
+    def update(self, delivery_id: int, state: Any) -> None: ...
+
+    def send(self, performative: Any) -> None: ...
+
+    def send_flow(self, **link_fields: Any) -> None: ...
+
+    def send_credit(self, handle: int, delivery_count: int, credit: int) -> None: ...
+
+    def touch(self) -> None: ...
+
+    def flush(self) -> None: ...
 
 
 class SessionFault(AmqpError):
@@ -34,17 +74,19 @@ class LinkFault(AmqpError):
 
 
 class Link:
-    """What both ends have in common. `source`, `target` and the modes are ours once attached; `remote_*` the peer's."""
+    """What both ends have in common. `source`, `target` and the modes are ours once attached; `remote_*` the peer's.
+
+    What follows "for the session" is called, read and set by the session that the link belongs to, by nobody else.
+    """
 
     __slots__ = (
-        "_attach_sent",
-        "_detach_sent",
-        "_over",
-        "_state_size",
+        "attach_sent",
         "context",
+        "detach_sent",
         "handle",
         "max_message_size",
         "name",
+        "over",
         "properties",
         "rcv_settle_mode",
         "remote_attach",
@@ -54,11 +96,12 @@ class Link:
         "session",
         "snd_settle_mode",
         "source",
+        "state_size",
         "target",
     )
     is_sender = False
 
-    def __init__(self, session: Session, name: str, handle: int) -> None:
+    def __init__(self, session: LinkSession, name: str, handle: int) -> None:
         self.session = session
         self.name = name
         self.handle = handle  # ours, in frames we send
@@ -73,10 +116,10 @@ class Link:
         self.rcv_settle_mode = FIRST
         self.max_message_size = 0  # what we said in our attach; 0: no bound
         self.context: Any = None  # yours
-        self._attach_sent = False
-        self._detach_sent = False
-        self._over = False
-        self._state_size = 0
+        self.attach_sent = False
+        self.detach_sent = False
+        self.over = False
+        self.state_size = 0
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} handle {self.handle} of {self.session!r}>"
@@ -84,36 +127,36 @@ class Link:
     @property
     def attached(self) -> bool:
         """Both ends have attached and neither has detached."""
-        return self._attach_sent and self.remote_attach is not None and not self._detach_sent and not self._over
+        return self.attach_sent and self.remote_attach is not None and not self.detach_sent and not self.over
 
     @property
     def detached(self) -> bool:
         """Nothing can be sent on it any more: we detached, or it is over."""
-        return self._detach_sent or self._over
+        return self.detach_sent or self.over
 
     def accept(self, source: Any = None, target: Any = None, **fields: Any) -> None:
         """Answer the peer's attach. Termini default to the peer's own; `fields` are further ones of attach (2.7.3)."""
-        if self._attach_sent or self._over:
+        if self.attach_sent or self.over:
             return
         self.source = self.remote_source if source is None else source
         self.target = self.remote_target if target is None else target
-        self._send_attach(fields)
-        self._went_live()
+        self.send_attach(fields)
+        self.went_live()
 
     def refuse(self, error: AmqpError) -> None:
         """Answer the peer's attach with a null terminus and a detach (2.6.3)."""
-        if self._attach_sent:
+        if self.attach_sent:
             self.detach(error)
-        elif not self._over:
+        elif not self.over:
             self.source = None if self.is_sender else self.remote_source
             self.target = self.remote_target if self.is_sender else None
             try:
-                self._send_attach({})
+                self.send_attach({})
             except AmqpError:  # what it asked for does not fit into its own frames: said without it
                 self.source = self.target = None
                 self.properties = {}
                 try:
-                    self._send_attach({})
+                    self.send_attach({})
                 except AmqpError as too_small:
                     self.session.connection.close(too_small)
                     return
@@ -121,18 +164,20 @@ class Link:
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
         """Leave. `on_detach` follows when the peer has answered; outcomes may come until then."""
-        if self._detach_sent or self._over:
+        if self.detach_sent or self.over:
             return
-        if not self._attach_sent:
+        if not self.attach_sent:
             self.refuse(error or AmqpError(errors.DETACH_FORCED))
             return
         session = self.session
-        self._went_dead()
-        session._flush()  # what was settled or granted before belongs before
-        self._detach_sent = True
-        session._send(Detach(handle=self.handle, closed=closed, error=None if error is None else Error.of(error)))
+        self.went_dead()
+        session.flush()  # what was settled or granted before belongs before
+        self.detach_sent = True
+        session.send(Detach(handle=self.handle, closed=closed, error=None if error is None else Error.of(error)))
 
-    def _send_attach(self, fields: dict[str, Any]) -> None:
+    # --- for the session ----------------------------------------------------------------------------------------------
+
+    def send_attach(self, fields: dict[str, Any]) -> None:
         remote = self.remote_attach
         if remote is not None:
             fields.setdefault("snd_settle_mode", remote.snd_settle_mode)
@@ -153,26 +198,27 @@ class Link:
             **fields,
         )
         self._take_modes(attach)
-        self.session._send(attach)
-        self._attach_sent = True
+        self.session.send(attach)
+        self.attach_sent = True
 
     def _take_modes(self, attach: Attach) -> None:
         self.snd_settle_mode = MIXED if attach.snd_settle_mode is None else int(attach.snd_settle_mode)
         self.rcv_settle_mode = FIRST if attach.rcv_settle_mode is None else int(attach.rcv_settle_mode)
 
-    def _went_live(self) -> None:
+    def went_live(self) -> None:
         """Both attaches are here."""
 
-    def _went_dead(self) -> None:
+    def went_dead(self) -> None:
         """From now on the fast path must not touch the link."""
 
-    def _on_flow(self, flow: Flow) -> None:
+    def take_flow(self, flow: Flow) -> None:
+        """The peer's flow for this link."""
         raise NotImplementedError
 
-    def _lost(self, tokens: list[Any] | None) -> None:
-        """The link is over: tell what was left (`tokens`, or what is found), before on_detach."""
+    def lose(self, tokens: list[Any] | None) -> None:
+        """The link is over: report what has no outcome (`tokens`, or what is found), before on_detach."""
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Last of all: what a user has put here refers to the link, so it must not be referred to."""
 
 

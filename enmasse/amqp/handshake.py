@@ -2,106 +2,136 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.frames import HEADER
+from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import decode_performative, encode_performative
-from enmasse.amqp.reader import read_frames
 from enmasse.amqp.sasl import SaslClient, SaslServer
-
-if TYPE_CHECKING:
-    from enmasse.amqp.connection import Connection
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _BASIC = Struct(">IBBH").unpack_from
-_HEADER = Struct(">IBBH").pack
+_AT_HEADER, _AT_SASL, _DONE, _REFUSED = "header", "sasl", "done", "refused"
 
 
-def read_header(connection: Connection, data: bytes, pos: int) -> int:
-    if len(data) - pos < 8:
-        head = data[pos:]
-        if head != AMQP_HEADER[: len(head)] and head != SASL_HEADER[: len(head)]:
-            _wrong_header(connection, head)
+class Handshake:
+    """What is read before the first AMQP frame, and what is answered. `done`: AMQP is spoken from here on."""
+
+    __slots__ = ("_at", "_is_client", "_max_frame", "_output", "may_open", "sasl", "started")
+
+    def __init__(
+        self, output: Output, sasl: SaslServer | SaslClient | None, *, is_client: bool, max_frame: int
+    ) -> None:
+        """`max_frame`: bytes of a SASL frame."""
+        self.sasl = sasl
+        self.started = False
+        self.may_open = False
+        """Client: the AMQP header has been sent, the open may follow."""
+        self._output = output
+        self._is_client = is_client
+        self._max_frame = max_frame
+        self._at = _AT_HEADER
+
+    @property
+    def done(self) -> bool:
+        return self._at is _DONE
+
+    @property
+    def waits(self) -> bool:
+        """An authenticator is still asking: what the client has pipelined must wait."""
+        return self._at is _AT_SASL and isinstance(self.sasl, SaslServer) and self.sasl.waits
+
+    @property
+    def reads_header(self) -> bool:
+        """What comes next is a protocol header, of 8 bytes."""
+        return self._at is _AT_HEADER
+
+    def start(self) -> None:
+        """Client: speak first."""
+        self.started = True
+        if isinstance(self.sasl, SaslClient):
+            self._output.put(SASL_HEADER)
+        else:
+            self._speak_amqp()
+
+    def read(self, data: bytes, pos: int, authenticated: Callable[[str | None, bool], None]) -> tuple[int, bool]:
+        """Go on from `pos`: where it got, and whether there may be more to do at once. `authenticated(user, ok)` is
+        called when a server's SASL exchange has ended, which may be long after this. Raises AmqpError."""
+        at = self._at
+        pos = self._read_header(data, pos, authenticated) if at is _AT_HEADER else self._read_sasl(data, pos)
+        return pos, self._at is not at
+
+    def authenticated(self, ok: bool) -> None:
+        """The server's exchange has ended; the outcome has been sent."""
+        self._at = _AT_HEADER if ok else _REFUSED
+
+    def _read_header(self, data: bytes, pos: int, authenticated: Callable[[str | None, bool], None]) -> int:
+        if len(data) - pos < 8:
+            head = data[pos:]
+            if head != AMQP_HEADER[: len(head)] and head != SASL_HEADER[: len(head)]:
+                self._wrong_header(head)
+            return pos
+        header = data[pos : pos + 8]
+        sasl = self.sasl
+        if self._is_client:
+            if header == SASL_HEADER and isinstance(sasl, SaslClient) and not sasl.done:
+                self._at = _AT_SASL
+            elif header == AMQP_HEADER and (sasl is None or sasl.done):
+                self._at = _DONE
+            else:
+                self._wrong_header(header)
+        elif header == SASL_HEADER and isinstance(sasl, SaslServer) and not sasl.done:
+            self._output.put(SASL_HEADER)
+            sasl.start(self._send, authenticated)
+            self._at = _AT_SASL
+        elif header == AMQP_HEADER and (not isinstance(sasl, SaslServer) or sasl.done or not sasl.required):
+            self._output.put(AMQP_HEADER)
+            self._at = _DONE
+        else:
+            self._wrong_header(header)
+        return pos + 8
+
+    def _wrong_header(self, header: bytes) -> None:
+        """Answer with the header that would have been right and close (2.2)."""
+        if not self._is_client:
+            sasl = self.sasl
+            wants_sasl = isinstance(sasl, SaslServer) and sasl.required and not sasl.done
+            self._output.put(SASL_HEADER if wants_sasl else AMQP_HEADER)
+        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks another protocol: its header is {header!r}")
+
+    def _read_sasl(self, data: bytes, pos: int) -> int:
+        end = len(data)
+        sasl = self.sasl
+        assert sasl is not None
+        while end - pos >= 8 and self._at is _AT_SASL and not self.waits:
+            size, doff, frame_type, _ = _BASIC(data, pos)
+            if size > self._max_frame or size < 8 or doff < 2 or 4 * doff > size or frame_type != 1:
+                raise AmqpError(errors.FRAMING_ERROR, f"not a SASL frame: {size} bytes of type {frame_type}")
+            if pos + size > end:
+                break
+            performative, _ = decode_performative(data, pos + 4 * doff, pos + size)
+            pos += size
+            if isinstance(sasl, SaslClient):
+                answer = sasl.receive(performative)
+                if answer is not None:
+                    self._send(answer)
+                if sasl.done:
+                    self._at = _AT_HEADER
+                    self._speak_amqp()
+            else:
+                sasl.receive(performative)
         return pos
-    header = data[pos : pos + 8]
-    sasl = connection.sasl
-    if connection.is_client:
-        if header == SASL_HEADER and isinstance(sasl, SaslClient) and not sasl.done:
-            connection._stage = read_sasl
-        elif header == AMQP_HEADER and (sasl is None or sasl.done):
-            connection._stage = read_frames
-        else:
-            _wrong_header(connection, header)
-    elif header == SASL_HEADER and isinstance(sasl, SaslServer) and not sasl.done:
-        connection._put(SASL_HEADER)
-        sasl.start(partial(_send, connection), partial(_sasl_done, connection))
-        connection._stage = read_sasl
-    elif header == AMQP_HEADER and (not isinstance(sasl, SaslServer) or sasl.done or not sasl.required):
-        connection._put(AMQP_HEADER)
-        connection._stage = read_frames
-    else:
-        _wrong_header(connection, header)
-    return pos + 8
 
+    def _speak_amqp(self) -> None:
+        """Client: AMQP begins; the open need not wait for the server's header."""
+        self._output.put(AMQP_HEADER)
+        self.may_open = True
 
-def _wrong_header(connection: Connection, header: bytes) -> None:
-    """Answer with the header that would have been right and close (2.2)."""
-    if not connection.is_client:
-        sasl = connection.sasl
-        connection._put(
-            SASL_HEADER if isinstance(sasl, SaslServer) and sasl.required and not sasl.done else AMQP_HEADER
-        )
-    raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks another protocol: its header is {header!r}")
-
-
-def read_sasl(connection: Connection, data: bytes, pos: int) -> int:
-    end = len(data)
-    sasl = connection.sasl
-    assert sasl is not None
-    while end - pos >= 8 and not sasl_waits(connection):
-        size, doff, frame_type, _ = _BASIC(data, pos)
-        if size > connection.limits.max_sasl_frame or size < 8 or doff < 2 or 4 * doff > size or frame_type != 1:
-            raise AmqpError(errors.FRAMING_ERROR, f"not a SASL frame: {size} bytes of type {frame_type}")
-        if pos + size > end:
-            break
-        performative, _ = decode_performative(data, pos + 4 * doff, pos + size)
-        pos += size
-        if isinstance(sasl, SaslClient):
-            answer = sasl.receive(performative)
-            if answer is not None:
-                _send(connection, answer)
-            if sasl.done:
-                connection._stage = read_header
-                connection._put(AMQP_HEADER)
-                connection._send_open()
-                break
-        else:
-            sasl.receive(performative)
-            if sasl.done or connection.finished:
-                break
-    return pos
-
-
-def sasl_waits(connection: Connection) -> bool:
-    """An authenticator is still asking: what the client has pipelined must wait."""
-    return isinstance(connection.sasl, SaslServer) and connection.sasl.waits and connection._stage is read_sasl
-
-
-def _send(connection: Connection, performative: Any) -> None:
-    body = encode_performative(performative)
-    connection._put(_HEADER(len(body) + 8, 2, 1, 0) + body)
-
-
-def _sasl_done(connection: Connection, user: str | None, ok: bool) -> None:
-    """The server's exchange has ended; the outcome has been sent. May come long after the last frame."""
-    if ok:
-        connection.user = user
-        connection._stage = read_header
-        if connection._pending and not connection._receiving:
-            connection.receive(b"")  # what came while the authenticator was asking
-    else:
-        connection._give_up(AmqpError(errors.UNAUTHORIZED_ACCESS, "authentication failed"))
+    def _send(self, performative: Any) -> None:
+        body = encode_performative(performative)
+        self._output.put(HEADER(len(body) + 8, 2, 1, 0) + body)

@@ -1,174 +1,231 @@
-"""Transfers that come by the tables: first ids, pieces, aborts, odd encodings, dead links (OASIS AMQP 1.0, 2.6.12)."""
+"""What comes in on a session: its window, what we have not settled, what we have decided (AMQP 1.0, 2.5.6, 2.6)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from enmasse.amqp import errors
-from enmasse.amqp.delivery import Partial
-from enmasse.amqp.endpoint import U32, Link, LinkFault, SessionFault
-from enmasse.amqp.performatives import TransactionalState, Transfer
-from enmasse.amqp.receiver import Receiver
+from enmasse.amqp.disposition import by_state, send_dispositions
+from enmasse.amqp.encoder import encode
+from enmasse.amqp.endpoint import SessionFault
+from enmasse.amqp.output import Output
+from enmasse.amqp.performatives import ACCEPTED
+from enmasse.amqp.serial import U32, known, serial_difference
 
-if TYPE_CHECKING:
-    from enmasse.amqp.session import Session
-
-PIECE_COST = 64  # what a received piece costs beside its bytes
-
-
-def on_transfer(session: Session, transfer: Transfer, payload: bytes) -> None:
-    """What the fast path has left over: first ids, pieces, aborts, odd encodings, dead links."""
-    link = session._by_remote.get(int(transfer.handle))
-    if link is None:
-        raise SessionFault(errors.UNATTACHED_HANDLE, f"transfer on handle {transfer.handle}, which is not attached")
-    if not isinstance(link, Receiver):
-        raise SessionFault(errors.NOT_ALLOWED, f"transfer on link {link.name!r}, whose sender is here")
-    partial = link._partial
-    if partial is None:
-        partial = _first_frame(session, link, transfer)
-        if type(transfer.state) is TransactionalState and not partial._discard:
-            link._partial = partial if transfer.more else None
-            raise no_transactions(link)
-    else:
-        session._in_extra = (session._in_extra + 1) & U32
-        session._count_frame()
-        if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id:
-            raise SessionFault(
-                errors.INVALID_FIELD,
-                f"delivery {transfer.delivery_id} begins within {partial.delivery_id} on link {link.name!r}",
-            )
-        if transfer.settled and not partial.settled:
-            partial.settled = True
-            if session._incoming.pop(partial.delivery_id, None) is not None:
-                came_settled(session, link)
-    if transfer.aborted:
-        _aborted(session, link, partial)
-    elif partial._discard:
-        link._partial = partial if transfer.more else None
-    else:
-        _piece(session, link, partial, payload, bool(transfer.more))
-    if link._limit >= 0:
-        if link._partial is None:
-            session._receivers[link.remote_handle] = link
-        else:
-            session._receivers.pop(link.remote_handle, None)
+_ACCEPTED = encode(ACCEPTED)
 
 
-def _first_frame(session: Session, link: Receiver, transfer: Transfer) -> Partial:
-    delivery_id = transfer.delivery_id
-    if delivery_id is None:
-        raise SessionFault(
-            errors.INVALID_FIELD, f"the first transfer of a delivery on {link.name!r} has no delivery-id"
-        )
-    if session._in_next < 0:
-        session._in_extra = (session._in_initial - delivery_id) & U32
-    elif delivery_id != session._in_next:
-        raise SessionFault(
-            errors.INVALID_FIELD, f"sequencing error, expected delivery-id {session._in_next}, got {delivery_id}"
-        )
-    session._in_next = (int(delivery_id) + 1) & U32
-    session._count_frame()
-    settled = bool(transfer.settled)
-    partial = Partial(
-        link, int(delivery_id), bytes(transfer.delivery_tag or b""), int(transfer.message_format or 0), settled
+class IncomingLink(Protocol):
+    """What a window needs of the receivers that use it."""
+
+    def count_settled(self) -> None:
+        """One of its deliveries is settled."""
+        ...
+
+    def top_up(self) -> None:
+        """Send the credit that is due."""
+        ...
+
+
+L = TypeVar("L", bound=IncomingLink)
+
+
+class IncomingWindow(Generic[L]):
+    """A peer may send transfer frames up to the window that we have advertised; it is restored at half.
+
+    Transfer-ids are delivery-ids plus `extra`. Receivers, the session and the reader of frames, which do this for every
+    message, read and set these fields themselves.
+    """
+
+    __slots__ = (
+        "_advertised",
+        "_channel",
+        "_furthest",
+        "_half",
+        "_initial",
+        "_output",
+        "_size",
+        "_streamed",
+        "_unconsumed",
+        "accepted",
+        "credit_due",
+        "due",
+        "extra",
+        "next_id",
+        "others",
+        "receivers",
+        "stop",
+        "unsettled",
+        "updates",
+        "withheld",
     )
-    if link._limit < 0 or not link._attach_sent:  # detached here, the peer did not know yet
-        partial._discard = True
-        link._partial = partial
-        if not link.detached:
-            raise LinkFault(link, errors.TRANSFER_LIMIT_EXCEEDED, "a transfer before the attach was answered")
-        link._discarded += 1
-        if link._discarded > session._window:
-            raise SessionFault(errors.ERRANT_LINK, f"link {link.name!r} has been detached and is used on")
-        return partial
-    link._partial = partial
-    if link._received >= link._limit:
-        partial._discard = bool(transfer.more)
-        link._partial = partial if transfer.more else None
-        raise LinkFault(link, errors.TRANSFER_LIMIT_EXCEEDED, f"link {link.name!r} has no credit")
-    link._received += 1
-    if settled:
-        came_settled(session, link)
-    else:
-        session._incoming[partial.delivery_id] = link
-    return partial
 
+    def __init__(self, output: Output, channel: int, size: int, streamed: int) -> None:
+        """`size` frames; `streamed` while pieces of a streamed delivery are not taken."""
+        self._output = output
+        self._channel = channel
+        self._size = size
+        self._streamed = max(1, streamed)
+        self.next_id = -1
+        """The delivery-id that must come next; -1: none has come yet, or the fast path is closed."""
+        self.stop = -1
+        """The delivery-id that the fast path must not take: accounting is due."""
+        self.extra = 0
+        self.unsettled: dict[int, L] = {}
+        """The receivers of what we have not settled, by delivery-id, the oldest first."""
+        self.receivers: dict[int, L] = {}
+        """By the peer's handle: those the fast path may serve."""
+        self.due = False
+        """The window is to be restored at the next flush."""
+        self.withheld = False
+        """The window is smaller than it would be if streamed deliveries were taken."""
+        self.accepted: list[int] = []
+        self.others: list[tuple[int, Any]] = []
+        self.updates: list[tuple[int, Any]] = []
+        """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling."""
+        self.credit_due: list[L] = []
+        self._initial = 0  # next-incoming-id while next_id is -1
+        self._advertised = size & U32  # transfer-id up to which the peer may send, as we told last
+        self._furthest = self._advertised  # ever: a smaller window crosses what is on its way
+        self._half = size // 2
+        self._unconsumed = 0  # frames of streamed deliveries that were not taken
 
-def no_transactions(link: Link) -> LinkFault:
-    """Nothing built on this engine coordinates transactions: work that names one must not be done without it."""
-    error = errors.no_transactions()
-    return LinkFault(link, error.condition, error.description)
+    @property
+    def size(self) -> int:
+        return self._size
 
+    @property
+    def next_transfer_id(self) -> int:
+        return self._initial if self.next_id < 0 else (self.next_id + self.extra) & U32
 
-def came_settled(session: Session, link: Receiver) -> None:
-    link._settled += 1
-    if link._settled >= link._topup_at:
-        link._want_flow()
+    @property
+    def crowded(self) -> bool:
+        """Pieces of streamed deliveries that were not taken fill more than half of the window."""
+        return 2 * self._unconsumed > min(self._size, self._streamed)
 
+    def begin(self, next_outgoing_id: int) -> None:
+        """The peer has begun, and counts its transfers from here."""
+        self._initial = next_outgoing_id
+        self._advertised = self._furthest = (next_outgoing_id + self._size) & U32
 
-def _aborted(session: Session, link: Receiver, partial: Partial) -> None:
-    if session._incoming.pop(partial.delivery_id, None) is not None:
-        came_settled(session, link)
-    link._partial = None
-    if not partial._discard:
-        link._drop(partial)
+    # --- transfers ----------------------------------------------------------------------------------------------------
 
+    def first_frame(self, delivery_id: int) -> None:
+        """A delivery begins. Raises SessionFault where it is out of turn, or beyond the window."""
+        if self.next_id < 0:
+            self.extra = (self._initial - delivery_id) & U32
+        elif delivery_id != self.next_id:
+            raise SessionFault(
+                errors.INVALID_FIELD, f"sequencing error, expected delivery-id {self.next_id}, got {delivery_id}"
+            )
+        self.next_id = (delivery_id + 1) & U32
+        self._count_frame()
 
-def _piece(session: Session, link: Receiver, partial: Partial, payload: bytes, more: bool) -> None:
-    connection = session.connection
-    handler = connection.handler
-    started = partial.size
-    if not started and not more and not partial._frames:
-        link._partial = None
-        link.on_delivery(link, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
-        return
-    if not partial.settled and partial.delivery_id not in session._incoming:
-        partial._discard = True  # settled by us before it was complete: the rest is of no interest
-        partial._release()
-        link._pieces = []
-        link._partial = partial if more else None
-        return
-    size = len(payload)
-    partial.size += size
-    fits = True
-    if size:
-        cost = size + PIECE_COST
-        partial._waiting += cost
-        if link.streaming:
-            partial._pieces.append(payload)
-            partial._frames += 1
-            session._unconsumed += 1
-        else:
-            link._pieces.append(payload)
-        fits = connection._hold_partial(cost, link.streaming)
-    if link.streaming:
-        if not more:
-            link._partial = None
-            partial.done = True
-        if not size and not partial._told:
-            return  # nothing has come of it yet: it may still be a delivery of one frame to whoever takes it
-        partial._told = True
-        handler.on_partial(link, partial)
-        if partial._frames and not session._withheld and not session._window_due:
-            session._want_window()
-        return
-    too_large = 0 < link.max_message_size < partial.size
-    if too_large or not fits:
-        partial._discard = True
-        partial._release()
-        link._pieces = []
-        link._partial = partial if more else None
-        if too_large:
-            raise LinkFault(link, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
-        most = connection.limits.max_partial
-        raise LinkFault(
-            link, errors.RESOURCE_LIMIT_EXCEEDED, f"unfinished deliveries of more than {most} bytes on one connection"
-        )
-    if not more:
-        pieces = link._pieces
-        link._pieces = []
-        link._partial = None
-        partial._release()
-        link.on_delivery(
-            link, partial.delivery_id, partial.settled, b"".join(pieces), partial.tag, partial.message_format
-        )
+    def further_frame(self) -> None:
+        """A delivery goes on. Raises SessionFault where that is beyond the window."""
+        self.extra = (self.extra + 1) & U32
+        self._count_frame()
+
+    def _count_frame(self) -> None:
+        next_transfer_id = self.next_transfer_id
+        if serial_difference(self._furthest, next_transfer_id) < 0:
+            raise SessionFault(errors.WINDOW_VIOLATION, "more transfers than the incoming window allows")
+        if serial_difference(self._advertised, next_transfer_id) <= self._half and not self.due:
+            self.want_restored()
+        self._set_stop()
+
+    def _set_stop(self) -> None:
+        """Where the fast path must hand over: at half of the window, at its end once a flow is due, at the wrap."""
+        if self.next_id >= 0:
+            if self.due:
+                left = serial_difference(self._furthest, self.next_transfer_id)
+            else:
+                left = serial_difference(self._advertised, self.next_transfer_id) - self._half - 1
+            self.stop = min(self.next_id + max(0, left), U32)
+
+    def hold_frame(self) -> None:
+        """A piece of a streamed delivery waits to be taken."""
+        self._unconsumed += 1
+
+    def consumed(self, frames: int) -> None:
+        """Pieces of streamed deliveries were taken, or are of no interest any more."""
+        self._unconsumed -= frames
+        if self.withheld and not self.due:
+            self.want_restored()
+
+    def want_restored(self) -> None:
+        """Restore the window at the next flush."""
+        self.due = True
+        self._output.touch(self._channel)
+
+    def restore(self) -> int:
+        """What a flow that is about to leave states as incoming-window; it holds from now on."""
+        next_transfer_id = self.next_transfer_id
+        window = self._size
+        if self._unconsumed:
+            window = max(0, min(window, self._streamed) - self._unconsumed)
+        self._advertised = (next_transfer_id + window) & U32
+        if serial_difference(self._advertised, self._furthest) > 0:
+            self._furthest = self._advertised
+        self._half = window // 2
+        self.withheld = window < self._size
+        self.due = False
+        self._set_stop()
+        return window
+
+    # --- outcomes -----------------------------------------------------------------------------------------------------
+
+    def settled_by_sender(self, first: int, count: int, report: Callable[[L, Sequence[int]], None]) -> None:
+        """The peer's disposition of a range that it has sent: `report`, one call per run of one receiver."""
+        unsettled = self.unsettled
+        run: list[int] = []
+        receiver: L | None = None
+        for delivery_id in known(unsettled, first, count):
+            link = unsettled.pop(delivery_id, None)
+            if link is None:
+                continue
+            if link is not receiver:
+                if receiver is not None:
+                    report(receiver, run)
+                receiver, run = link, []
+            run.append(delivery_id)
+            link.count_settled()
+        if receiver is not None:
+            report(receiver, run)
+
+    def flush(self) -> None:
+        """Send the outcomes and the credit that are due."""
+        output, channel = self._output, self._channel
+        if self.accepted:
+            ids, self.accepted = self.accepted, []
+            send_dispositions(output, channel, ids, True, True, _ACCEPTED)
+        if self.others:
+            others, self.others = self.others, []
+            for state, ids in by_state(others):
+                send_dispositions(output, channel, ids, True, True, state)
+        if self.updates:
+            updates, self.updates = self.updates, []
+            for state, ids in by_state(updates):
+                send_dispositions(output, channel, ids, True, False, state)
+
+    def flush_credit(self) -> None:
+        """Send the credit that is due; each such flow restores the window."""
+        if self.credit_due:
+            due, self.credit_due = self.credit_due, []
+            for link in due:
+                link.top_up()
+
+    def shut(self) -> None:
+        """Nothing is delivered any more by the fast path."""
+        self.next_id = self.stop = -1
+
+    def close(self) -> None:
+        """The session is over."""
+        self.shut()
+        self.unsettled.clear()
+
+    def let_go(self) -> None:
+        """Its links are over too: nothing refers to them."""
+        self.credit_due = []
+        self.receivers.clear()

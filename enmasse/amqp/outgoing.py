@@ -1,82 +1,184 @@
-"""Deliveries that wait for the peer's window or its reading leave here, links in turn (OASIS AMQP 1.0, 2.5.6)."""
+"""What goes out on a session: delivery-ids, the peer's window, what it has not settled (AMQP 1.0, 2.5.6, 2.6)."""
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import Any, Generic, Protocol, TypeVar
 
-from enmasse.amqp.delivery import uint
-from enmasse.amqp.endpoint import U32
+from enmasse.amqp import errors
+from enmasse.amqp.disposition import send_dispositions
+from enmasse.amqp.endpoint import SessionFault
+from enmasse.amqp.output import Output
+from enmasse.amqp.serial import U32, known, serial_difference
 
-if TYPE_CHECKING:
-    from enmasse.amqp.sender import Sender
-    from enmasse.amqp.session import Session
-
-_FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
-_HEADER = Struct(">IBBH").pack
-
-
-def pump(session: Session) -> None:
-    """Send what waits, links in turn, until the window or the peer's reading ends it."""
-    if session._pumping:
-        return
-    session._pumping = True
-    ready = session._ready
-    connection = session.connection
-    try:
-        while ready and not connection.blocked and session._next_id != session._out_stop and not session.ended:
-            link = ready.popleft()
-            link._queued_ready = False
-            if link.detached:
-                continue
-            _pump_link(session, link)
-            if link._queue and link._queue[0]._ready():
-                link._queued_ready = True
-                ready.append(link)
-    finally:
-        session._pumping = False
+MAX_WINDOW = 0x7FFFFFFF
+PATIENCE = 1 << 18
+"""Outgoing ids a peer may have looked at without settling any; each that it settles gives it 16 more, up to this."""
 
 
-def pump_link_once(session: Session, link: Sender) -> None:
-    """The last frame of a link that is being detached, if the window allows one."""
-    if session._next_id != session._out_stop and not session.ended:
-        _pump_link(session, link)
+class OutgoingLink(Protocol):
+    """What a window needs of the senders that use it."""
+
+    def pump(self) -> bool:
+        """Send what waits, as far as it may now. True: more is ready."""
+        ...
+
+    def room_again(self) -> None:
+        """There is room, which was denied."""
+        ...
+
+    def outcome_stated(self, token: Any, delivery_id: int) -> None:
+        """The peer has stated an outcome of an unsettled delivery without settling it."""
+        ...
+
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+        """The peer's outcome of deliveries."""
+        ...
 
 
-def _pump_link(session: Session, link: Sender) -> None:
-    connection = session.connection
-    queue = link._queue
-    handle = uint(link.handle)
-    for _ in range(_FRAMES_PER_TURN):
-        if not queue or not queue[0]._ready() or session._next_id == session._out_stop or connection.blocked:
-            break
-        outgoing = queue[0]
-        if outgoing.delivery_id < 0:
-            if outgoing.aborted:  # nothing of it has left: as if it had never been
-                queue.popleft()
-                link._sent -= 1
-                link._done -= outgoing.settled
-                continue
-            outgoing.delivery_id = session._next_id
-            session._next_id = (session._next_id + 1) & U32
-            if not outgoing.settled:
-                session._outgoing[outgoing.delivery_id] = (link, outgoing.token)
-        else:
-            session._out_extra = (session._out_extra + 1) & U32
-            session._out_stop = (session._out_stop - 1) & U32
-        buffers, size, last = outgoing._frame(handle, connection.remote_max_frame - 8)
-        out = connection.out
-        out.append(_HEADER(size + 8, 2, 0, session.channel))
-        out.extend(buffers)
-        if last:
-            queue.popleft()
-            if outgoing.aborted and session._outgoing.pop(outgoing.delivery_id, None) is not None:
-                link._done += 1
-        connection._spill(size)
-        if not connection._dirty:
-            connection.wake()
-    if not queue and not link.detached:
-        link._gate = link._limit
-    if (not queue or not queue[0]._bytes) and not link.detached and (link._starved or link.drain):
-        link._starved = False
-        connection.handler.on_flow(link)
+L = TypeVar("L", bound=OutgoingLink)
+
+
+class OutgoingWindow(Generic[L]):
+    """Transfer-ids are delivery-ids plus `extra`: the frames beyond the first of each delivery.
+
+    Senders and the reader of frames, which do this for every message, read and set these fields themselves.
+    """
+
+    __slots__ = (
+        "_gone",
+        "_patience",
+        "_pumping",
+        "channel",
+        "extra",
+        "max_unsettled",
+        "next_id",
+        "output",
+        "ready",
+        "settled",
+        "shut",
+        "starved",
+        "stop",
+        "unsettled",
+    )
+
+    def __init__(self, output: Output, channel: int, max_unsettled: int) -> None:
+        self.output = output
+        self.channel = channel
+        self.max_unsettled = max_unsettled
+        self.next_id = 0
+        """Delivery-id of the next delivery."""
+        self.extra = 0
+        self.stop = 0
+        """The delivery-id at which the peer's window is full."""
+        self.unsettled: dict[int, tuple[L, Any]] = {}
+        """Sender and token by delivery-id, the oldest first."""
+        self.ready: deque[L] = deque()
+        """Senders with a frame that waits for the window or for the peer's reading."""
+        self.starved: dict[L, None] = {}
+        """Senders that were denied credit for want of window, reading or settlements."""
+        self.settled: list[int] = []
+        """Settled by us, to be sent at the next flush."""
+        self.shut = False
+        """Our end is sent, or the session is over."""
+        self._pumping = False
+        self._patience = PATIENCE
+        self._gone = 0
+
+    @property
+    def next_transfer_id(self) -> int:
+        return (self.next_id + self.extra) & U32
+
+    @property
+    def full(self) -> bool:
+        return self.next_id == self.stop
+
+    def grant(self, next_incoming_id: int, window: int) -> None:
+        """The peer takes `window` frames from `next_incoming_id` on. Raises SessionFault."""
+        behind = serial_difference(self.next_transfer_id, next_incoming_id)
+        if behind < 0:
+            raise SessionFault(errors.INVALID_FIELD, f"next-incoming-id {next_incoming_id} has not been sent yet")
+        self.stop = (self.next_id + max(0, min(window - behind, MAX_WINDOW))) & U32
+
+    def pump(self) -> None:
+        """Send what waits, links in turn, until the window or the peer's reading ends it."""
+        if self._pumping:
+            return
+        self._pumping = True
+        ready, output = self.ready, self.output
+        try:
+            while ready and not output.blocked and self.next_id != self.stop and not self.shut:
+                link = ready.popleft()
+                if link.pump():
+                    ready.append(link)
+        finally:
+            self._pumping = False
+
+    def resume(self) -> None:
+        """Where room has come back, let the senders know that were denied credit for want of it."""
+        if (
+            self.next_id == self.stop
+            or self.output.blocked
+            or len(self.unsettled) > self.max_unsettled // 2
+            or self.shut
+        ):
+            return
+        starved, self.starved = self.starved, {}
+        for link in starved:
+            link.room_again()
+
+    def outcomes(self, first: int, count: int, settled: bool, state: Any) -> None:
+        """The peer's disposition of a range: `OutgoingLink.outcomes`, one call per run of one sender. Raises
+        SessionFault where it settles nothing too often: a few bytes may name every unsettled delivery."""
+        unsettled = self.unsettled
+        ids = known(unsettled, first, count)
+        gone = (self.next_id - len(unsettled)) & U32  # deliveries that are settled, on whichever path
+        self._patience = min(PATIENCE, self._patience + 16 * ((gone - self._gone) & U32)) - min(count, len(unsettled))
+        self._gone = gone
+        if self._patience < 0:
+            raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
+        run: list[Any] = []
+        sender: L | None = None
+        for delivery_id in ids:
+            entry = unsettled.pop(delivery_id, None) if settled else unsettled.get(delivery_id)
+            if entry is None:
+                continue  # a callback has settled it meanwhile
+            link, token = entry
+            if link is not sender:
+                if sender is not None:
+                    sender.outcomes(run, state, settled)
+                sender, run = link, []
+            run.append(token)
+            if not settled:
+                link.outcome_stated(token, delivery_id)
+        if sender is not None:
+            sender.outcomes(run, state, settled)
+
+    def oldest_of(self, first: int, count: int) -> L | None:
+        """The sender of the first unsettled delivery of a range."""
+        for delivery_id in known(self.unsettled, first, count):
+            return self.unsettled[delivery_id][0]
+        return None
+
+    def settle(self, delivery_id: int) -> None:
+        """Forget it, and let the peer know at the next flush."""
+        del self.unsettled[delivery_id]
+        self.settled.append(delivery_id)
+        self.output.touch(self.channel)
+
+    def flush(self) -> None:
+        """Send the settlements that are due."""
+        if self.settled:
+            ids, self.settled = self.settled, []
+            send_dispositions(self.output, self.channel, ids, False, True, b"\x40")
+
+    def close(self) -> dict[L, list[Any]]:
+        """The session is over: tokens of what is unsettled, by sender."""
+        self.shut = True
+        lost: dict[L, list[Any]] = {}
+        for link, token in self.unsettled.values():
+            lost.setdefault(link, []).append(token)
+        self.unsettled.clear()
+        self.ready.clear()
+        self.starved.clear()
+        return lost

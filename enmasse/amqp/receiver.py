@@ -1,86 +1,176 @@
-"""Receiver: credit given by hand or by a window, drain (OASIS AMQP 1.0, 2.6.7)."""
+"""Receiver: credit given by hand or by a window, drain, deliveries in pieces (AMQP 1.0, 2.6.7, 2.6.12, 2.6.14)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from enmasse.amqp.delivery import Partial
-from enmasse.amqp.endpoint import SECOND, U32, Link, serial_difference
-from enmasse.amqp.performatives import Flow
-
-if TYPE_CHECKING:
-    from enmasse.amqp.handler import Handler
-    from enmasse.amqp.session import Session
+from enmasse.amqp import errors
+from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
+from enmasse.amqp.held import Held
+from enmasse.amqp.incoming import IncomingWindow
+from enmasse.amqp.performatives import Flow, TransactionalState, Transfer
+from enmasse.amqp.serial import U32, serial_difference
 
 NEVER = 1 << 62  # a counter never gets there
+PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
 OnRun = Callable[["Receiver", int, list[bytes]], None]
+
+
+class ReceiverHandler(Protocol):
+    """The callbacks of a receiver: see Handler."""
+
+    def on_delivery(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None: ...
+
+    def on_partial(self, link: Receiver, delivery: Partial) -> None: ...
+
+    def on_drained(self, link: Receiver) -> None: ...
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None: ...
+
+
+class Partial:
+    """One delivery that comes in several frames on a streaming link. Fields are as of the last piece.
+
+    `done`: the last piece is here. `aborted`: the sender took it back, or the link was lost: forget it.
+    """
+
+    __slots__ = (
+        "_cost",
+        "_discard",
+        "_frames",
+        "_pieces",
+        "_reported",
+        "aborted",
+        "context",
+        "delivery_id",
+        "done",
+        "link",
+        "message_format",
+        "settled",
+        "size",
+        "tag",
+    )
+
+    def __init__(self, link: Receiver, delivery_id: int, tag: bytes, message_format: int, settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        self.settled = settled
+        self.done = False
+        self.aborted = False
+        self.size = 0
+        self.context: Any = None
+        self._pieces: list[bytes] = []
+        self._cost = 0  # of what was not taken, as counted in Held
+        self._frames = 0
+        self._discard = False
+        self._reported = False  # on_partial was called
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that have come and were not taken."""
+        return sum(map(len, self._pieces))
+
+    def take(self) -> bytes:
+        """What has come since the last call. The peer may send as much again: leave it to hold the peer back."""
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._release()
+        return data
+
+    def _add(self, piece: bytes) -> int:
+        """A piece has come; returns what it costs."""
+        cost = len(piece) + PIECE_COST
+        self._pieces.append(piece)
+        self._cost += cost
+        return cost
+
+    def _release(self) -> None:
+        """Forget what waits and give its share of what the connection keeps, and of the session's window, back."""
+        cost, frames = self._cost, self._frames
+        self._pieces = []
+        self._cost = self._frames = 0
+        self.link.released(cost, frames)
 
 
 class Receiver(Link):
     """Our end receives. Counters are unwrapped, as a Sender's."""
 
     __slots__ = (
+        "_credit_due",
         "_discarded",
-        "_due",
+        "_expected",
         "_given",
+        "_handler",
         "_held",
-        "_limit",
         "_partial",
-        "_pieces",
-        "_received",
         "_remote_initial",
-        "_second",
-        "_settled",
-        "_size",
         "_topped",
-        "_topup_at",
         "_window",
         "draining",
+        "incoming",
+        "limit",
         "on_delivery",
         "on_run",
         "queued",
+        "received",
+        "second",
+        "settled",
         "streaming",
+        "topup_at",
     )
 
-    def __init__(self, session: Session, name: str, handle: int, handler: Handler) -> None:
+    def __init__(
+        self,
+        session: LinkSession,
+        name: str,
+        handle: int,
+        handler: ReceiverHandler,
+        incoming: IncomingWindow[Receiver],
+        held: Held,
+    ) -> None:
         super().__init__(session, name, handle)
+        self._handler = handler
+        self.incoming = incoming
+        self._held = held
         self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link to save a look-up
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued = 0  # what the peer says waits for credit
         self.draining = False
-        self._received = 0  # deliveries received, or credit given back
-        self._settled = 0  # of those: settled or given back
+        self.received = 0  # deliveries received, or credit given back
+        self.settled = 0  # of those: settled or given back
         self._given = 0  # credit given back
-        self._limit = 0  # what our credit lets _received become; -1 when dead
+        self.limit = 0  # what our credit lets `received` become; -1 when dead
         self._window = 0
-        self._topup_at = NEVER  # value of _settled at which credit is topped up
-        self._topped = 0  # value of _settled when it was topped up last
-        self._held = 0  # unsettled deliveries that are not expected to be settled soon
-        self._due = False  # in session._due
-        self._second = False
+        self.topup_at = NEVER  # value of `settled` at which credit is topped up
+        self.second = False  # rcv-settle-mode second: the sender settles
+        self._topped = 0  # value of `settled` when it was topped up last
+        self._expected = 0  # unsettled deliveries that are not expected to be settled soon
+        self._credit_due = False  # in incoming.credit_due
         self._partial: Partial | None = None
-        self._pieces: list[bytes] = []
-        self._size = 0
         self._remote_initial = 0
         self._discarded = 0  # deliveries that came after we had detached
 
     @property
     def credit(self) -> int:
         """What the peer may still send."""
-        return max(0, self._limit - self._received)
+        return max(0, self.limit - self.received)
 
     @property
     def unsettled(self) -> int:
         """Deliveries received and not settled."""
-        return self._received - self._settled
+        return self.received - self.settled
 
     @property
     def deliveries(self) -> int:
         """Deliveries received since the link was attached."""
-        return self._received - self._given
+        return self.received - self._given
 
     @property
     def credit_window(self) -> int:
@@ -93,155 +183,294 @@ class Receiver(Link):
         self._window = window
         if window > 0:
             self.draining = False  # there is use for credit again
-            self._topup_at = self._settled
-            self._want_flow()
+            self.topup_at = self.settled
+            self.want_flow()
         else:
-            self._topup_at = NEVER
+            self.topup_at = NEVER
 
     def expect(self, held: int) -> None:
         """So many unsettled deliveries are not expected to be settled soon: credit is topped up at half of what is left
         of `credit_window` without them. Else a peer would wait for credit that only they could give."""
-        self._held = held
-        if self._topup_at != NEVER:
-            self._topup_at = self._topped + self._step()
-            if self._settled >= self._topup_at:
-                self._want_flow()
+        self._expected = held
+        if self.topup_at != NEVER:
+            self.topup_at = self._topped + self._step()
+            if self.settled >= self.topup_at:
+                self.want_flow()
 
     def _step(self) -> int:
         """Settlements from one top-up to the next."""
-        return max(1, (self._window - self._held + 1) // 2)
+        return max(1, (self._window - self._expected + 1) // 2)
 
     def grant(self, n: int) -> None:
         """Let the peer send n deliveries more."""
-        if self._limit >= 0 and not self.detached:
-            self._limit += n
-            self._want_flow()
+        if self.limit >= 0 and not self.detached:
+            self.limit += n
+            self.want_flow()
 
     def drain_credit(self) -> None:
         """Ask for what there is, and the rest of the credit back; `on_drained` follows (at once where there is no
         credit). Sets `credit_window` to 0."""
         self.credit_window = 0
-        if self.detached or self._limit - self._received <= 0:
-            self.session.connection.handler.on_drained(self)
+        if self.detached or self.limit - self.received <= 0:
+            self._handler.on_drained(self)
             return
         self.draining = True
-        self._want_flow()
+        self.want_flow()
 
     def settle_run(self, first: int, count: int) -> None:
         """`session.settle` with accepted for consecutive deliveries of this link."""
-        session = self.session
-        if self._second:
+        incoming = self.incoming
+        if self.second:
             for delivery_id in range(first, first + count):
-                session.settle(delivery_id)
+                self.session.settle(delivery_id)
             return
-        pop = session._incoming.pop
+        pop = incoming.unsettled.pop
         ids = [delivery_id for delivery_id in range(first, first + count) if pop(delivery_id, None) is not None]
         if not ids:
             return
-        self._settled += len(ids)
-        if self._settled >= self._topup_at:
-            self._want_flow()
-        session._accepted += ids
-        if not session._touched:
-            session._touch()
+        self.settled += len(ids)
+        if self.settled >= self.topup_at:
+            self.want_flow()
+        incoming.accepted += ids
+        self.session.touch()
 
-    def _tell_run(self, first: int, payloads: list[bytes]) -> None:
+    def take_run(self, first: int, payloads: list[bytes]) -> None:
         on_run = self.on_run
-        if on_run is not None and self._limit >= 0:
+        if on_run is not None and self.limit >= 0:
             on_run(self, first, payloads)
 
-    def _want_flow(self) -> None:
-        self._topup_at = NEVER  # asked for: _flush sets it again
-        if self._attach_sent and self.remote_attach is not None and not self.detached:
-            session = self.session
-            if not self._due:
-                self._due = True
-                session._due.append(self)
-                session._touch()
+    def want_flow(self) -> None:
+        self.topup_at = NEVER  # asked for: `top_up` sets it again
+        if self.attach_sent and self.remote_attach is not None and not self.detached and not self._credit_due:
+            self._credit_due = True
+            self.incoming.credit_due.append(self)
+            self.session.touch()
 
-    def _top_up(self) -> None:
+    # --- for the session and its window -------------------------------------------------------------------------------
+
+    def count_settled(self) -> None:
+        """One more delivery is settled."""
+        self.settled += 1
+        if self.settled >= self.topup_at:
+            self.want_flow()
+
+    def top_up(self) -> None:
         """At flush: compute the credit that is due and send it."""
-        self._due = False
-        if self.detached or self._limit < 0:
+        self._credit_due = False
+        if self.detached or self.limit < 0:
             return
         window = self._window
         if window > 0:
-            limit = self._settled + window
-            if limit > self._limit:
-                self._limit = limit
-            self._topped = self._settled
-            self._topup_at = self._settled + self._step()
+            limit = self.settled + window
+            if limit > self.limit:
+                self.limit = limit
+            self._topped = self.settled
+            self.topup_at = self.settled + self._step()
         self._send_flow(self.draining)
 
     def _send_flow(self, drain: bool = False) -> None:
-        session = self.session
-        if not drain:
-            count = (self._received + self._remote_initial) & U32
-            session._send_credit(self.handle, count, max(0, self._limit - self._received))
-            return
-        session._send(
-            session._flow(
-                handle=self.handle,
-                delivery_count=(self._received + self._remote_initial) & U32,
-                link_credit=max(0, self._limit - self._received),
-                drain=drain,
-            )
-        )
+        count, credit = (self.received + self._remote_initial) & U32, max(0, self.limit - self.received)
+        if drain:
+            self.session.send_flow(handle=self.handle, delivery_count=count, link_credit=credit, drain=True)
+        else:
+            self.session.send_credit(self.handle, count, credit)
 
-    def _on_flow(self, flow: Flow) -> None:
+    def take_flow(self, flow: Flow) -> None:
         """The sender's view: it may have used up credit (drain) or tell what it has."""
         if flow.available is not None:
             self.queued = int(flow.available)
-        if flow.delivery_count is not None and self._limit >= 0:
-            ahead = serial_difference(int(flow.delivery_count), (self._received + self._remote_initial) & U32)
+        if flow.delivery_count is not None and self.limit >= 0:
+            ahead = serial_difference(int(flow.delivery_count), (self.received + self._remote_initial) & U32)
             if ahead > 0:
-                given = min(ahead, self._limit - self._received)
-                self._received += given
-                self._settled += given
+                given = min(ahead, self.limit - self.received)
+                self.received += given
+                self.settled += given
                 self._given += given
-                if self._settled >= self._topup_at:
-                    self._want_flow()
-        if self._attach_sent and not self.detached:
-            if self.draining and self._received >= self._limit:
+                if self.settled >= self.topup_at:
+                    self.want_flow()
+        if self.attach_sent and not self.detached:
+            if self.draining and self.received >= self.limit:
                 self.draining = False
-                self.session.connection.handler.on_drained(self)
+                self._handler.on_drained(self)
             elif flow.echo:
                 self._send_flow(self.draining)
 
-    def _went_live(self) -> None:
+    def went_live(self) -> None:
         attach = self.remote_attach
         self._remote_initial = int(attach.initial_delivery_count or 0) if attach is not None else 0
-        self._second = self.rcv_settle_mode == SECOND
-        self.session._receivers[self.remote_handle] = self
-        if self._limit > 0 or self._window > 0:
-            self._want_flow()
+        self.second = self.rcv_settle_mode == SECOND
+        self.incoming.receivers[self.remote_handle] = self
+        if self.limit > 0 or self._window > 0:
+            self.want_flow()
 
-    def _went_dead(self) -> None:
-        self._limit = -1
-        self._topup_at = NEVER
-        self.session._receivers.pop(self.remote_handle, None)
+    def went_dead(self) -> None:
+        self.limit = -1
+        self.topup_at = NEVER
+        self.incoming.receivers.pop(self.remote_handle, None)
         partial = self._partial
         if partial is not None and not partial._discard:
             partial._discard = True
             self._drop(partial)
 
-    def _lost(self, tokens: list[Any] | None) -> None:
-        session = self.session
-        self._went_dead()
+    def lose(self, tokens: list[Any] | None) -> None:
+        self.went_dead()
         self._partial = None
-        if self._received > self._settled:
-            incoming = session._incoming
-            for delivery_id in [i for i, link in incoming.items() if link is self]:
-                del incoming[delivery_id]
+        if self.received > self.settled:
+            unsettled = self.incoming.unsettled
+            for delivery_id in [i for i, link in unsettled.items() if link is self]:
+                del unsettled[delivery_id]
 
-    def _let_go(self) -> None:
-        self.on_delivery = self.session.connection.handler.on_delivery
+    def let_go(self) -> None:
+        self.on_delivery = self._handler.on_delivery
         self.on_run = None
 
     def _drop(self, partial: Partial) -> None:
         """Forget what has come of an unfinished delivery; on a streaming link it is told as aborted."""
-        self._pieces = []
         partial._release()
-        if partial._told:
+        if partial._reported:
             partial.aborted = partial.done = True
-            self.session.connection.handler.on_partial(self, partial)
+            self._handler.on_partial(self, partial)
+
+    # --- transfers that come by the tables ----------------------------------------------------------------------------
+
+    def take_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """What the fast path has left over: first ids, pieces, aborts, odd encodings, dead links. Raises LinkFault and
+        SessionFault."""
+        partial = self._partial
+        if partial is None:
+            partial = self._first_frame(transfer)
+            if type(transfer.state) is TransactionalState and not partial._discard:
+                self._partial = partial if transfer.more else None
+                raise no_transactions(self)
+        else:
+            self._further_frame(partial, transfer)
+        if transfer.aborted:
+            self._aborted(partial)
+        elif partial._discard:
+            self._partial = partial if transfer.more else None
+        else:
+            self._piece(partial, payload, bool(transfer.more))
+        if self.limit >= 0:
+            if self._partial is None:
+                self.incoming.receivers[self.remote_handle] = self
+            else:
+                self.incoming.receivers.pop(self.remote_handle, None)
+
+    def _first_frame(self, transfer: Transfer) -> Partial:
+        if transfer.delivery_id is None:
+            raise SessionFault(
+                errors.INVALID_FIELD, f"the first transfer of a delivery on {self.name!r} has no delivery-id"
+            )
+        delivery_id, settled = int(transfer.delivery_id), bool(transfer.settled)
+        self.incoming.first_frame(delivery_id)
+        partial = Partial(
+            self, delivery_id, bytes(transfer.delivery_tag or b""), int(transfer.message_format or 0), settled
+        )
+        if self.limit < 0 or not self.attach_sent:  # detached here, the peer did not know yet
+            partial._discard = True
+            self._partial = partial
+            if not self.detached:
+                raise LinkFault(self, errors.TRANSFER_LIMIT_EXCEEDED, "a transfer before the attach was answered")
+            self._discarded += 1
+            if self._discarded > self.incoming.size:
+                raise SessionFault(errors.ERRANT_LINK, f"link {self.name!r} has been detached and is used on")
+            return partial
+        self._partial = partial
+        if self.received >= self.limit:
+            partial._discard = bool(transfer.more)
+            self._partial = partial if transfer.more else None
+            raise LinkFault(self, errors.TRANSFER_LIMIT_EXCEEDED, f"link {self.name!r} has no credit")
+        self.received += 1
+        if settled:
+            self.count_settled()
+        else:
+            self.incoming.unsettled[delivery_id] = self
+        return partial
+
+    def _further_frame(self, partial: Partial, transfer: Transfer) -> None:
+        self.incoming.further_frame()
+        if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id:
+            raise SessionFault(
+                errors.INVALID_FIELD,
+                f"delivery {transfer.delivery_id} begins within {partial.delivery_id} on link {self.name!r}",
+            )
+        if transfer.settled and not partial.settled:
+            partial.settled = True
+            if self.incoming.unsettled.pop(partial.delivery_id, None) is not None:
+                self.count_settled()
+
+    def _aborted(self, partial: Partial) -> None:
+        if self.incoming.unsettled.pop(partial.delivery_id, None) is not None:
+            self.count_settled()
+        self._partial = None
+        if not partial._discard:
+            self._drop(partial)
+
+    def _piece(self, partial: Partial, payload: bytes, more: bool) -> None:
+        if not partial.size and not more and not partial._frames:
+            self._partial = None
+            self.on_delivery(self, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
+        elif not partial.settled and partial.delivery_id not in self.incoming.unsettled:
+            self._discard(partial, more)  # settled by us before it was complete: the rest is of no interest
+        elif self.streaming:
+            self._stream(partial, payload, more)
+        else:
+            self._assemble(partial, payload, more)
+
+    def _stream(self, partial: Partial, payload: bytes, more: bool) -> None:
+        """A piece for on_partial."""
+        if payload:
+            partial.size += len(payload)
+            partial._frames += 1
+            self.incoming.hold_frame()
+            self._held.add(partial._add(payload), True)
+        if not more:
+            self._partial = None
+            partial.done = True
+        if not payload and not partial._reported:
+            return  # nothing has come of it yet: it may still be a delivery of one frame to whoever takes it
+        partial._reported = True
+        self._handler.on_partial(self, partial)
+        incoming = self.incoming
+        if partial._frames and not incoming.withheld and not incoming.due:
+            incoming.want_restored()
+
+    def _assemble(self, partial: Partial, payload: bytes, more: bool) -> None:
+        """A piece of a message that is delivered whole."""
+        fits = True
+        if payload:
+            partial.size += len(payload)
+            fits = self._held.add(partial._add(payload), False)
+        if 0 < self.max_message_size < partial.size:
+            self._discard(partial, more)
+            raise LinkFault(self, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.max_message_size} bytes")
+        if not fits:
+            self._discard(partial, more)
+            most = self._held.limits.max_partial
+            raise LinkFault(
+                self,
+                errors.RESOURCE_LIMIT_EXCEEDED,
+                f"unfinished deliveries of more than {most} bytes on one connection",
+            )
+        if not more:
+            self._partial = None
+            message = partial.take()
+            self.on_delivery(self, partial.delivery_id, partial.settled, message, partial.tag, partial.message_format)
+
+    def _discard(self, partial: Partial, more: bool) -> None:
+        """What has come of a delivery, and what comes of it, is of no interest."""
+        partial._discard = True
+        partial._release()
+        self._partial = partial if more else None
+
+    def released(self, cost: int, frames: int) -> None:
+        """Pieces of a delivery were taken or forgotten. (Its Partial calls this.)"""
+        self._held.remove(cost, frames > 0)
+        if frames:
+            self.incoming.consumed(frames)
+
+
+def no_transactions(link: Link) -> LinkFault:
+    """Nothing built on this engine coordinates transactions: work that names one must not be done without it."""
+    error = errors.no_transactions()
+    return LinkFault(link, error.condition, error.description)

@@ -6,27 +6,34 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from enmasse.amqp import errors
-from enmasse.amqp.delivery import Outgoing, Piece, uint
+from enmasse.amqp.delivery import Outgoing, Piece
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.endpoint import SETTLED, U32, Link, serial_difference
+from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.outgoing import pump, pump_link_once
+from enmasse.amqp.frames import HEADER, pack_u32, uint
+from enmasse.amqp.outgoing import OutgoingWindow
+from enmasse.amqp.output import MANY, Output
 from enmasse.amqp.performatives import Flow
+from enmasse.amqp.serial import U32, serial_difference
 
-if TYPE_CHECKING:
-    from enmasse.amqp.session import Session
-
-MANY = 2048  # buffers of output in one turn
-_U32 = Struct(">I").pack
 _RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can say when it is too much
+_FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
 
 _EMPTY: deque[Outgoing] = deque()  # of senders on which nothing ever waited: thousands of them
+
+
+class SenderHandler(Protocol):
+    """The callbacks of a sender: see Handler."""
+
+    def on_flow(self, link: Sender) -> None: ...
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None: ...
 
 
 class Sender(Link):
@@ -37,6 +44,7 @@ class Sender(Link):
         "_frame_max",
         "_gate",
         "_given",
+        "_handler",
         "_head",
         "_limit",
         "_overhead",
@@ -44,15 +52,27 @@ class Sender(Link):
         "_queue",
         "_queued_ready",
         "_sent",
-        "_starved",
-        "_undecided",
+        "_stated",
+        "_window",
         "drain",
+        "output",
         "remote_properties",
     )
     is_sender = True
 
-    def __init__(self, session: Session, name: str, handle: int) -> None:
+    def __init__(
+        self,
+        session: LinkSession,
+        name: str,
+        handle: int,
+        handler: SenderHandler,
+        window: OutgoingWindow[Sender],
+        output: Output,
+    ) -> None:
         super().__init__(session, name, handle)
+        self._handler = handler
+        self._window = window
+        self.output = output
         self.drain = False
         self._sent = 0  # deliveries sent, or credit given back
         self._done = 0  # of those: settled or given back
@@ -60,9 +80,8 @@ class Sender(Link):
         self._limit = 0  # what the peer's credit lets _sent become
         self._gate = 0  # _limit while the fast path may be taken, else -1
         self._queue: deque[Outgoing] = _EMPTY
-        self._queued_ready = False  # in session._ready
-        self._starved = False  # credit was denied for want of window, reading or settlements
-        self._undecided: dict[int, dict[int, None]] = {}  # id(token) -> ids with a state, not settled
+        self._queued_ready = False  # in window.ready
+        self._stated: dict[int, dict[int, None]] = {}  # id(token) -> ids with a state, not settled
         self._overhead = 0
         self._frame_max = 0
         self._head = b""
@@ -75,14 +94,14 @@ class Sender(Link):
         left = self._limit - self._sent
         if left <= 0:
             return 0
-        session = self.session
+        window = self._window
         if (
-            session.connection.blocked
-            or session._next_id == session._out_stop
-            or len(session._outgoing) >= session._max_unsettled
+            self.output.blocked
+            or window.next_id == window.stop
+            or len(window.unsettled) >= window.max_unsettled
             or self._gate < 0
         ):
-            self._starved = session._starved = True
+            window.starved[self] = None
             return 0
         return left
 
@@ -100,6 +119,11 @@ class Sender(Link):
     def unsettled(self) -> int:
         """Deliveries sent and not settled."""
         return self._sent - self._done
+
+    @property
+    def decided(self) -> int:
+        """Of those: the peer has stated an outcome without settling (rcv-settle-mode second)."""
+        return sum(map(len, self._stated.values()))
 
     @property
     def deliveries(self) -> int:
@@ -130,28 +154,28 @@ class Sender(Link):
         if type(payload) is not bytes:
             payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]
         sent = self._sent
-        session = self.session
-        delivery_id = session._next_id
+        window = self._window
+        delivery_id = window.next_id
         size = len(payload) + self._overhead
-        if sent < self._gate and size <= self._frame_max and delivery_id != session._out_stop and tag is None:
+        if sent < self._gate and size <= self._frame_max and delivery_id != window.stop and tag is None:
             if message_format or state is not None:
                 return self._send_slowly(payload, token, settled, None, message_format, state)
             self._sent = sent + 1
-            session._next_id = (delivery_id + 1) & U32
+            window.next_id = (delivery_id + 1) & U32
             if settled or self.snd_settle_mode == 1:
                 self._done += 1
                 tail = b"\x43\x41"
             else:
-                session._outgoing[delivery_id] = (self, token)
+                window.unsettled[delivery_id] = (self, token)
                 tail = b"\x43\x42"
-            connection = session.connection
-            out = connection.out
-            out.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail))
-            out.append(payload)
-            if size > 4096 or len(out) > MANY:
-                connection._spill(size)
-            if not connection._dirty:
-                connection.wake()
+            output = self.output
+            buffers = output.buffers
+            buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail))
+            buffers.append(payload)
+            if size > 4096 or len(buffers) > MANY:
+                output.spill(size)
+            if not output.dirty:
+                output.wake()
             return delivery_id
         if tag is not None and not message_format and state is None and not self._queue and sent < self._gate:
             return self._send_tagged(payload, token, settled, tag)
@@ -160,19 +184,19 @@ class Sender(Link):
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
         """Send unsettled messages, up to the first that finds no credit, has to wait or needs a second frame. Returns
         how many were sent: the next one is for `credit` and `send`."""
-        session = self.session
-        connection = session.connection
-        outgoing = session._outgoing
-        delivery_id = session._next_id
+        window = self._window
+        output = self.output
+        unsettled = window.unsettled
+        delivery_id = window.next_id
         room = min(
             self._gate - self._sent,
-            (session._out_stop - delivery_id) & U32,
-            session._max_unsettled - len(outgoing),
+            (window.stop - delivery_id) & U32,
+            window.max_unsettled - len(unsettled),
             U32 - delivery_id,
         )
-        if room <= 0 or connection.blocked or self.snd_settle_mode == SETTLED:
+        if room <= 0 or output.blocked or self.snd_settle_mode == SETTLED:
             return 0
-        append = connection.out.append
+        append = output.buffers.append
         pack = self._pack
         head = self._head
         overhead = self._overhead
@@ -188,67 +212,67 @@ class Sender(Link):
             append(payload)
             written += size
             delivery_id += 1
-        outgoing.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
-        session._next_id = delivery_id
+        unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
+        window.next_id = delivery_id
         self._sent += delivery_id - first
-        connection._spill(written)
-        if not connection._dirty:
-            connection.wake()
+        output.spill(written)
+        if not output.dirty:
+            output.wake()
         return delivery_id - first
 
     def pass_on(self, payload: bytes, token: Any) -> bool:
         """Send an unsettled message where that takes neither waiting nor a second frame: True. Otherwise nothing was
         done: ask `credit`, and `send`. What a router does for every message."""
         sent = self._sent
-        session = self.session
-        connection = session.connection
-        delivery_id = session._next_id
+        window = self._window
+        output = self.output
+        delivery_id = window.next_id
         size = len(payload) + self._overhead
         if (
             sent >= self._gate
             or size > self._frame_max
-            or delivery_id == session._out_stop
-            or connection.blocked
+            or delivery_id == window.stop
+            or output.blocked
             or self.snd_settle_mode == 1
         ):
             return False
         self._sent = sent + 1
-        session._next_id = (delivery_id + 1) & U32
-        session._outgoing[delivery_id] = (self, token)
-        out = connection.out
-        out.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
-        out.append(payload)
-        if size > 4096 or len(out) > MANY:
-            connection._spill(size)
-        if not connection._dirty:
-            connection.wake()
+        window.next_id = (delivery_id + 1) & U32
+        window.unsettled[delivery_id] = (self, token)
+        buffers = output.buffers
+        buffers.append(self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, b"\x43\x42"))
+        buffers.append(payload)
+        if size > 4096 or len(buffers) > MANY:
+            output.spill(size)
+        if not output.dirty:
+            output.wake()
         return True
 
     def _send_tagged(self, payload: bytes, token: Any, settled: bool, tag: bytes) -> int:
         """One frame with a tag of the caller's, as routed links need it."""
-        session = self.session
-        delivery_id = session._next_id
+        window = self._window
+        delivery_id = window.next_id
         more = len(tag) - 4
         size = len(payload) + self._overhead + more
-        if more > 28 or size > self._frame_max or delivery_id == session._out_stop:
+        if more > 28 or size > self._frame_max or delivery_id == window.stop:
             return self._send_slowly(payload, token, settled, tag, 0, None)
         self._sent += 1
-        session._next_id = (delivery_id + 1) & U32
+        window.next_id = (delivery_id + 1) & U32
         if settled or self.snd_settle_mode == SETTLED:
             self._done += 1
             tail = b"\x43\x41"
         else:
-            session._outgoing[delivery_id] = (self, token)
+            window.unsettled[delivery_id] = (self, token)
             tail = b"\x43\x42"
         head = self._head
-        connection = session.connection
-        connection.out.append(
+        output = self.output
+        output.buffers.append(
             b"%b%b%c%b%b\xa0%c%b%b%b"
-            % (_U32(size), head[:8], head[8] + more, head[9:], _U32(delivery_id), len(tag), tag, tail, payload)
+            % (pack_u32(size), head[:8], head[8] + more, head[9:], pack_u32(delivery_id), len(tag), tag, tail, payload)
         )
-        connection._spill(size)
-        if not connection._dirty:
-            connection.wake()
+        output.spill(size)
+        if not output.dirty:
+            output.wake()
         return delivery_id
 
     def begin(
@@ -283,56 +307,51 @@ class Sender(Link):
         self, payload: bytes, token: Any, settled: bool, tag: bytes | None, message_format: int, state: Any
     ) -> int:
         outgoing = self.begin(token, settled=settled, tag=tag, message_format=message_format, state=state)
-        if payload:
-            outgoing._pieces.append(payload)
-            outgoing._bytes = len(payload)
-        outgoing._complete = True
-        self._want_pump()
+        outgoing.fill(payload)
+        self.want_pump()
         return outgoing.delivery_id
 
     def settle(self, tokens: Iterable[Any]) -> None:
         """Settle deliveries by their tokens: those the peer has told a state of without settling (rcv-settle-mode
         second), or any other. For the latter the session's unsettled deliveries are searched."""
-        outgoing = self.session._outgoing
+        unsettled = self._window.unsettled
         ids: list[int] = []
         for token in tokens:
-            known = self._undecided.pop(id(token), {})
+            known = self._stated.pop(id(token), {})
             while known:
                 delivery_id = next(iter(known))
                 del known[delivery_id]
-                if delivery_id in outgoing:
+                if delivery_id in unsettled:
                     ids.append(delivery_id)
                     break
             else:
-                for delivery_id, (link, held) in outgoing.items():
+                for delivery_id, (link, held) in unsettled.items():
                     if link is self and held is token and delivery_id not in ids:
                         ids.append(delivery_id)
                         break
             if known:
-                self._undecided[id(token)] = known
+                self._stated[id(token)] = known
         self.settle_ids(ids)
 
     def _decided(self, tokens: Iterable[Any]) -> None:
         """Deliveries with these tokens are settled: one each is not undecided any more."""
         for token in tokens:
-            known = self._undecided.get(id(token))
+            known = self._stated.get(id(token))
             if known:
                 del known[next(iter(known))]
             if known is not None and not known:
-                del self._undecided[id(token)]
+                del self._stated[id(token)]
 
     def settle_ids(self, delivery_ids: Iterable[int]) -> None:
         """Settle deliveries by their ids; unknown ones are ignored. No outcome will come for them."""
-        session = self.session
+        window = self._window
         for delivery_id in delivery_ids:
-            entry = session._outgoing.get(delivery_id)
+            entry = window.unsettled.get(delivery_id)
             if entry is not None and entry[0] is self:
-                del session._outgoing[delivery_id]
-                if self._undecided:
-                    self._undecided.get(id(entry[1]), {}).pop(delivery_id, None)
+                window.settle(delivery_id)
+                if self._stated:
+                    self._stated.get(id(entry[1]), {}).pop(delivery_id, None)
                 self._done += 1
-                session._sender_settled.append(delivery_id)
-                session._touch()
 
     def drained(self) -> None:
         """Give the remaining credit back: the answer to a drain (2.6.7)."""
@@ -353,18 +372,17 @@ class Sender(Link):
             self._send_flow(available=available)
 
     def _send_flow(self, drain: bool = False, available: int = 0) -> None:
-        session = self.session
-        session._send(
-            session._flow(
-                handle=self.handle,
-                delivery_count=self._sent & U32,
-                link_credit=max(0, self._limit - self._sent),
-                available=available,
-                drain=drain,
-            )
+        self.session.send_flow(
+            handle=self.handle,
+            delivery_count=self._sent & U32,
+            link_credit=max(0, self._limit - self._sent),
+            available=available,
+            drain=drain,
         )
 
-    def _on_flow(self, flow: Flow) -> None:
+    # --- for the session and its window -------------------------------------------------------------------------------
+
+    def take_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
             seen = (
                 0
@@ -375,19 +393,18 @@ class Sender(Link):
             if self._gate >= 0:
                 self._gate = self._limit
         self.drain = bool(flow.drain)
-        if not self._attach_sent:
+        if not self.attach_sent:
             return  # accept() will tell
         if flow.echo:
             self._send_flow()
         if not self.detached:
-            self.session.connection.handler.on_flow(self)
+            self._handler.on_flow(self)
 
-    def _went_live(self) -> None:
-        session = self.session
+    def went_live(self) -> None:
         handle = uint(self.handle)
         head = (
             b"\x02\x00"
-            + session.channel.to_bytes(2, "big")
+            + self.session.channel.to_bytes(2, "big")
             + b"\x00\x53\x14\xc0"
             + bytes((14 + len(handle), 5))
             + handle
@@ -396,49 +413,126 @@ class Sender(Link):
         self._head = head
         self._pack = _FAST_HEADS[len(head)].pack
         self._overhead = 4 + len(head) + 12
-        self._frame_max = session.connection.remote_max_frame
+        self._frame_max = self.output.max_frame
         self._gate = self._limit
         if self._limit > 0 or self.drain:
-            session.connection.handler.on_flow(self)
+            self._handler.on_flow(self)
 
-    def _went_dead(self) -> None:
+    def went_dead(self) -> None:
         """What waits to be sent is lost; a delivery whose first frames have left is aborted where that still helps."""
         self._gate = -1
         queue = self._queue
         if queue:
-            session = self.session
             waiting = [o for o in queue if not o.aborted]
             queue.clear()
             begun = waiting[0] if waiting and waiting[0].delivery_id >= 0 else None
             lost = [o.token for o in waiting if not o.settled]
             self._done += len(lost)
             for outgoing in waiting:
-                outgoing._cut()
+                outgoing.cut()
             if begun is not None:
-                session._outgoing.pop(begun.delivery_id, None)
-                if not self._over:
+                window = self._window
+                window.unsettled.pop(begun.delivery_id, None)
+                if not self.over:
                     queue.append(begun)
-                    pump_link_once(session, self)
+                    if not window.full and not window.shut:
+                        self._pump()
                     queue.clear()
+                    self._gate = -1
             if lost:
-                session.connection.handler.on_outcomes(self, lost, None, True)
+                self._handler.on_outcomes(self, lost, None, True)
         self._limit = self._sent
 
-    def _want_pump(self) -> None:
-        if self._queue and self._queue[0]._ready():
-            session = self.session
+    def stop(self) -> None:
+        """It has no credit any more: what comes back from one link must not go out on one that dies with it."""
+        self._gate = -1
+
+    def held_back(self, waiting: bool) -> bool:
+        if waiting or self.output.blocked:
+            self._window.starved[self] = None
+            return True
+        return False
+
+    def want_pump(self) -> None:
+        if self._queue and self._queue[0].ready:
+            window = self._window
             if not self._queued_ready:
                 self._queued_ready = True
-                session._ready.append(self)
-            pump(session)
+                window.ready.append(self)
+            window.pump()
 
-    def _lost(self, tokens: list[Any] | None) -> None:
-        session = self.session
-        self._went_dead()
+    def pump(self) -> bool:
+        self._queued_ready = False
+        if self.detached:
+            return False
+        self._pump()
+        if not self._queue or not self._queue[0].ready or self._queued_ready:
+            return False
+        self._queued_ready = True
+        return True
+
+    def _pump(self) -> None:
+        """Frames of what waits, a few at most, until the window or the peer's reading ends it."""
+        window, output, queue = self._window, self.output, self._queue
+        handle = uint(self.handle)
+        for _ in range(_FRAMES_PER_TURN):
+            if not queue or not queue[0].ready or window.next_id == window.stop or output.blocked:
+                break
+            outgoing = queue[0]
+            if outgoing.delivery_id < 0:
+                if outgoing.aborted:  # nothing of it has left: as if it had never been
+                    queue.popleft()
+                    self._sent -= 1
+                    self._done -= outgoing.settled
+                    continue
+                outgoing.delivery_id = window.next_id
+                window.next_id = (window.next_id + 1) & U32
+                if not outgoing.settled:
+                    window.unsettled[outgoing.delivery_id] = (self, outgoing.token)
+            else:
+                window.extra = (window.extra + 1) & U32
+                window.stop = (window.stop - 1) & U32
+            buffers, size, last = outgoing.next_frame(handle, output.max_frame - 8)
+            output.buffers.append(HEADER(size + 8, 2, 0, window.channel))
+            output.buffers.extend(buffers)
+            if last:
+                queue.popleft()
+                if outgoing.aborted and window.unsettled.pop(outgoing.delivery_id, None) is not None:
+                    self._done += 1
+            output.spill(size)
+            if not output.dirty:
+                output.wake()
+        if self.detached:
+            return
+        if not queue:
+            self._gate = self._limit
+        if (not queue or not queue[0].waiting) and (self in window.starved or self.drain):
+            window.starved.pop(self, None)
+            self._handler.on_flow(self)
+
+    def room_again(self) -> None:
+        if self.attached and (self.granted or self._queue):
+            self._handler.on_flow(self)
+
+    def outcome_stated(self, token: Any, delivery_id: int) -> None:
+        self._stated.setdefault(id(token), {})[delivery_id] = None
+
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+        if settled:
+            self._done += len(tokens)
+            if self._stated:
+                self._decided(tokens)
+        self._handler.on_outcomes(self, tokens, state, settled)
+        if self._window.starved:
+            self._window.resume()
+
+    def lose(self, tokens: list[Any] | None) -> None:
+        self._window.starved.pop(self, None)
+        self.went_dead()
         if tokens is None and self._sent > self._done:
-            outgoing = session._outgoing
-            ids = [i for i, entry in outgoing.items() if entry[0] is self]
-            tokens = [outgoing.pop(i)[1] for i in ids]
+            unsettled = self._window.unsettled
+            ids = [i for i, entry in unsettled.items() if entry[0] is self]
+            tokens = [unsettled.pop(i)[1] for i in ids]
         if tokens:
             self._done += len(tokens)
-            session.connection.handler.on_outcomes(self, tokens, None, True)
+            self._handler.on_outcomes(self, tokens, None, True)

@@ -193,9 +193,9 @@ class Wire(asyncio.Protocol):
         self._state = ""
         self._waiting = False  # in the hub's queue; the socket is not read meanwhile
         self._at_once = True  # what comes is processed in the turn in which it comes
-        connection.on_dirty = self._on_dirty
-        connection.on_spill = self._on_spill
-        connection.on_reading = self._on_reading
+        connection.output.on_dirty = self._on_dirty
+        connection.output.on_spill = self._on_spill
+        connection.held.on_paused = self._on_reading
         connection.enough = self._enough
         self._receive = connection.receive
 
@@ -214,8 +214,8 @@ class Wire(asyncio.Protocol):
         if self.connection.is_client:
             self.connection.open()
         self._plan_tick()
-        if self.connection._dirty:
-            self._on_dirty(self.connection)
+        if self.connection.output.dirty:
+            self._on_dirty()
 
     def data_received(self, data: bytes) -> None:
         hub = self.hub
@@ -262,24 +262,21 @@ class Wire(asyncio.Protocol):
 
     # --- the connection's hooks ---------------------------------------------------------------------------------------
 
-    def _on_dirty(self, _: Connection) -> None:
+    def _on_dirty(self) -> None:
         if self.transport is not None:
             self.hub._mark(self)
 
-    def _on_spill(self, connection: Connection) -> None:
+    def _on_spill(self) -> None:
         """Much output in one turn: hand it to the socket now, dispositions can wait."""
         transport = self.transport
         if transport is not None and not transport.is_closing():
-            out = connection.out
-            data = b"".join(out)
-            out.clear()
-            transport.write(data)
+            transport.write(self.connection.output.take())
 
-    def _on_reading(self, connection: Connection) -> None:
+    def _on_reading(self) -> None:
         transport = self.transport
         if transport is not None and not transport.is_closing():
             with contextlib.suppress(RuntimeError):
-                if connection.reading_paused or self._waiting:
+                if self.connection.reading_paused or self._waiting:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()
@@ -298,7 +295,7 @@ class Wire(asyncio.Protocol):
         if not self._waiting:
             self._waiting = True
             self.hub._wait(self)
-            self._on_reading(self.connection)
+            self._on_reading()
 
     # --- the hub's calls ----------------------------------------------------------------------------------------------
 
@@ -316,7 +313,7 @@ class Wire(asyncio.Protocol):
         finally:
             self.hub._reading = False
         if not self._waiting:
-            self._on_reading(self.connection)
+            self._on_reading()
 
     def write(self) -> None:
         connection = self.connection

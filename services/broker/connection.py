@@ -8,8 +8,10 @@ from typing import Any
 
 from enmasse.amqp import errors as amqp
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.endpoint import LinkSession
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import INNER_LIMITS, Handler
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator, Source, Target
 from enmasse.amqp.session import Session
@@ -107,7 +109,7 @@ class BrokerConnection(Handler):
         self.connection = None  # they refer to each other, and nobody waits for the collector
         self._gone(self)
 
-    def _session_id(self, session: Session) -> str:
+    def _session_id(self, session: LinkSession) -> str:
         return f"{self.client.id}-{session.channel}"
 
     # -- links ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from struct import Struct
 from typing import Any
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.delivery import Partial
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -23,6 +22,7 @@ from enmasse.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from enmasse.amqp.types import Symbol
 
@@ -244,3 +244,16 @@ def init(mechanism: str, response: bytes | None = None, hostname: str | None = N
     """A sasl-init frame."""
     sasl_init = SaslInit(mechanism=Symbol(mechanism), initial_response=response, hostname=hostname)
     return frame(0, sasl_init, frame_type=1)
+
+
+def by_tables(raw: Raw) -> list[int]:
+    """Counts the frames that take the long way from now on."""
+    counted: list[int] = []
+    slowly = raw.connection.on_frame
+
+    def count(*arguments: Any) -> bool:
+        counted.append(1)
+        return slowly(*arguments)
+
+    raw.connection.on_frame = count  # type: ignore[method-assign, assignment]
+    return counted

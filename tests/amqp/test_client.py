@@ -302,9 +302,10 @@ def test_connection_lost() -> None:
         receiver = await client.receiver("q")
         sending = asyncio.ensure_future(sender.send(Message("x")))
         replying = asyncio.ensure_future(client.request(Message("x"), "silent"))
-        await until(lambda: store.connections[0].sessions()[0]._incoming)
+        await until(lambda: store.connections[0].sessions()[0].unsettled_in()[1])
         for wire in list(server.hub.wires):
-            wire._abort()
+            assert wire.transport is not None
+            wire.transport.abort()
         for waiting in (sending, replying, receiver.receive(timeout=60)):
             with pytest.raises(AmqpError):
                 await waiting

@@ -157,7 +157,7 @@ def test_small_frames_and_heartbeats() -> None:
 
     class Watching(Store):
         def on_open(self, c: Any) -> None:
-            wires.append(list(c.on_dirty.__self__.hub.wires))
+            wires.append(list(c.output.on_dirty.__self__.hub.wires))
 
     with_blocking(test, Watching(), max_frame_size=512, idle_timeout_ms=4000)
 

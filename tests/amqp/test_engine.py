@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -132,7 +132,7 @@ def test_nothing_is_sent_after_our_end(ending: str) -> None:
     link.send(b"before", 1)
     pair.run()
     assert link.credit and pair.remote("r").credit
-    link.session.end() if ending == "session" else pair.c.close()
+    pair.c.sessions()[0].end() if ending == "session" else pair.c.close()
     assert link.credit == 0
     with pytest.raises(AmqpError, match="no credit"):
         link.send(b"after", 2)
@@ -203,7 +203,7 @@ def test_callbacks_that_raise_at_the_end_do_not_keep_the_others_from_being_told(
         pair.c.transport_closed()
     assert [token for token, _, _ in pair.client.outcomes] == ["a", "b"]
     assert pair.client.names()[-5:] == ["detach", "detach", "end", "end", "close"]
-    assert pair.c.sessions() == [] and pair.c._link_count == 0 and pair.c.finished
+    assert pair.c.sessions() == [] and pair.c.names.count == 0 and pair.c.finished
 
 
 # --- transfers and settlement -----------------------------------------------------------------------------------------
@@ -347,13 +347,13 @@ def test_states_told_again_and_again_do_not_pile_up() -> None:
         for delivery_id in range(3):
             pair.s.sessions()[0].update(delivery_id, RELEASED)
         pair.run()
-    assert sum(map(len, link._undecided.values())) == 3
+    assert link.decided == 3
     link.settle([shared, shared])
     pair.run()
     assert link.unsettled == 1
     pair.s.sessions()[0].settle(2)
     pair.run()
-    assert link.unsettled == 0 and link._undecided == {}
+    assert link.unsettled == 0 and link.decided == 0
 
 
 def test_sender_settles_first() -> None:
@@ -381,7 +381,7 @@ def test_update_then_settle() -> None:
     session.settle(first)
     pair.run()
     assert pair.client.outcomes[1:] == [("a", ACCEPTED, True)]
-    assert link._undecided == {}
+    assert link.decided == 0
 
 
 # --- credit -----------------------------------------------------------------------------------------------------------
@@ -451,8 +451,8 @@ def test_echo_is_answered() -> None:
     pair.sender()
     before = len(sent_by_server(pair, Flow))
     session = pair.c.sessions()[0]
-    session._send(session._flow(echo=True))
-    session._send(session._flow(handle=0, delivery_count=0, echo=True))
+    session.send_flow(echo=True)
+    session.send_flow(handle=0, delivery_count=0, echo=True)
     pair.run()
     assert len(sent_by_server(pair, Flow)) == before + 2
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.delivery import Outgoing, Partial
+from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -29,9 +29,10 @@ from enmasse.amqp.performatives import (
     Target,
     Transfer,
 )
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, anonymous
 from enmasse.amqp.types import Symbol
-from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, frame, frames, told
+from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, by_tables, frame, frames, told
 
 
 def piece(handle: int, delivery_id: int | None, **fields: Any) -> Transfer:
@@ -46,7 +47,7 @@ def test_hundreds_of_unfinished_messages_share_one_bound() -> None:
     for handle in range(300):
         raw.feed(frame(0, attach(f"l{handle}", handle, sending=True)))
         raw.feed(frame(0, piece(handle, handle), b"x" * 100))
-    assert raw.connection._partial_bytes == 300 * 164
+    assert raw.connection.held.assembling == 300 * 164
     answers: list[Any] = []
     turns = 0
     while not answers:
@@ -56,9 +57,9 @@ def test_hundreds_of_unfinished_messages_share_one_bound() -> None:
             if not answers:
                 answers += [a for a in raw.feed(frame(0, piece(handle, None), b"x" * 100)) if type(a) is Detach]
     assert [told(a) for a in answers] == ["amqp:resource-limit-exceeded"]
-    assert 900_000 < raw.connection._partial_bytes <= 1_000_000
+    assert 900_000 < raw.connection.held.assembling <= 1_000_000
     raw.feed(frame(0, Close()))
-    assert raw.connection._partial_bytes == 0
+    assert raw.connection.held.assembling == 0
 
 
 def test_empty_pieces_and_single_bytes_are_counted() -> None:
@@ -66,7 +67,7 @@ def test_empty_pieces_and_single_bytes_are_counted() -> None:
     raw.feed(frame(0, piece(0, 0)))
     for _ in range(1000):
         assert not any(type(a) is Detach for a in raw.feed(frame(0, piece(0, None))))
-    assert raw.connection._partial_bytes == 0
+    assert raw.connection.held.assembling == 0
     counts = 0
     while not any(type(a) is Detach for a in raw.feed(frame(0, piece(0, None), b"x"))):
         counts += 1
@@ -79,9 +80,9 @@ def test_frames_in_crumbs() -> None:
     whole = frame(0, Transfer(handle=0, delivery_id=0, delivery_tag=b"t"), b"x" * 60_000)
     for i in range(len(whole)):
         raw.connection.receive(whole[i : i + 1])
-        assert raw.connection._pending_size <= len(whole)
+        assert raw.connection.unprocessed <= len(whole)
     assert raw.handler.received == [b"x" * 60_000]
-    assert raw.connection._pending == []
+    assert raw.connection.unprocessed == 0
 
 
 @pytest.mark.parametrize("head", [b"\xff\xff\xff\xff", b"\x00\x10\x00\x01\x02\x00\x00"])
@@ -96,26 +97,28 @@ def test_a_size_that_comes_alone_is_no_promise_to_keep_what_follows(stage: str, 
         connection.receive(SASL if sasl else AMQP)
     connection.receive(head)
     connection.receive(b"\x00" * 100_000)
-    assert connection._pending == []
+    assert connection.unprocessed == 0
     assert connection.state in ("closing", "closed")
 
 
 def test_encodings_a_peer_makes_up_do_not_pile_up() -> None:
     raw = Raw("attached", Recorder(window=1000))
+
+    def feed(delivery_id: int, message_format: int) -> None:
+        ids = b"\x43\x70" + delivery_id.to_bytes(4, "big") + b"\xa0\x01t"
+        fields = ids + b"\x70" + message_format.to_bytes(4, "big") + b"\x42"
+        body = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, 5)) + fields
+        raw.feed(frame(0, None, body + b"payload that is long enough"))
+
     for i in range(300, 600):
-        body = (
-            b"\x00\x53\x14\xc0\x14\x05\x43\x70"
-            + i.to_bytes(4, "big")
-            + b"\xa0\x01t\x70"
-            + i.to_bytes(4, "big")
-            + b"\x42"
-        )
-        body = body[:4] + bytes((len(body) - 5,)) + body[5:]
-        raw.connection.receive(frame(0, None, body + b"payload"))
-        raw.connection.take_output()
-    assert raw.handler.received == [b"payload"] * 300
+        feed(i, i)
     assert [e[4] for e in raw.handler.events if e[0] == "delivery"] == list(range(300, 600))
-    assert len(raw.connection._transfer_tails) <= 32
+    counted = by_tables(raw)
+    feed(600, 300)
+    assert counted == []  # an encoding that has been met before
+    feed(601, 599)
+    assert counted == [1]  # there are too many to remember this one
+    assert len(raw.handler.received) == 302
 
 
 def test_links_that_come_and_go_leave_nothing() -> None:
@@ -127,13 +130,15 @@ def test_links_that_come_and_go_leave_nothing() -> None:
         link.detach(closed=bool(i % 2))
         pair.run()
     (session,) = pair.s.sessions()
-    for table in (session._by_handle, session._by_remote, session._receivers, session._awaiting, session._incoming):
-        assert not table
-    assert session._next_handle <= 2 and pair.s._names == {} and pair.s._link_count == 0 == pair.s._link_state
+    assert session.links == [] and session.unsettled_in()[1] == {}
+    assert pair.s.names.count == 0 == pair.s.names.state_size
+    assert pair.sender("another").handle <= 1 and pair.remote("another").handle <= 1
     for _ in range(200):
-        pair.c.begin().end()
+        assert pair.c.begin().channel == 1
         pair.run()
-    assert len(pair.s._local) == 1 == len(pair.s._by_channel)
+        pair.c.sessions()[1].end()
+        pair.run()
+    assert len(pair.s.sessions()) == 1
 
 
 def test_peer_that_does_not_read_gets_no_more() -> None:
@@ -154,7 +159,7 @@ def test_peer_that_does_not_read_gets_no_more() -> None:
     highest = 0
     for _ in range(100_000):
         pair.s.receive(pair.c.take_output())
-        highest = max(highest, sum(map(len, pair.s.out)))
+        highest = max(highest, sum(map(len, pair.s.output.buffers)))
         data = pair.s.take_output()
         if not data and len(client.received) == 100_000:
             break
@@ -262,16 +267,16 @@ def test_body_larger_than_every_buffer_passes_a_slow_consumer() -> None:
         if turn % 3 == 0:
             to_consumer.receive(slow.take_output())
         producer.receive(to_producer.take_output())
-        held = to_producer._streamed_bytes + sum(map(len, to_consumer.out)) + sum(map(len, to_producer._pending))
+        held = to_producer.held.streamed + sum(map(len, to_consumer.output.buffers)) + to_producer.unprocessed
         if forward.passing:
-            held += forward.passing[1]._bytes
+            held += forward.passing[1].waiting
         highest = max(highest, held)
         if producer_handler.outcomes:
             break
     assert producer_handler.outcomes[0][0] == "the body" and producer_handler.outcomes[0][2]
     assert (consumer.bytes, consumer.done) == (size, 1)
     assert highest < 8 * 1024 * 1024
-    assert to_producer._streamed_bytes == 0 and not to_producer.reading_paused
+    assert to_producer.held.streamed == 0 and not to_producer.reading_paused
 
 
 def test_untaken_pieces_shrink_the_window_and_then_stop_the_reading() -> None:
@@ -293,7 +298,7 @@ def test_untaken_pieces_shrink_the_window_and_then_stop_the_reading() -> None:
     limits = Limits(streaming_window=4 * 65536, max_streamed=20 * 60_000)
     raw = Raw("attached", handler, limits=limits)
     paused: list[bool] = []
-    raw.connection.on_reading = lambda c: paused.append(c.reading_paused)
+    raw.connection.held.on_paused = lambda: paused.append(raw.connection.reading_paused)
     flows = [a for a in raw.feed(frame(0, piece(0, 0), b"x" * 60_000)) if type(a) is Flow]
     assert flows[-1].incoming_window == 3
     for _ in range(3):
@@ -322,7 +327,7 @@ def test_reading_stops_where_the_window_was_still_wide() -> None:
     handler.attach = stream
     raw = Raw("attached", handler, limits=Limits(max_streamed=300_000))
     paused: list[bool] = []
-    raw.connection.on_reading = lambda c: paused.append(c.reading_paused)
+    raw.connection.held.on_paused = lambda: paused.append(raw.connection.reading_paused)
     raw.connection.receive(frame(0, piece(0, 0), b"x" * 60_000) + frame(0, piece(0, None), b"x" * 60_000) * 5)
     assert paused == [True]
     assert raw.connection.tick(10**9) is not None and raw.connection.tick(2 * 10**9) is not None
@@ -346,11 +351,11 @@ def test_detach_in_a_stream_gives_everything_back() -> None:
     handler.attach = stream
     raw = Raw("attached", handler)
     raw.feed(frame(0, piece(0, 0), b"x" * 60_000))
-    assert raw.connection._streamed_bytes > 60_000
+    assert raw.connection.held.streamed > 60_000
     raw.feed(frame(0, Detach(handle=0, closed=True)))
     assert kept[-1].aborted and kept[-1].done and kept[-1].take() == b""
-    assert raw.connection._streamed_bytes == 0
-    assert raw.connection.sessions()[0]._unconsumed == 0
+    assert raw.connection.held.streamed == 0
+    assert not raw.connection.sessions()[0].crowded
 
 
 def small(stage: str = "open", handler: Recorder | None = None) -> Raw:
@@ -419,7 +424,7 @@ def test_an_attach_of_ours_that_does_not_fit_leaves_nothing() -> None:
     for _ in range(3):
         with pytest.raises(AmqpError, match="frames of 512"):
             session.attach_sender("l", Source(address="a" * 1000), Target(address="b"))
-    assert (session.links, raw.connection._link_count) == ([], 0)
+    assert (session.links, raw.connection.names.count) == ([], 0)
     assert session.attach_sender("l", Source(address="a"), Target(address="b")).handle == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import MOST_REFUSED, Limits
+from enmasse.amqp.limits import MOST_REFUSED, Limits
 from enmasse.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -219,7 +219,7 @@ def test_message_size_exceeded() -> None:
     (detach,) = [a for a in answers if type(a) is Detach]
     assert told(detach) == "amqp:link:message-size-exceeded"
     assert raw.feed(frame(0, transfer(more=True), b"x" * 600) * 100) == []
-    assert raw.connection._partial_bytes == 0
+    assert raw.connection.held.assembling == 0
     raw.feed(frame(0, transfer(), b"x") + frame(0, Detach(handle=0, closed=True)))
     assert handler.received == []
 

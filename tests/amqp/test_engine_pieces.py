@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.amqp.disposition import ranges
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -36,14 +36,14 @@ def test_large_messages_are_split_and_joined(frame_size: int) -> None:
     body = bytes(range(256)) * 4000
     link.send(body, "big")
     link.send(b"small", "small")
-    while pair.c.blocked or link._queue:
+    while pair.c.blocked or link.sending:
         pair.run()
     pair.run()
     assert pair.server.received == [body, b"small"]
     assert [token for token, _, _ in pair.client.outcomes] == ["big", "small"]
     sizes = [len(payload) for _, p, payload in frames(pair.to_server) if type(p) is Transfer]
     assert max(sizes) < frame_size and len(sizes) >= len(body) // frame_size
-    assert pair.s._partial_bytes == 0
+    assert pair.s.held.assembling == 0
 
 
 def test_window_holds_frames_back_and_links_take_turns() -> None:
@@ -96,7 +96,7 @@ def test_aborted_deliveries() -> None:
     assert pair.server.received == [b"whole"]
     assert pair.client.outcomes == [("kept", ACCEPTED, True)]
     assert link.unsettled == 0 == pair.remote("s").unsettled
-    assert pair.s._partial_bytes == 0
+    assert pair.s.held.assembling == 0
     assert sum(1 for t in sent_by_client(pair, Transfer) if t.aborted) == 30
 
 
@@ -140,8 +140,8 @@ def test_frames_without_payload(pieces: list[bytes], aborted: bool, streaming: b
             ((_, _, _, payload, _),) = told
             assert payload == b"".join(pieces)
         raw.feed(b"")
-        assert link.unsettled == 0 and link._partial is None
-    assert raw.connection._partial_bytes == raw.connection._streamed_bytes == 0
+        assert link.unsettled == 0
+    assert raw.connection.held.assembling == raw.connection.held.streamed == 0
 
 
 def test_streaming_receiver_gets_pieces() -> None:
@@ -198,7 +198,7 @@ def test_receiver_settles_a_delivery_before_it_is_complete() -> None:
     link.send(b"next", "n")
     pair.run()
     assert pair.server.received == [b"next"]
-    assert pair.s._partial_bytes == 0
+    assert pair.s.held.assembling == 0
 
 
 def test_receiver_detaches_in_the_middle_of_a_delivery() -> None:
@@ -212,7 +212,7 @@ def test_receiver_detaches_in_the_middle_of_a_delivery() -> None:
     pair.run()
     assert pair.client.events[-1] == ("detach", "s", "amqp:resource-deleted", True)
     assert pair.client.outcomes == [("t", None, True)]
-    assert pair.s._partial_bytes == 0
+    assert pair.s.held.assembling == 0
     again = pair.sender("again")
     again.send(b"z", "z")
     pair.run()
@@ -245,18 +245,18 @@ def test_ids_and_counts_wrap(start: int) -> None:
     pair = Pair(server=Recorder(window=50, outcome=None))
     link = pair.sender()
     session, remote_session, remote = pair.c.sessions()[0], pair.s.sessions()[0], pair.remote("s")
-    link._sent += start
-    link._done += start
-    link._limit += start
-    link._gate += start
-    remote._received += start
-    remote._settled += start
-    remote._limit += start
-    remote._topup_at += start
-    session._next_id = start
-    session._out_stop = (session._out_stop + start) & 0xFFFFFFFF
-    remote_session._in_initial = start
-    remote_session._told = remote_session._granted = (remote_session._granted + start) & 0xFFFFFFFF
+    remote.drain_credit()  # what is given back counts as deliveries, from the credit of 50 that it has
+    pair.run()
+    third = (start - 50) // 3
+    for some in (third, third, start - 50 - 2 * third):
+        remote.grant(some)
+        remote.drain_credit()
+        pair.run()
+    remote.credit_window = 50
+    session.outgoing.next_id = start
+    session.outgoing.stop = (session.outgoing.stop + start) & 0xFFFFFFFF
+    remote_session.incoming.begin(start)
+    pair.run()
     sent = 0
     for _ in range(20):
         for _ in range(10):
@@ -264,13 +264,13 @@ def test_ids_and_counts_wrap(start: int) -> None:
             link.send(b"%d" % sent, sent)
             sent += 1
         pair.run()
-        for delivery_id in list(remote_session._incoming):
+        for delivery_id in list(remote_session.unsettled_in()[1]):
             remote_session.settle(delivery_id)
         pair.run()
     assert pair.server.received == [b"%d" % i for i in range(sent)]
     assert sorted(token for token, _, _ in pair.client.outcomes) == list(range(sent))
     assert link.unsettled == 0 and remote.unsettled == 0
-    assert session._next_id == (start + sent) & 0xFFFFFFFF
+    assert session.unsettled_out()[0] == (start + sent) & 0xFFFFFFFF
     big = b"x" * 300_000
     link.send(big, "big")
     pair.run()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp import reader
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
+from enmasse.amqp.reader import Reader
 from tests.amqp.engine_kit import Pair, Recorder
 
 
@@ -100,10 +100,9 @@ def test_fast_path_and_tables_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same conversation with the fast path closed: what it learns from is never learnt."""
     cuts = [1000] * (len(CONVERSATION) // 1000)
     fast = replay(cuts)
-    monkeypatch.setattr("enmasse.amqp.connection.learn", lambda *_: None)
+    monkeypatch.setattr(Reader, "learn", lambda *_: None)
     slow = replay(cuts)
     assert fast == slow
-    assert reader.learn is not None
 
 
 # --- two users at random ----------------------------------------------------------------------------------------------
@@ -247,16 +246,16 @@ class Model:
         told = [token for token, state, _ in pair.client.outcomes]
         assert sorted(told) == sorted(self.tokens)
         assert all(state is not None and settled for _, state, settled in pair.client.outcomes)
-        assert pair.s._partial_bytes == 0
+        assert pair.s.held.assembling == 0
         (session,), (remote,) = pair.c.sessions(), pair.s.sessions()
-        assert session._outgoing == {} == remote._incoming
-        assert session._next_outgoing_id() == remote._next_incoming_id()
+        assert session.unsettled_out()[1] == {} == remote.unsettled_in()[1]
+        assert session.outgoing.next_transfer_id == remote.incoming.next_transfer_id
         for link in self.links:
             assert link.unsettled == 0
             other = pair.server.links[link.name]
             assert isinstance(other, Receiver)
             assert link.granted == other.credit
-            assert link._sent == other._received
+            assert link.deliveries == other.deliveries
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -318,8 +317,8 @@ def test_damaged_conversations_never_break_the_engine(seed: int, flips: int, ser
             session.attach_sender("one", None, None)
             session.attach_receiver("three", None, None).credit_window = 30
         engine.take_output()
-        assert engine._partial_bytes <= 200_000 and sum(map(len, engine._pending)) <= 70_000
+        assert engine.held.assembling <= 200_000 and engine.unprocessed <= 70_000
     engine.transport_closed(AmqpError("amqp:connection:forced", "end of the test"))
     assert handler.names()[-1] == "close"
     assert handler.names().count("close") == 1
-    assert engine.sessions() == [] and engine._partial_bytes == 0 and engine._link_count == 0
+    assert engine.sessions() == [] and engine.held.assembling == 0 and engine.names.count == 0

@@ -9,7 +9,7 @@ from proton import Data, Delivery, Link
 
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient, SaslServer, anonymous, plain
@@ -88,7 +88,7 @@ def test_proton_sends_presettled() -> None:
     assert handler.received == [b"%d" % i for i in range(500)]
     assert all(e[2] for e in handler.events if e[0] == "delivery")
     assert handler.links["s"].snd_settle_mode == 1
-    assert engine.sessions()[0]._incoming == {}
+    assert engine.sessions()[0].unsettled_in()[1] == {}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_rcv_settle_mode_second_with_proton_as_sender() -> None:
     delivery.settle()
     peer.run()
     assert [e[1] for e in handler.events if e[0] == "settled"] == [[0]]
-    assert engine.sessions()[0]._incoming == {}
+    assert engine.sessions()[0].unsettled_in()[1] == {}
 
 
 def test_proton_aborts() -> None:
@@ -177,12 +177,12 @@ def test_proton_aborts() -> None:
     delivery = link.delivery("lost")
     link.send(b"x" * 2000)
     peer.run()
-    assert engine._partial_bytes > 0
+    assert engine.held.assembling > 0
     delivery.abort()
     peer.run()
     pump_sender(peer, link, [b"whole"])
     assert handler.received == [b"whole"]
-    assert engine._partial_bytes == 0
+    assert engine.held.assembling == 0
 
 
 def test_proton_drains() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.performatives import (
     Close,
 )

@@ -11,11 +11,13 @@ import pytest
 
 from enmasse.amqp.client import connect
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.delivery import Outgoing, Partial
+from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.handler import Handler, Limits
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
 from enmasse.testing import free_port
@@ -357,13 +359,13 @@ def test_stream_that_is_not_taken_stops_the_socket(loop: str) -> None:
         await until(lambda: connection.reading_paused, "the reading to stop")
         for _ in range(50):
             await asyncio.sleep(0)
-        assert producer.written < 50_000_000 and connection._streamed_bytes < 9_000_000
+        assert producer.written < 50_000_000 and connection.held.streamed < 9_000_000
         highest = 0
 
         def take() -> bool:
             nonlocal highest
             assert lazy.part is not None
-            highest = max(highest, connection._streamed_bytes)
+            highest = max(highest, connection.held.streamed)
             lazy.size += len(lazy.part.take())
             return lazy.part.done and not lazy.part.waiting
 

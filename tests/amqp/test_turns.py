@@ -16,7 +16,7 @@ import pytest
 
 from enmasse.amqp import acceptor, transport
 from enmasse.amqp.acceptor import Acceptor, listening
-from enmasse.amqp.handler import Limits
+from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
@@ -212,7 +212,7 @@ def test_one_that_waits_is_not_read(loop: str) -> None:
         writer.write(one * many)
         while store.order.count("flood") < many:
             await asyncio.sleep(0)
-            most = max(most, store.connections[0]._pending_size)
+            most = max(most, store.connections[0].unprocessed)
         assert most <= 300_000
         writer.close()
         await until(lambda: not server.hub.wires, "the connection to go")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import INNER_LIMITS, Limits
+from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
 from enmasse.amqp.transport import Hub

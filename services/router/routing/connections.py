@@ -9,7 +9,7 @@ from enmasse.amqp.errors import AmqpError
 
 if TYPE_CHECKING:
     from enmasse.amqp.connection import Connection
-    from enmasse.amqp.delivery import Partial
+    from enmasse.amqp.receiver import Partial
     from enmasse.amqp.session import Session
     from services.router.routing.autolinks import AutoLink, LiveAutoLink
     from services.router.routing.core import Router

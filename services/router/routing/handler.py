@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.delivery import Partial
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, no_transactions
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
+from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
 from services.router.routing import termini

@@ -20,7 +20,8 @@ from services.router.routing.names import strip
 from services.router.routing.sizes import limited
 
 if TYPE_CHECKING:
-    from enmasse.amqp.delivery import Outgoing, Partial
+    from enmasse.amqp.delivery import Outgoing
+    from enmasse.amqp.receiver import Partial
     from enmasse.amqp.types import Symbol
     from services.router.routing.connections import RouterConnection
     from services.router.routing.core import Router

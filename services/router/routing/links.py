@@ -18,8 +18,9 @@ from enmasse.amqp.types import Symbol
 from services.router.routing.annotations import stripped
 
 if TYPE_CHECKING:
-    from enmasse.amqp.delivery import Outgoing, Partial
+    from enmasse.amqp.delivery import Outgoing
     from enmasse.amqp.link import Receiver, Sender
+    from enmasse.amqp.receiver import Partial
     from services.router.routing.address import Address
     from services.router.routing.connections import RouterConnection
 

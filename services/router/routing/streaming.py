@@ -22,7 +22,8 @@ from services.router.routing.configuration import MULTICAST
 from services.router.routing.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
 
 if TYPE_CHECKING:
-    from enmasse.amqp.delivery import Outgoing, Partial
+    from enmasse.amqp.delivery import Outgoing
+    from enmasse.amqp.receiver import Partial
     from services.router.routing.linkroutes import RoutedLink
 
 HIGH_WATER = 128 * 1024

@@ -1,0 +1,50 @@
+"""How much of unfinished deliveries one connection keeps, and when its socket is not read because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from enmasse.amqp.limits import Limits
+
+
+def _ignore() -> None: ...
+
+
+class Held:
+    """Bytes of pieces: `assembling` of messages that are put together, `streamed` of those that a user takes in pieces.
+
+    `paused`: too much that was streamed is not taken, the socket is not to be read. `on_paused`: it has changed.
+    """
+
+    __slots__ = ("assembling", "limits", "on_paused", "paused", "streamed")
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.assembling = 0
+        self.streamed = 0
+        self.paused = False
+        self.on_paused: Callable[[], None] = _ignore
+
+    def add(self, cost: int, streamed: bool) -> bool:
+        """A piece of an unfinished delivery is kept; False: that is more than is kept of unfinished ones in all."""
+        if streamed:
+            self.streamed += cost
+            if self.streamed > self.limits.max_streamed and not self.paused:
+                self.paused = True
+                self.on_paused()
+            return True
+        self.assembling += cost
+        return self.assembling <= self.limits.max_partial
+
+    def remove(self, cost: int, streamed: bool) -> None:
+        if streamed:
+            self.streamed -= cost
+            if self.paused and self.streamed <= self.limits.max_streamed // 2:
+                self.paused = False
+                self.on_paused()
+        else:
+            self.assembling -= cost
+
+    def let_go(self) -> None:
+        """The skin, last of all: its hook is not called any more."""
+        self.on_paused = _ignore
