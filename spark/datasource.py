@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from spark.errors import plainly
 from spark.options import checked
 from spark.schema import DDL
 from spark.sink import AmqpStreamWriter
@@ -19,11 +20,19 @@ class AmqpDataSource(DataSource):
     def name(cls) -> str:
         return "amqp"
 
+    @plainly()
     def schema(self) -> str:
+        """Spark asks for it at load(), in the user's program: there a wrong option is refused. A sink is not asked."""
+        self._reader()
         return DDL
 
+    @plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return self._reader()
+
+    def _reader(self) -> AmqpStreamReader:
         return AmqpStreamReader(checked(dict(self.options), "source"))
 
+    @plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return AmqpStreamWriter(checked(dict(self.options), "sink"))

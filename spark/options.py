@@ -1,7 +1,7 @@
 """The options of source and sink: which there are, and what is wrong with those given.
 
-Spark hands options over in lower case. It adds `checkpointLocation` and `queryName` to the sink's and `path` where
-load() or start() is given one; names that begin with `__` are its own too.
+Spark passes options in lower case. It adds `checkpointLocation` and `queryName` to the sink's and `path` if load() or
+start() has an argument. Names that begin with `__` are its own too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from spark.errors import QueryError
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 MOST_CREDIT = (1 << 31) - 1
@@ -31,15 +33,19 @@ OF_SPARK = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation",
 OTHER = {"source": "sink", "sink": "source"}
 
 
+class OptionError(QueryError, ValueError):
+    """An option is missing, unknown, or has a value that cannot be used."""
+
+
 def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
     """The options of `end` ("source" or "sink") by their names in lower case.
 
-    Raises ValueError for one that this end does not have, naming the one that was probably meant.
+    Raises OptionError for one that this end does not have, naming the one that was probably meant.
     """
     options = {str(name).lower(): str(value) for name, value in given.items()}
     for name in options:
         if name not in lower(KNOWN[end]) and name not in OF_SPARK[end] and not name.startswith("__"):
-            raise ValueError(f'amqp {end}: there is no option "{name}"{meant(name, end)}')
+            raise OptionError(f'amqp {end}: there is no option "{name}"{meant(name, end)}')
     return options
 
 
@@ -65,28 +71,30 @@ def meant(name: str, end: str) -> str:
 def required(options: Mapping[str, str], name: str, end: str) -> str:
     value = options.get(name, "")
     if not value:
-        raise ValueError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …)')
+        raise OptionError(f'amqp {end}: the option "{name}" is missing: .option("{name}", …)')
     return value
 
 
 def number(options: Mapping[str, str], name: str, default: int, most: int = (1 << 63) - 1) -> int:
     text = options.get(name.lower(), str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
-        raise ValueError(f'amqp source: option "{name}" must be a positive number of at most {most}, not {text!r}')
+        raise OptionError(f'amqp source: option "{name}" must be a positive number of at most {most}, not {text!r}')
     return int(text)
 
 
 def url_of(options: Mapping[str, str], end: str) -> str:
-    """The option `url`. Raises ValueError where it is none; the text does not show its password."""
+    """The option `url`. Raises OptionError if it is not an AMQP URL; the text does not show its password."""
     url = options.get("url", DEFAULT_URL)
-    form = "write amqp://host:port or amqps://host:port, with user:password@ before the host where the server asks"
+    form = (
+        "write amqp://host:port or amqps://host:port, with user:password@ before the host if the server asks for a user"
+    )
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("amqp", "amqps") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is no number, a bracket without its other
         good = False
     if not good:
-        raise ValueError(f'amqp {end}: option "url" is no AMQP URL: {shown(url)!r}; {form}')
+        raise OptionError(f'amqp {end}: option "url" is no AMQP URL: {shown(url)!r}; {form}')
     return url
 
 

@@ -11,8 +11,6 @@ end.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark import AmqpDataSource
+from spark.session import session
 
 READING = "device string, time timestamp, temperature double"
-
-
-def session(app: str = "enmasse-telemetry") -> SparkSession:
-    """A Spark session (local[*] unless SPARK_MASTER says otherwise) with the amqp source registered."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-    spark = (
-        SparkSession.builder.appName(app)
-        .master(os.environ.get("SPARK_MASTER", "local[*]"))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.dataSource.register(AmqpDataSource)
-    return spark
 
 
 def readings(messages: DataFrame) -> DataFrame:
@@ -108,8 +86,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    query = start(session(), arguments())
-    print("pipeline running", flush=True)  # noqa: T201 - for whoever started us
+    given = arguments()  # before a JVM is started
+    query = start(session("enmasse-telemetry"), given)
+    print("pipeline running", flush=True)  # noqa: T201 - for the program that started this one
     query.awaitTermination()
 
 

@@ -1,14 +1,15 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
-`python -m spark.receiver` with the options as one line of JSON on standard input (not as an argument: everybody on the
-machine would see the URL's password in the list of processes). Each further line is a number: Spark has committed the
-records before it. It ends when its standard input ends, so it never outlives the reader that started it, however that
-reader died. One line on standard output per change of state:
-`attached`; `lost` and why, while it tries again; `full` and `room` of the spool; `failed` and why it ends.
+The driver-side reader (spark.source) starts `python -m spark.receiver`. The first line of its standard input is its
+settings as JSON: as an argument the URL's password would be in the list of processes. Each further line is a number:
+Spark has committed the records before it. It ends when its standard input ends, so it never outlives its reader.
+Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again;
+`full` and `room` of the spool; `failed` and why it ends.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import itertools
@@ -27,7 +28,7 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
 from spark.outage import Outage, Patience, Phase, words
-from spark.spool import SpoolError, SpoolInUse, SpoolWriter
+from spark.spool import SpoolError, SpoolInUseError, SpoolWriter
 from spark.unsettled import Unsettled, key_of
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -37,7 +38,7 @@ ON_THE_WAY = 1000
 """Messages that routers and a broker may hold as unsettled although this link's peer has taken note of them."""
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where to receive from and where to put it.
 
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
@@ -56,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReceiverFailed(Exception):
-    """There is no sense in trying again: the text says which option is wrong and what to do."""
+    """Trying again does not help: the text names the option and what to do."""
 
 
 class Intake:
@@ -69,11 +70,11 @@ class Intake:
 
     def attached(self, receiver: ClientReceiver) -> None:
         """Deliveries come over this link from now on."""
-        self.unsettled.connected(told=self.mode == SECOND)
+        self.unsettled.connected(reports=self.mode == SECOND)
         receiver.on_settled = self.settled
 
     def take(self, deliveries: list[Delivery]) -> None:
-        """Raises OSError where the spool cannot be written: then nothing of the group was accepted."""
+        """Raises OSError if the spool cannot be written: then nothing of the group was accepted."""
         fresh: list[tuple[int, int, bytes]] = []
         record = self.spool.count
         now = time.time_ns() // 1_000_000
@@ -93,7 +94,7 @@ class Intake:
             raise OSError(error.errno, what, str(self.spool.folder)) from None
         for one in fresh:
             self.unsettled.add(*one)
-        self.unsettled.taken()
+        self.unsettled.added()
         for delivery in deliveries:
             delivery.settle(ACCEPTED)
 
@@ -102,7 +103,7 @@ class Intake:
         self._settled.set()
 
     async def next(self, receiver: ClientReceiver) -> Delivery:
-        """Raises AmqpError where the link is lost, or where the peer settles nothing: from then on we do it at once."""
+        """Raises AmqpError if the link is lost, or if the peer settles nothing: from then on we do it at once."""
         while True:
             self._settled.clear()
             try:
@@ -114,50 +115,50 @@ class Intake:
                     raise AmqpError(errors.ILLEGAL_STATE, what) from None
 
     async def at_rest(self) -> None:
-        """Returns when the peer has settled all that we accepted, if it tells."""
+        """Returns when the peer has settled all that we accepted, if it reports that."""
         while self.unsettled.awaited():
             self._settled.clear()
             await self._settled.wait()
 
 
-def say(event: str, **more: Any) -> None:
+def report(event: str, **more: Any) -> None:
     print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201 - the protocol with the reader
 
 
-async def receive_once(options: Options, intake: Intake, outage: Outage) -> None:
-    """One connection from dial to loss; says `lost` and returns. Raises ReceiverFailed where trying again is no use."""
+async def receive_once(settings: ReceiverSettings, intake: Intake, outage: Outage) -> None:
+    """One connection from dial to loss; reports `lost`. Raises ReceiverFailed if trying again does not help."""
     phase = Phase.CONNECT
     try:
-        async with connect(options.url, container_id=options.container, idle_timeout=30) as client:
+        async with connect(settings.url, container_id=settings.container, idle_timeout=30) as client:
             phase = Phase.ATTACH
-            receiver = await attached(options, client, intake.mode)
+            receiver = await attached(settings, client, intake.mode)
             phase = Phase.ATTACHED
             outage.attached()
             intake.attached(receiver)
-            say("attached", address=options.address)
-            await take_all(options, intake, receiver)
+            report("attached", address=settings.address)
+            await take_all(settings, intake, receiver)
     except (OSError, AmqpError, TimeoutError, UnicodeError) as error:
         verdict = outage.failed(phase, error, asyncio.get_running_loop().time())
         if verdict is not None:
             raise ReceiverFailed(verdict) from None
-        say("lost", reason=words(error))
+        report("lost", reason=words(error))
 
 
-async def attached(options: Options, client: Client, mode: int) -> ClientReceiver:
-    """The link: so many deliveries as `credit` says may be on their way or not settled."""
-    durable = options.subscription or None
+async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:
+    """The link: at most `credit` deliveries are on their way or not settled."""
+    durable = settings.subscription or None
     receiver = await client.receiver(
-        options.address,
+        settings.address,
         credit=0,
         durable_name=durable,
         capabilities=("topic",) if durable else (),
         rcv_settle_mode=mode,
     )
-    receiver.link.credit_window = options.credit
+    receiver.link.credit_window = settings.credit
     return receiver
 
 
-async def take_all(options: Options, intake: Intake, receiver: ClientReceiver) -> None:
+async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
     """From the address into the spool. Raises OSError or AmqpError: why it ended."""
     try:
         while True:
@@ -165,27 +166,27 @@ async def take_all(options: Options, intake: Intake, receiver: ClientReceiver) -
             while (more := receiver.receive_nowait()) is not None:
                 group.append(more)
             intake.take(group)
-            await room(options, intake.spool)
+            await room(settings, intake.spool)
     except asyncio.CancelledError:
-        with contextlib.suppress(AmqpError, TimeoutError):  # what is settled before the end is not in doubt after it
+        with contextlib.suppress(AmqpError, TimeoutError):  # what is settled by then is not in doubt later
             await asyncio.wait_for(intake.at_rest(), REST_SECONDS)
         raise
     finally:
-        if options.subscription:  # it stays
+        if settings.subscription:  # it stays
             with contextlib.suppress(AmqpError, TimeoutError):
                 await receiver.detach(timeout=1)
 
 
-async def room(options: Options, spool: SpoolWriter) -> None:
+async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
     """Returns when the spool is under its limit. Meanwhile nothing is taken, so the sender runs out of credit."""
-    told = False
-    while spool.bytes_held() > options.spool_limit:
-        if not told:
-            told = True
-            say("full", bytes=spool.bytes_held())
+    full = False
+    while spool.bytes_held() > settings.spool_limit:
+        if not full:
+            full = True
+            report("full", bytes=spool.bytes_held())
         await asyncio.sleep(0.2)
-    if told:
-        say("room", bytes=spool.bytes_held())
+    if full:
+        report("room", bytes=spool.bytes_held())
 
 
 async def opened(folder: Path, limit: int) -> SpoolWriter:
@@ -193,7 +194,7 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
     for attempt in itertools.count():
         try:
             return SpoolWriter(folder, limit)
-        except SpoolInUse:
+        except SpoolInUseError:
             if attempt == 100:
                 raise
         except OSError as error:
@@ -205,19 +206,19 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
     raise AssertionError
 
 
-async def receive(options: Options, commits: asyncio.Queue[int]) -> None:
+async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> None:
     """Receive for ever, reconnecting with a back-off, until cancelled."""
-    spool = await opened(Path(options.spool), options.spool_limit)
-    unsettled = Unsettled(spool, 2 * options.credit + ON_THE_WAY)
+    spool = await opened(Path(settings.spool), settings.spool_limit)
+    unsettled = Unsettled(spool, 2 * settings.credit + ON_THE_WAY)
     forgetting = asyncio.create_task(forget(commits, unsettled))
     intake = Intake(spool, unsettled)
     loop = asyncio.get_running_loop()
-    outage = Outage(options.url, options.address, options.patience, loop.time())
+    outage = Outage(settings.url, settings.address, settings.patience, loop.time())
     attempt = 0
     try:
         while True:
             began = loop.time()
-            await receive_once(options, intake, outage)
+            await receive_once(settings, intake, outage)
             await keep_doubt(unsettled)
             attempt = 0 if loop.time() - began > 10 else attempt + 1
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS)) - 1])
@@ -241,17 +242,17 @@ async def keep_doubt(unsettled: Unsettled) -> None:
             return
         except OSError as error:
             if not attempt:
-                say("lost", reason=words(error))
+                report("lost", reason=words(error))
             await asyncio.sleep(1)
 
 
 async def run() -> None:
-    """Until standard input ends (whoever started us is gone or wants us gone), or receiving does."""
+    """Until standard input or receiving ends."""
     lines = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    options = msgspec.json.decode(await lines.readline(), type=Options)
+    settings = msgspec.json.decode(await lines.readline(), type=ReceiverSettings)
     commits: asyncio.Queue[int] = asyncio.Queue()
-    work = asyncio.create_task(receive(options, commits))
+    work = asyncio.create_task(receive(settings, commits))
     watch = asyncio.create_task(read_commits(lines, commits))
     await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
     watch.cancel()
@@ -268,10 +269,13 @@ async def read_commits(lines: asyncio.StreamReader, commits: asyncio.Queue[int])
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        "python -m spark.receiver", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     try:
         asyncio.run(run())
     except (ReceiverFailed, SpoolError, OSError, msgspec.DecodeError) as error:
-        say("failed", reason=str(error))
+        report("failed", reason=str(error))
         sys.exit(1)
 
 

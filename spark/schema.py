@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpSequence, AmqpValue, Message
-from spark.spool import Record
+from spark.spool import SpoolRecord
 
 DDL = (
     "offset bigint, arrived timestamp, message_id string, correlation_id string, address string, subject string, "
@@ -58,7 +58,7 @@ def body_columns(body: Any) -> tuple[bytes | None, str | None]:
     return text.encode(), text
 
 
-def row(record: Record) -> tuple[Any, ...]:
+def row(record: SpoolRecord) -> tuple[Any, ...]:
     """One record as the values of ARROW's columns. What does not decode is a row with `error`, not a failure."""
     arrived = record.arrived_ms * 1000
     try:
@@ -86,7 +86,7 @@ def row(record: Record) -> tuple[Any, ...]:
     )
 
 
-def batches(records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+def batches(records: Iterable[SpoolRecord]) -> Iterator[pa.RecordBatch]:
     rows: list[tuple[Any, ...]] = []
     for record in records:
         rows.append(row(record))

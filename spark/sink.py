@@ -26,10 +26,15 @@ from enmasse.amqp.client import Client, ClientSender, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted
+from spark.errors import QueryError, plainly
 from spark.options import required, url_of
 from spark.outage import Phase, remedy, unreached
 
 WINDOW = 500
+
+
+class SinkError(QueryError):
+    """A batch was not accepted: the text gives the reason and what to do."""
 
 
 @dataclass
@@ -100,6 +105,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         self.address = required(options, "address", "sink")
         self.name = options.get("sinkid", self.address)
 
+    @plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         return Sent(asyncio.run(self._send(iterator, ids_of_task(self.name))))
 
@@ -128,7 +134,7 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         return sent
 
     async def _sender(self, client: Client) -> ClientSender:
-        """Raises RuntimeError that says which option is wrong and what to do."""
+        """Raises SinkError that names the option that is wrong and what to do."""
         phase = Phase.CONNECT
         try:
             await client.open()
@@ -138,14 +144,14 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
             if phase is Phase.ATTACH:
                 await client.close()
             wrong = remedy(self.url, self.address, phase, error) or unreached(self.url, self.address, phase, error)
-            raise RuntimeError(f"amqp sink: {wrong}") from None
+            raise SinkError(f"amqp sink: {wrong}") from None
 
     async def _settled(self, pending: set[asyncio.Task[Any]], when: str) -> set[asyncio.Task[Any]]:
         done, rest = await asyncio.wait(pending, return_when=when)
         for task in done:
             outcome = task.result()
             if not isinstance(outcome, Accepted):
-                raise RuntimeError(f"amqp sink: {self.address} answered {outcome!r}; the batch will be tried again")
+                raise SinkError(f"amqp sink: {self.address} answered {outcome!r}; the batch will be tried again")
         return rest
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

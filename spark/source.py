@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark.errors import QueryError, plainly
 from spark.options import MOST_CREDIT, number, required, shown, url_of
 from spark.schema import batches
 from spark.spool import MappedCount, SpoolError, head_of, read_spool, segments
@@ -32,17 +33,21 @@ log = logging.getLogger(__name__)
 ROWS_PER_PARTITION = 50_000
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+ATTACH_SECONDS = 3.0
+"""How long the first batch of a query waits for the address."""
+FIRST_SECONDS = 0.5
+"""How long it then waits for a first message."""
 
 
-class Range(InputPartition):
+class SpoolRange(InputPartition):
     """Records `start` <= offset < `end` of the spool."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
 
 
-def receiver_options(options: dict[str, str]) -> dict[str, Any]:
-    """The options of the receiver process, checked. Raises ValueError naming the option."""
+def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
+    """The settings of the receiver process (spark.receiver.ReceiverSettings). Raises OptionError."""
     spool = str(Path(required(options, "spool", "source")).absolute())
     return {
         "url": url_of(options, "source"),
@@ -56,24 +61,26 @@ def receiver_options(options: dict[str, str]) -> dict[str, Any]:
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are record numbers of the spool. Pickled to executors: it holds nothing but options until it is used."""
+    """Offsets are record numbers of the spool. Pickled to executors: it holds nothing but settings until it is used."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self.options = receiver_options(options)
+        self.settings = receiver_settings(options)
         self.max_rows = number(options, "maxRowsPerTrigger", 1) if "maxrowspertrigger" in options else 0
-        self.receiver: Receiver | None = None
+        self.receiver: ReceiverProcess | None = None
         self.target: int | None = None
+        self.first = True
 
     def spool(self) -> Path:
-        return Path(self.options["spool"])
+        return Path(self.settings["spool"])
 
-    def started(self) -> Receiver:
+    def started(self) -> ReceiverProcess:
         """The receiver process, started on first use: in the one process that asks for offsets."""
         if self.receiver is None:
-            self.receiver = Receiver(self.options)
+            self.receiver = ReceiverProcess(self.settings)
         self.receiver.check()
         return self.receiver
 
+    @plainly()
     def initialOffset(self) -> dict[str, int]:
         self.started()
         known = segments(self.spool())
@@ -82,13 +89,18 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.max_rows) if self.max_rows else ReadAllAvailable()
 
+    @plainly()
     def prepareForTriggerAvailableNow(self) -> None:
         self.started().await_address()  # else a wrong one would look like nothing to read
         self.target = self.started().head.get()
 
+    @plainly()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        receiver = self.started()
-        head, done = receiver.head.get(), start["record"]
+        receiver, done = self.started(), start["record"]
+        if self.first:
+            self.first = False
+            receiver.await_records(done)  # else the first batch is an empty one, which takes as long as a full one
+        head = receiver.head.get()
         if head < done:
             raise SpoolError(
                 f"{self.spool()}: the checkpoint has read {done} records of it, but it holds only {head}: it was "
@@ -104,16 +116,19 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             head = min(head, done + limit.max_rows)
         return {"record": head}
 
+    @plainly()
     def reportLatestOffset(self) -> dict[str, int]:
         return {"record": self.started().head.get()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:
         first, last = start["record"], end["record"]
-        return [Range(at, min(at + ROWS_PER_PARTITION, last)) for at in range(first, last, ROWS_PER_PARTITION)]
+        return [SpoolRange(at, min(at + ROWS_PER_PARTITION, last)) for at in range(first, last, ROWS_PER_PARTITION)]
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        return batches(read_spool(self.spool(), partition.start, partition.end))
+    def read(self, partition: SpoolRange) -> Iterator[pa.RecordBatch]:
+        with plainly():
+            yield from batches(read_spool(self.spool(), partition.start, partition.end))
 
+    @plainly()
     def commit(self, end: dict[str, int]) -> None:
         """Spark will never ask for anything before `end` again: the receiver deletes whole segments of it."""
         self.started().commit(end["record"])
@@ -123,46 +138,55 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.receiver.stop()
 
 
-class ReceiverError(Exception):
-    """The receiver process has ended: the text says why and what to do."""
+class ReceiverError(QueryError):
+    """The receiver process has ended: the text gives the reason and what to do."""
 
 
-class Receiver:
+class ReceiverProcess:
     """The receiver process as the driver-side reader sees it."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.source = f"{options['address']!r} at {shown(options['url'])}"
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """settings: those of spark.receiver.ReceiverSettings. Raises ReceiverError, SpoolError."""
+        self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.full = False  # the spool: nothing comes until segments are deleted
-        self.had = threading.Event()
+        self.attached = threading.Event()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "spark.receiver"],
-            stdin=subprocess.PIPE,  # the options, then commits; its end is the receiver's sign to end
+            stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
             stdout=subprocess.PIPE,
             text=True,
         )
         self.committed = -1
-        self._tell(options)
-        self.listener = threading.Thread(target=self._listen, daemon=True)
-        self.listener.start()
-        self.head = self._await_spool(Path(options["spool"]))
+        self._write(settings)
+        self.events = threading.Thread(target=self._read_events, daemon=True)
+        self.events.start()
+        self.head = self._await_spool(Path(settings["spool"]))
 
     def check(self) -> None:
-        """Raises ReceiverError where the process has ended."""
+        """Raises ReceiverError if the process has ended."""
         if self.process.poll() is not None:
-            self.listener.join(60)  # its last words
+            self.events.join(60)  # the last one gives the reason
             raise ReceiverError(self.trouble or f"amqp source: the receiver ended with {self.process.returncode}")
 
     def await_address(self) -> None:
         """Returns once the address is attached. Raises ReceiverError: the receiver gives up, in bounded time."""
-        while not self.had.wait(0.1):
+        while not self.attached.wait(0.1):
             self.check()
+
+    def await_records(self, done: int) -> None:
+        """Returns when the spool holds more than `done` records, or when none seem to come. Raises ReceiverError."""
+        self.attached.wait(ATTACH_SECONDS)
+        deadline = time.monotonic() + FIRST_SECONDS
+        while self.head.get() <= done and time.monotonic() < deadline:
+            self.check()
+            time.sleep(0.01)
 
     def commit(self, end: int) -> None:
         """Have whole segments before record `end` deleted. Nothing is lost if that is never done."""
         if end != self.committed:
             self.committed = end
-            self._tell(end)
+            self._write(end)
 
     def stop(self) -> None:
         if self.process.stdin is not None:
@@ -174,33 +198,33 @@ class Receiver:
             self.process.kill()  # what it has not accepted yet comes again
             self.process.wait()
 
-    def _tell(self, line: dict[str, Any] | int) -> None:
+    def _write(self, line: dict[str, Any] | int) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: check() says so
+        with contextlib.suppress(BrokenPipeError):  # it has ended: check() raises that
             self.process.stdin.write(json.dumps(line) + "\n")
             self.process.stdin.flush()
 
-    def _listen(self) -> None:
+    def _read_events(self) -> None:
         for line in self.process.stdout or ():
-            self._heard(json.loads(line))
+            self._on_event(json.loads(line))
 
-    def _heard(self, said: dict[str, Any]) -> None:
-        """A change of state: told once when trouble begins, and once when it is over."""
-        event, before = said["event"], self.trouble
+    def _on_event(self, change: dict[str, Any]) -> None:
+        """A change of state: logged once when trouble begins, and once when it is over."""
+        event, before = change["event"], self.trouble
         if event == "attached":
-            self.had.set()
+            self.attached.set()
             self.trouble = ""
             if before:
                 log.warning("amqp source: receiving again from %s", self.source)
         elif event in ("lost", "failed"):
-            self.trouble = str(said["reason"])
+            self.trouble = str(change["reason"])
             if event == "lost" and not before:
                 log.warning("amqp source: nothing from %s, trying again: %s", self.source, self.trouble)
         elif event == "full":
             self.full = True
             log.warning(
                 "amqp source: the spool holds %d bytes, more than spoolLimit: nothing is received until Spark commits",
-                said["bytes"],
+                change["bytes"],
             )
         elif event == "room":
             self.full = False

@@ -26,27 +26,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from spark.errors import QueryError
+
 RECORD = struct.Struct(">IIQ")
 COUNT = struct.Struct(">Q")
 SEGMENT_BYTES = 8 << 20
 MAX_RECORD = 1 << 30
 
 
-class SpoolError(Exception):
-    """The spool cannot be used: the text says which file and what to do."""
+class SpoolError(QueryError):
+    """The spool cannot be used: the text names the file and what to do."""
 
 
-class SpoolInUse(SpoolError):
+class SpoolInUseError(SpoolError):
     """Another process writes it."""
 
 
-class Record(NamedTuple):
+class SpoolRecord(NamedTuple):
     offset: int
     arrived_ms: int
     message: bytes
 
 
-class Segment(NamedTuple):
+class SpoolSegment(NamedTuple):
     """A segment that is complete: one past its last record, and its file."""
 
     end: int
@@ -67,7 +69,7 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.stem), path) for path in folder.glob("*.seg") if path.stem.isdecimal())
 
 
-def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Record]:
+def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[SpoolRecord]:
     """Records `start` <= offset < `end` of one segment file; ends early at a torn or damaged record."""
     with path.open("rb") as file:
         data = file.read()
@@ -82,12 +84,12 @@ def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Recor
             message = bytes(view[at : at + length])
             if zlib.crc32(message) != crc:
                 return
-            yield Record(offset, arrived, message)
+            yield SpoolRecord(offset, arrived, message)
         at += length
         offset += 1
 
 
-def read_spool(folder: Path, start: int, end: int) -> Iterator[Record]:
+def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:
     """The records of a range. Raises SpoolError where one is missing: Spark was promised it.
 
     Deleted by a commit, or a folder that this executor does not see: both must be loud.
@@ -155,7 +157,7 @@ class SpoolWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise SpoolInUse(
+            raise SpoolInUseError(
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
         self._head = MappedCount(folder / "head", create=0)
@@ -194,12 +196,14 @@ class SpoolWriter:
     def bytes_held(self) -> int:
         return sum(size_of(path) for _, path in segments(self.folder))
 
-    def forgettable(self, end: int) -> list[Segment]:
+    def forgettable(self, end: int) -> list[SpoolSegment]:
         """The segments that end at or before `end`, without the last one, which always stays."""
         known = segments(self.folder)
-        return [Segment(following, path) for (_, path), (following, _) in itertools.pairwise(known) if following <= end]
+        return [
+            SpoolSegment(following, path) for (_, path), (following, _) in itertools.pairwise(known) if following <= end
+        ]
 
-    def forget(self, gone: list[Segment]) -> int:
+    def forget(self, gone: list[SpoolSegment]) -> int:
         """Deletes segments; returns how many."""
         for segment in gone:
             segment.path.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """Which messages the address may deliver again: those that it had not settled when a connection was lost.
 
 An accepted message comes again if the connection, the receiver, or a broker or router on the way dies before the
-acceptance has been stored there. Its copy must not become a second record. A message-id alone does not tell a copy:
+acceptance has been stored there. Its copy must not become a second record. A message-id alone does not identify a copy:
 every device may count from 1. So a copy is a message with the same message-id and the same bare message (AMQP 1.0,
 3.2) as one that was in doubt when a connection was lost, and each of those stands for one copy. As long as the
 connection stays up there are no copies.
 
-The link has rcv-settle-mode second (2.8.3): we tell `accepted`, and the peer settles when it has taken note. Of a peer
-that never does so nobody knows what it took note of: the last `unsure` messages count as unsettled.
+The link has rcv-settle-mode second (2.8.3): we send `accepted`, and the peer settles when it has stored that. If a peer
+never settles, what it has stored is unknown: the last `unsure` messages count as unsettled.
 
 What is in doubt outlives the process. In the spool's folder:
 
@@ -15,7 +15,7 @@ What is in doubt outlives the process. In the spool's folder:
     unsettled     [[record, hash in hex], …] as JSON: replaced by rename, synced before `settled` moves on
 
 A process that is killed leaves both exact if the peer settles in order, as a broker does. If it does not, or after a
-loss of power, `settled` may be too low: more is in doubt than was, so an equal message may be taken for a copy.
+loss of power, `settled` may be too low: more is in doubt than was, so an equal message may be left out as a copy.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Unsettled:
     def __init__(self, spool: SpoolWriter, unsure: int) -> None:
         """Everything that was unsettled when the last receiver ended is in doubt. Raises SpoolError, OSError.
 
-        unsure: how many messages count as unsettled with a peer that does not tell.
+        unsure: how many messages count as unsettled if the peer does not settle in a second step.
         """
         self._spool, self._unsure = spool, unsure
-        self._told = True  # the peer settles in a second step
+        self._reports = True  # the peer settles in a second step
         self._open: dict[int, tuple[int, bytes]] = {}  # by delivery-id: record and key
         self._fresh: dict[int, bytes] = {}  # those of them that are records of this connection, in order
         self._doubt: dict[bytes, deque[int]] = defaultdict(deque)
@@ -68,12 +68,12 @@ class Unsettled:
         (spool.folder / "seen").unlink(missing_ok=True)  # earlier releases kept ids alone there, which prove nothing
 
     def awaited(self) -> int:
-        """Deliveries of this connection that the peer has still to settle; 0 if it does not tell."""
-        return len(self._open) if self._told else 0
+        """Deliveries of this connection that the peer has still to settle; 0 if it does not do that."""
+        return len(self._open) if self._reports else 0
 
-    def connected(self, told: bool) -> None:
-        """A new connection; told: its peer settles in a second step, when it has taken note."""
-        self._told = told
+    def connected(self, reports: bool) -> None:
+        """A new connection; reports: its peer settles in a second step, when it has stored the outcome."""
+        self._reports = reports
 
     def is_copy(self, delivery_id: int, key: bytes) -> bool:
         """Whether a delivery is a copy of a message in doubt; if so, the doubt is about this delivery from now on."""
@@ -86,13 +86,13 @@ class Unsettled:
         return True
 
     def add(self, delivery_id: int, record: int, key: bytes) -> None:
-        """A delivery has become a record; call it in the order of the records, and `taken` after the last."""
+        """A delivery has become a record; call it in the order of the records, and `added` after the last."""
         self._open[delivery_id] = (record, key)
         self._fresh[record] = key
 
-    def taken(self) -> None:
+    def added(self) -> None:
         """Everything in the spool was added, as far as it has a key."""
-        if not self._told and len(self._open) > self._unsure:
+        if not self._reports and len(self._open) > self._unsure:
             self.settled(list(self._open)[: len(self._open) - self._unsure])
         else:
             self._move_mark()
@@ -149,7 +149,7 @@ class Unsettled:
         return self._spool.folder / "unsettled"
 
     def _found(self) -> dict[int, bytes]:
-        """What the files and the end of the spool say."""
+        """What the files name and what the end of the spool holds."""
         found: dict[int, bytes] = {}
         path, start = self._path(), self._mark.get()
         if path.exists():

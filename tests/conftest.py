@@ -24,8 +24,6 @@ settings.register_profile(
 )
 settings.load_profile("untimed")
 
-TOGETHER = ("tests/spark/",)
-"""Folders whose files one worker runs: they share what is dear to start."""
 FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", "tests/broker/")
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/",)
@@ -69,12 +67,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n`: a worker takes a whole file, or folder, with what its tests share; in the order of collection."""
+    """With `-n`: a worker takes a whole file, with what its tests share; in the order of collection."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+        return nodeid.partition("::")[0]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.interop.page import Program, programs
+from tests.page import Program, programs
 
 SOURCES = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse-interop"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from enmasse.testing import Suite, running, wait_for
 from tests.interop.clients import Broken, documented
-from tests.interop.page import Program, programs
+from tests.page import Program, programs
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 
@@ -32,23 +31,13 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 def run(program: Program, suite: Suite, folder: Path, **replaced: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the page with the port of this suite, and further texts replaced; what its last command did."""
+    """Run a program of the page; what its last command did."""
     try:
         shutil.copytree(documented(program), folder, dirs_exist_ok=True)
     except Broken as error:
         pytest.fail(str(error), pytrace=False)
-    for name, text in program.files.items():
-        code = text.replace("5672", str(5672 + suite.offset))
-        for old, new in replaced.items():
-            code = code.replace(old, new)
-        (folder / name).write_text(code)
-    (folder / ".venv").symlink_to(sys.prefix)
-    for command in program.each:
-        if command.startswith(".venv/bin/enmasse "):
-            command += f" --port-offset {suite.offset}"
-        done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 0 or command == program.each[-1], done.stderr
-    return done
+    program.write(folder, suite, replaced)
+    return [program.run(command, folder, suite, LIMIT) for command in program.each][-1]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,4 +1,4 @@
-"""A broker of its own and one Spark session for the whole folder."""
+"""A broker for the tests of a file, and where Spark works."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ class Broker:
         self.manage("createQueue", name, "ANYCAST", name, None, True, -1, False, True)
         return name
 
+    def queue_without_duplicates(self, name: str) -> str:
+        """A queue that stores a message-id once."""
+        self.manage("addAddressSettings", name, json.dumps({"duplicateDetectionByMessageId": True}))
+        return self.queue(name)
+
     def send(self, address: str, messages: list[Message]) -> None:
         connection = BlockingConnection(self.url, timeout=DEADLINE)
         sender = connection.create_sender(address)
@@ -93,7 +98,14 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where Spark and its JVMs put what they need: those that are killed take nothing away."""
     folder = str(tmp_path_factory.mktemp("spark"))
     os.environ["SPARK_LOCAL_DIRS"] = folder
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} -XX:-UsePerfData"
+    # The quick compiler alone: the other one takes as much time again, and repays it after minutes.
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} -XX:-UsePerfData -XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture(autouse=True)
+def traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What spark.errors.plainly sets in this process is not inherited by those of the next test."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +114,3 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     yield running
     running.process.terminate()
     running.process.wait(DEADLINE)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from spark.pipeline import session
-
-    running = session("enmasse-tests")
-    yield running
-    running.stop()

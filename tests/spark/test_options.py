@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,11 @@ import pytest
 
 from enmasse.testing import free_port
 from spark.datasource import AmqpDataSource
-from spark.options import shown
+from spark.options import OptionError, shown
 from spark.schema import DDL
+from spark.session import show
 from spark.source import AmqpStreamReader
-from tests.spark.conftest import DEADLINE, LIMIT
+from tests.spark.conftest import LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)
 SOURCE = {"address": "a", "spool": "/tmp/spool"}
@@ -39,7 +43,7 @@ def sink(**options: str) -> Any:
     ],
 )
 def test_the_source_refuses_an_option_it_does_not_know(wrong: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"amqp source: .*{said}"):
+    with pytest.raises(OptionError, match=f"amqp source: .*{said}"):
         source(**SOURCE, **{wrong: "x"})
 
 
@@ -53,7 +57,7 @@ def test_the_source_refuses_an_option_it_does_not_know(wrong: str, said: str) ->
     ],
 )
 def test_the_sink_refuses_an_option_it_does_not_know(wrong: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"amqp sink: .*{said}"):
+    with pytest.raises(OptionError, match=f"amqp sink: .*{said}"):
         sink(**{"address": "a", wrong: "x"})
 
 
@@ -62,21 +66,34 @@ def test_known_options_and_those_that_spark_adds_are_taken() -> None:
     sink(address="a", sinkId="s", checkpointLocation="/c", queryName="q")
 
 
-def test_a_query_with_a_misspelt_option_fails(spark: Any, tmp_path: Path) -> None:
-    data = spark.readStream.format("amqp").option("address", "a").option("spool", str(tmp_path / "spool"))
-    query = data.option("Subscribtion", "mine").load().writeStream.format("noop")
-    with pytest.raises(Exception, match='no option "subscribtion"; did you mean "subscription"'):
-        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(DEADLINE)
-    rates = spark.readStream.format("rate").load().writeStream.format("amqp").option("adress", "a")
-    with pytest.raises(Exception, match='no option "adress"; did you mean "address"'):
-        rates.option("checkpointLocation", str(tmp_path / "d")).start().awaitTermination(DEADLINE)
+@pytest.mark.parametrize("name", ["address", "spool"])
+def test_an_option_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(OptionError, match=f'amqp source: the option "{name}" is missing'):
+        source(**{other: value for other, value in SOURCE.items() if other != name})
+    with pytest.raises(OptionError, match='amqp sink: the option "address" is missing'):
+        sink()
+
+
+def test_a_program_ends_with_the_sentence_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "[STREAM_FAILED] terminated with exception: spark.options.OptionError: amqp source: wrong\n SQLSTATE: 38000"
+    show(Exception, Exception(text), None)
+    assert capsys.readouterr().err == "amqp source: wrong\n"
+    show(ValueError, ValueError("of somebody else"), None)
+    assert capsys.readouterr().err == "ValueError: of somebody else\n"
+
+
+@pytest.mark.parametrize(("module", "shown"), [("spark.pipeline", "--watermark"), ("spark.receiver", "spool")])
+def test_help_starts_no_java(module: str, shown: str) -> None:
+    without = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-m", module, "--help"], env=without, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and shown in done.stdout
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:5672", "http://u:hidden@h", "amqp://u:hidden@h:port", "amqp://u:hidden@"])
 def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ValueError, match='amqp source: option "url" is no AMQP URL') as of_source:
+    with pytest.raises(OptionError, match='amqp source: option "url" is no AMQP URL') as of_source:
         source(**SOURCE, url=url)
-    with pytest.raises(ValueError, match='amqp sink: option "url" is no AMQP URL') as of_sink:
+    with pytest.raises(OptionError, match='amqp sink: option "url" is no AMQP URL') as of_sink:
         sink(address="a", url=url)
     assert "hidden" not in f"{of_source.value} {of_sink.value}"
 
@@ -108,6 +125,6 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
 )
 def test_a_number_that_cannot_be_used_is_refused(name: str, value: str) -> None:
     """A credit that AMQP cannot express broke every connection, for ever."""
-    with pytest.raises(ValueError, match="must be a positive number of at most"):
+    with pytest.raises(OptionError, match="must be a positive number of at most"):
         AmqpStreamReader({"address": "a", "spool": "s", name: value})
-    assert AmqpStreamReader({"address": "a", "spool": "s", "credit": "2147483647"}).options["credit"] == 2147483647
+    assert AmqpStreamReader({"address": "a", "spool": "s", "credit": "2147483647"}).settings["credit"] == 2147483647

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.sink import AmqpStreamWriter, Ids, message_of
-from tests.spark.conftest import DEADLINE, LIMIT, Broker
+from tests.spark.conftest import LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
 ROWS = st.lists(
@@ -60,14 +58,8 @@ def test_a_message_id_of_the_row_wins() -> None:
     assert {second, third} == set(ids([{"body": "a"}] * 2)), "rows with an id of their own are not counted"
 
 
-def unique(broker: Broker, name: str) -> str:
-    """A queue that stores a message-id once."""
-    broker.manage("addAddressSettings", name, json.dumps({"duplicateDetectionByMessageId": True}))
-    return broker.queue(name)
-
-
 def test_a_batch_that_is_repeated_in_another_order_is_stored_once(broker: Broker) -> None:
-    queue = unique(broker, "repeated")
+    queue = broker.queue_without_duplicates("repeated")
     rows = [{"body": body, "message_id": i} for body, i in [("a", None), ("b", None), ("a", None), ("c", "c1")] * 5]
     writer = AmqpStreamWriter({"url": broker.url, "address": queue})
     for seed in range(3):
@@ -76,34 +68,3 @@ def test_a_batch_that_is_repeated_in_another_order_is_stored_once(broker: Broker
         assert asyncio.run(writer._send(iter(parts), Ids("q", "0", 0))) == len(rows)
     found = Counter(bytes(message.body) for message in broker.receive(queue, 16))
     assert found == {b"a": 10, b"b": 5, b"c": 1}
-
-
-def start(spark: Any, broker: Broker, queue: str, lines: Path, checkpoint: Path, **options: str) -> Any:
-    data = spark.readStream.schema("value string").text(str(lines)).selectExpr("value as body")
-    sink = data.writeStream.format("amqp").option("url", broker.url).option("address", queue).options(**options)
-    query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(DEADLINE)
-    return query
-
-
-def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
-    spark: Any, broker: Broker, tmp_path: Path
-) -> None:
-    """Two queries with the same name for their sink; one of them is killed, as it were, before it noted its batch."""
-    queue = unique(broker, "collide")
-    lines, first, second = tmp_path / "lines", tmp_path / "first", tmp_path / "second"
-    lines.mkdir()
-    (lines / "some").write_text("one\ntwo\none\n")
-    queries = [start(spark, broker, queue, lines, first, sinkId="same")]
-    queries.append(start(spark, broker, queue, lines, second, sinkId="same"))
-    for note in (first / "commits").iterdir():
-        note.unlink()
-    start(spark, broker, queue, lines, first, sinkId="same")
-    found = broker.receive(queue, 6)
-    assert Counter(bytes(message.body) for message in found) == {b"one": 4, b"two": 2}
-    named = Counter(next(query.id for query in queries if query.id in message.id) for message in found)
-    assert set(named.values()) == {3}
-    assert all(message.id.startswith("same-") for message in found)
-    (lines / "more").write_text("last\n")
-    start(spark, broker, queue, lines, first, sinkId="same")
-    assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"

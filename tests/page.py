@@ -6,11 +6,17 @@ commands and one block `text` with what it prints, in this order.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+from enmasse.testing import Suite
+
+DOCS = Path(__file__).parents[1] / "docs"
 FENCE = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -30,6 +36,31 @@ class Program:
     def name(self) -> str:
         return list(self.files)[-1]
 
+    def write(self, folder: Path, suite: Suite, replaced: Mapping[str, str] | None = None) -> None:
+        """Put the files into a folder that looks like the project's, with this suite's port and further texts replaced.
+
+        folder: made if it is not there.
+        """
+        folder.mkdir(exist_ok=True)
+        for name, text in self.files.items():
+            for old, new in {"5672": str(5672 + suite.offset), **(replaced or {})}.items():
+                text = text.replace(old, new)
+            (folder / name).write_text(text)
+        (folder / ".venv").symlink_to(sys.prefix)
+
+    def environment(self, suite: Suite) -> dict[str, str]:
+        """In which the `enmasse` commands are for this suite."""
+        return {**os.environ, "ENMASSE_PORT_OFFSET": str(suite.offset)}
+
+    def run(self, command: str, folder: Path, suite: Suite, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run one of the commands; all but the last must succeed."""
+        environment = self.environment(suite)
+        done = subprocess.run(
+            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
+        )
+        assert done.returncode == 0 or command == self.each[-1], done.stderr
+        return done
+
 
 def programs(page: str) -> list[Program]:
     """Raises ValueError for a block that belongs to no program: nobody would run it."""
@@ -39,7 +70,7 @@ def programs(page: str) -> list[Program]:
             now.files[name] = text
         elif language == "sh":
             commands = text.splitlines()
-            now.once = [command for command in commands[:-1] if not command.startswith(".venv/")]
+            now.once = [command for command in commands[:-1] if ".venv/" not in command]
             now.each = [command for command in commands if command not in now.once]
         elif language == "text" and now.files and now.each:
             now.output = text

@@ -1,0 +1,52 @@
+"""A Spark session on this machine in which format("amqp") works: for a first job and for the telemetry pipeline."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from spark.datasource import AmqpDataSource
+from spark.errors import sentence
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def session(app: str = "enmasse") -> SparkSession:
+    """A session with the amqp source and sink registered; local[*] unless SPARK_MASTER names another master.
+
+    An error of an amqp source or sink that ends the program is shown as one sentence. Spark logs warnings of the amqp
+    source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+    builder = (
+        SparkSession.builder.appName(app)
+        .master(os.environ.get("SPARK_MASTER", "local[*]"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.adaptive.enabled", "false")  # streaming does without it, and warns if it is on
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    if "SPARK_CONF_DIR" not in os.environ:
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
+    spark = builder.getOrCreate()
+    spark.dataSource.register(AmqpDataSource)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = show
+    return spark
+
+
+def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A sys.excepthook: the sentence of a QueryError alone, everything else as usual."""
+    if text := sentence(error):
+        print(text, file=sys.stderr)  # noqa: T201 - in place of the interpreter's traceback
+    else:
+        sys.__excepthook__(kind, error, trace)

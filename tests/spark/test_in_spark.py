@@ -1,0 +1,167 @@
+"""Source, sink and pipeline in one Spark session, which lives as long as this file's tests."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Message
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from spark import pipeline
+from spark.errors import sentence
+from spark.session import session
+from tests.spark.conftest import DEADLINE, LIMIT, Broker
+
+pytestmark = pytest.mark.timeout(LIMIT)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    running = session("enmasse-tests")
+    yield running
+    running.stop()
+
+
+def stream(spark: Any, broker: Broker, address: str, folder: Path, **options: str) -> Any:
+    reader = spark.readStream.format("amqp").option("url", broker.url).option("address", address)
+    reader = reader.option("spool", str(folder / "spool"))
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def rows_of(spark: Any, table: str) -> list[Any]:
+    return list(spark.sql(f"select * from {table} order by offset").collect())
+
+
+def wait_rows(spark: Any, query: Any, table: str, count: int) -> list[Any]:
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        assert query.exception() is None
+        rows = rows_of(spark, table)
+        if len(rows) >= count:
+            return rows
+        query.processAllAvailable()
+    raise AssertionError(f"{len(rows)} of {count} rows")
+
+
+def test_messages_become_rows(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    broker.queue("rows")
+    full = Message(id="x1", body="hello", durable=True, subject="greeting", properties={"unit": "C", "n": 3})
+    full.correlation_id, full.reply_to, full.content_type = "c1", "answers", "text/plain"
+    broker.send("rows", [full, Message(id="x2", body=b"\xff\x00", inferred=True), Message(body={"a": 1})])
+    query = (
+        stream(spark, broker, "rows", tmp_path)
+        .writeStream.format("memory")
+        .queryName("rows")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        first, second, third = wait_rows(spark, query, "rows", 3)
+    finally:
+        query.stop()
+    assert (first.offset, first.message_id, first.text, first.subject) == (0, "x1", "hello", "greeting")
+    assert (first.correlation_id, first.reply_to, first.content_type) == ("c1", "answers", "text/plain")
+    assert first.application_properties == {"unit": "C", "n": "3"}
+    assert first.durable and first.error is None
+    assert bytes(second.body) == b"\xff\x00" and second.text is None
+    assert third.message_id is None and "a" in third.text
+
+
+def test_windows_equal_plain_python(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    broker.queue("readings")
+    broker.queue("window-results")
+    start = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    values = [(f"d{i % 2}", start + dt.timedelta(hours=i), float((i * 37) % 101)) for i in range(96)]
+    values.append(("clock", start + dt.timedelta(days=90), 0.0))
+    bodies = [json.dumps({"device": d, "time": t.isoformat(), "temperature": v}) for d, t, v in values]
+    broker.send("readings", [Message(id=str(i), body=b, durable=True) for i, b in enumerate(["no json", *bodies])])
+    arguments = ["--url", broker.url, "--address", "readings", "--results", "window-results", "--work", str(tmp_path)]
+    query = pipeline.start(spark, pipeline.arguments(arguments))
+    try:
+        found = {}
+        for message in broker.receive("window-results", 8):
+            row = json.loads(bytes(message.body))
+            found[row["device"], row["start"][:10]] = (row["maximum"], row["minimum"], row["mean"], row["readings"])
+    finally:
+        query.stop()
+    expected = {}
+    for device in ("d0", "d1"):
+        for day in range(4):
+            date = (start + dt.timedelta(days=day)).date()
+            mine = [v for d, t, v in values if d == device and t.date() == date]
+            expected[device, date.isoformat()] = (max(mine), min(mine), sum(mine) / len(mine), len(mine))
+    assert found == expected
+
+
+def test_a_wrong_option_of_the_source_is_refused_at_load_with_one_sentence(spark: Any, tmp_path: Path) -> None:
+    data = spark.readStream.format("amqp").option("adress", "a").option("spool", str(tmp_path / "spool"))
+    with pytest.raises(AnalysisException) as caught:
+        data.load()
+    assert sentence(caught.value) == 'amqp source: there is no option "adress"; did you mean "address"?'
+    assert "Traceback" not in str(caught.value) and len(str(caught.value).splitlines()) < 3
+
+
+def failing(query: Any) -> str:
+    """Start a query; what its error tells the user."""
+    with pytest.raises(StreamingQueryException) as caught:
+        query.start().awaitTermination(DEADLINE)
+    found = sentence(caught.value)
+    assert found is not None, str(caught.value)
+    return found
+
+
+def test_what_ends_a_query_is_told_in_one_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    source = spark.readStream.format("amqp").option("url", broker.url).option("address", "nosuch")
+    reading = source.option("spool", str(tmp_path / "spool")).load().writeStream.format("noop")
+    said = failing(reading.option("checkpointLocation", str(tmp_path / "c")))
+    assert said.startswith('amqp source: option "address": ') and "refuses 'nosuch' (amqp:not-found" in said
+
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "some").write_text("one\n")
+    text = spark.readStream.schema("value string").text(str(lines)).selectExpr("value as body")
+    wrong = text.writeStream.format("amqp").option("adress", "a").option("checkpointLocation", str(tmp_path / "d"))
+    assert failing(wrong) == 'amqp sink: there is no option "adress"; did you mean "address"?'
+    sink = text.writeStream.format("amqp").option("url", broker.url).option("address", "nosuch")
+    said = failing(sink.option("checkpointLocation", str(tmp_path / "e")))
+    assert said.startswith('amqp sink: option "address": ') and "refuses 'nosuch' (amqp:not-found" in said
+
+
+def start(spark: Any, broker: Broker, queue: str, lines: Path, checkpoint: Path, **options: str) -> Any:
+    data = spark.readStream.schema("value string").text(str(lines)).selectExpr("value as body")
+    sink = data.writeStream.format("amqp").option("url", broker.url).option("address", queue).options(**options)
+    query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE)
+    return query
+
+
+def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
+    """Two queries with the same name for their sink; one of them is killed, as it were, before it noted its batch."""
+    queue = broker.queue_without_duplicates("collide")
+    lines, first, second = tmp_path / "lines", tmp_path / "first", tmp_path / "second"
+    lines.mkdir()
+    (lines / "some").write_text("one\ntwo\none\n")
+    queries = [start(spark, broker, queue, lines, first, sinkId="same")]
+    queries.append(start(spark, broker, queue, lines, second, sinkId="same"))
+    for note in (first / "commits").iterdir():
+        note.unlink()
+    start(spark, broker, queue, lines, first, sinkId="same")
+    found = broker.receive(queue, 6)
+    assert Counter(bytes(message.body) for message in found) == {b"one": 4, b"two": 2}
+    named = Counter(next(query.id for query in queries if query.id in message.id) for message in found)
+    assert set(named.values()) == {3}
+    assert all(message.id.startswith("same-") for message in found)
+    (lines / "more").write_text("last\n")
+    start(spark, broker, queue, lines, first, sinkId="same")
+    assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
