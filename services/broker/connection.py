@@ -259,7 +259,7 @@ class BrokerConnection(Handler):
         priority = given if isinstance(given, int) and not isinstance(given, bool) else 0
         relay = self.client.router and not whole and identity(self.client.container, link.name, True).link == link.name
         consumer = link.context = LinkConsumer(
-            link, info, priority=priority, selector=selector, durable=durable, relay=relay
+            self.broker, link, info, priority=priority, selector=selector, durable=durable, relay=relay
         )
         info.delivering = lambda: len(consumer.unsettled)
         consumer.start(queue)

@@ -10,6 +10,7 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
+from services.broker.core.broker import Broker
 from services.broker.core.browser import Browser
 from services.broker.core.connections import ConsumerInfo
 from services.broker.core.consumer import Consumer
@@ -22,6 +23,7 @@ class LinkConsumer(Consumer):
 
     def __init__(
         self,
+        broker: Broker,
         link: Sender,
         info: ConsumerInfo,
         *,
@@ -33,11 +35,14 @@ class LinkConsumer(Consumer):
         super().__init__(
             info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1, relay=relay
         )
+        self.broker = broker
         self.link = link
         self.info = info
+        self.queue: Queue | None = None
         self.durable = durable  # of a durable subscription: detaching without closing keeps its queue
 
     def start(self, queue: Queue) -> None:
+        self.queue = queue
         queue.attach(self)
 
     def flow(self) -> None:
@@ -63,7 +68,7 @@ class LinkConsumer(Consumer):
         else:
             return
         if not settled:
-            queue.broker.when_stored(partial(self._stored, messages))
+            self.broker.when_stored(partial(self._stored, messages))
 
     def _stored(self, messages: list[Any], error: OSError | None) -> None:
         """A receiver of rcv-settle-mode second takes our settlement for a promise that the message does not come again;
@@ -82,12 +87,12 @@ class LinkConsumer(Consumer):
         queue = self.queue
         if queue is None:
             return
+        self.queue = None
         queue.detach(self)
-        broker = queue.broker
         if self.durable and closed and not queue.consumers and not queue.deleted:
-            broker.catalogue.destroy_queue(queue.name, remove_consumers=True)
+            self.broker.catalogue.destroy_queue(queue.name, remove_consumers=True)
         else:
-            broker.catalogue.consumer_left(queue)
+            self.broker.catalogue.consumer_left(queue)
 
 
 class LinkBrowser(Browser):

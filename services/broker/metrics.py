@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
     ("message_count", "Messages stored, those scheduled and those being delivered included.", lambda q: q.count),
     ("delivering_message_count", "Messages being delivered.", lambda q: q.delivering),
-    ("scheduled_message_count", "Messages scheduled for later.", lambda q: len(q.scheduled)),
+    ("scheduled_message_count", "Messages scheduled for later.", lambda q: len(q.schedule)),
     ("persistent_size", "Bytes of the messages stored.", lambda q: q.bytes),
     ("consumer_count", "Consumers attached.", lambda q: len(q.consumers)),
     ("messages_added", "Messages received since the start.", lambda q: q.added),

@@ -48,6 +48,14 @@ class Outlet:
         return taken
 
 
+class QueueConsumer(Consumer):
+    """A consumer that knows its queue."""
+
+    def __init__(self, queue: Queue, credit: int, **options: Any) -> None:
+        super().__init__("c", Outlet(credit), **options)
+        self.queue = queue
+
+
 class Core:
     """A Broker and shortcuts. `now` is the time in milliseconds."""
 
@@ -89,9 +97,9 @@ class Core:
         assert route is not None
         return publish(self.broker, route, encoded(body, **fields), self, self._sent)
 
-    def consumer(self, queue: Queue, credit: int = 0, selector: str | None = None, **options: Any) -> Consumer:
+    def consumer(self, queue: Queue, credit: int = 0, selector: str | None = None, **options: Any) -> QueueConsumer:
         compiled = compile_selector(selector) if selector else None
-        consumer = Consumer("c", Outlet(credit), selector=compiled, **options)
+        consumer = QueueConsumer(queue, credit, selector=compiled, **options)
         queue.attach(consumer)
         queue.flow(consumer)
         return consumer
@@ -137,7 +145,6 @@ def taken(consumer: Consumer) -> list[Any]:
     return [decoded(payload).body for payload, _ in outlet(consumer).take()]
 
 
-def more(consumer: Consumer, credit: int) -> None:
+def more(consumer: QueueConsumer, credit: int) -> None:
     outlet(consumer).credit += credit
-    assert consumer.queue is not None
     consumer.queue.flow(consumer)

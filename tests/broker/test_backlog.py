@@ -41,9 +41,9 @@ def fill(core: Core, count: int, start: int = 0, to: str = "q", **fields: Any) -
 
 def objects(queue: Queue) -> int:
     """Messages kept as objects."""
-    tail = queue.backlog
+    tail = queue.order.backlog
     packed = sum(o is not None for some in tail.slices for o in some.objects or ()) if tail is not None else 0
-    return len(queue.ready) + packed + (len(tail.gathered) if tail is not None else 0)
+    return len(queue.order.ready) + packed + (len(tail.gathered) if tail is not None else 0)
 
 
 def waiting(core: Core, queue: Queue) -> list[Any]:
@@ -77,7 +77,7 @@ def test_few_objects_and_everything_in_order(tmp_path: Path) -> None:
     assert received(core, consumer) == list(range(50))
     more(consumer, 100)
     assert received(core, consumer) == list(range(50, 110))
-    assert queue.backlog is None
+    assert queue.order.backlog is None
     assert queue.delivering == queue.count == 110
 
 
@@ -105,7 +105,7 @@ def test_what_arrives_between_two_turns_goes_behind(tmp_path: Path, monkeypatch:
     queue = core.queue()
     fill(core, 1500)
     consumer = core.consumer(queue, 2000)
-    assert queue.backlog is not None
+    assert queue.order.backlog is not None
     fill(core, 1, 1500)
     assert received(core, consumer) == list(range(1501))
 
@@ -140,7 +140,7 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     queue = core.broker.catalogue.queues["q"]
     assert waiting(core, queue) == left
     assert ask(core, queue, "purge") == len(left)
-    assert (queue.count, queue.bytes, queue.backlog) == (0, 0, None)
+    assert (queue.count, queue.bytes, queue.order.backlog) == (0, 0, None)
     assert core.store is not None
     assert len(core.store.live.index) == 4 + 4
     core.commit()
@@ -156,7 +156,7 @@ def test_dead_letters_go_back(tmp_path: Path) -> None:
     fill(core, 50, 5)
     assert ask(core, queue, "sendMessagesToDeadLetterAddress", None) == 50
     fill(core, 5, 55, to="dead")
-    assert dead.backlog is not None
+    assert dead.order.backlog is not None
     assert ask(core, dead, "retryMessages") == 50
     core.commit()
     assert waiting(core, dead) == [*range(5), *range(55, 60)]
@@ -212,7 +212,7 @@ def test_only_what_has_expired_goes(tmp_path: Path) -> None:
     assert (queue.expired, queue.count) == (60 - len(left), len(left))
     core.tick(10_000)
     assert waiting(core, queue) == list(range(0, 60, 3))
-    assert queue.expiring == 0
+    assert queue.expiries.count == 0
 
 
 def test_selectors_look_into_it(tmp_path: Path) -> None:

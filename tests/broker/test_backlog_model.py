@@ -16,7 +16,6 @@ from services.broker.core import backlog
 from services.broker.core.browser import Browser
 from services.broker.core.publisher import publish_run
 from services.broker.core.stored_message import STORED, StoredMessage
-from services.broker.core.taking import finish_all, take, take_ids
 from services.broker.selector import compile_selector
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
@@ -80,8 +79,7 @@ class BacklogMachine(QueueMachine):
 
     def all_waiting(self) -> Iterator[StoredMessage]:
         yield from self.q.messages()
-        for _, _, message in self.q.scheduled:
-            yield message
+        yield from self.q.schedule.messages()
 
     @rule()
     def commit(self) -> None:
@@ -114,14 +112,14 @@ class BacklogMachine(QueueMachine):
             return payload is not None and ODD.matches(self.q.lookup(payload, message))
 
         odd = {message.id for message in self.all_waiting() if chosen(message)}
-        assert finish_all(self.q, take(self.q, chosen)) == len(odd)
+        assert self.q.finish_all(self.q.dequeue(chosen)) == len(odd)
         self.done |= odd
 
     @precondition(lambda self: any(True for _ in self.all_waiting()))
     @rule(data=st.data())
     def remove_one(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(sorted(message.id for message in self.all_waiting())))
-        assert finish_all(self.q, take_ids(self.q, {id})) == 1
+        assert self.q.finish_all(self.q.dequeue_ids({id})) == 1
         self.done.add(id)
 
     @rule()
@@ -179,13 +177,13 @@ class BacklogMachine(QueueMachine):
         there = [*self.all_waiting(), *held]
         size = sum(message.size for message in there)
         assert (q.bytes, broker.ledger.size, broker.catalogue.addresses["q"].size) == (size, size, size)
-        tail = q.backlog
+        tail = q.order.backlog
         packed = [m for some in tail.slices for m in some.objects or () if m is not None] if tail is not None else []
         gathered = tail.gathered if tail is not None else []
-        levels = [message for level in q.levels or (q.ready,) for message in level]
-        objects = [*levels, *packed, *gathered, *(entry[2] for entry in q.scheduled), *held]
+        levels = [message for level in q.order.levels or (q.order.ready,) for message in level]
+        objects = [*levels, *packed, *gathered, *q.schedule.messages(), *held]
         assert broker.ledger.resident == sum(message.size for message in objects if message.payload is not None)
-        assert q.expiring == sum(message.expires > 0 for message in there)
+        assert q.expiries.count == sum(message.expires > 0 for message in there)
         assert self.core.store is not None
         assert len(self.core.store.live.index) == sum(bool(message.flags & STORED) for message in there)
 

@@ -16,8 +16,6 @@ from proton import symbol
 from enmasse.amqp.errors import AmqpError
 from services.broker import server
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.choice import suits
-from services.broker.core.consumer import Consumer
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.settings import AddressSettings, SettingsError, SettingsRepository, check
@@ -26,7 +24,7 @@ from services.broker.core.verdict import Verdict
 from services.broker.core.wildcards import NameTree, matches, specificity
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
-from tests.broker.sansio import Core, Outlet, decoded, encoded, more, outlet, taken
+from tests.broker.sansio import Core, QueueConsumer, decoded, encoded, more, outlet, taken
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -245,14 +243,14 @@ def test_expired_ones_are_never_sent_and_are_found_while_waiting() -> None:
     outlet(consumer).credit = 0
     core.send("short", ttl=1)
     core.tick(2000)
-    assert (q.expired, q.count, len(q.ready)) == (2, 1, 0)
+    assert (q.expired, q.count, len(list(q.messages()))) == (2, 1, 0)
 
 
 def test_a_scheduled_message_may_expire_first() -> None:
     core = Core()
     q = core.queue()
     core.send("x", ttl=1, annotations={"x-opt-delivery-delay": 5000})
-    assert (q.count, len(q.scheduled)) == (1, 1)
+    assert (q.count, len(q.schedule)) == (1, 1)
     core.tick(2000)
     assert (q.count, q.expired) == (0, 1)
     assert core.broker.ledger.size == 0
@@ -296,7 +294,7 @@ def test_extreme_values_of_a_message() -> None:
     core.send("x", properties={"_AMQ_DUPL_ID": "k" * 100_000})
     core.send("x", properties={"_AMQ_DUPL_ID": "k" * 100_000})
     core.send("x", properties={"_AMQ_DUPL_ID": 7})
-    assert (q.count, len(q.scheduled)) == (4, 1)
+    assert (q.count, len(q.schedule)) == (4, 1)
     assert len(taken(core.consumer(q, 10))) == 3
     core.tick(1000)
 
@@ -378,10 +376,9 @@ def test_levels_follow_their_topic() -> None:
 
 
 # -- undeliverable here ------------------------------------------------------------------------------------------------
-def refuse(consumer: Consumer, *, failed: bool = False) -> int:
+def refuse(consumer: QueueConsumer, *, failed: bool = False) -> int:
     """What the consumer has got is modified, undeliverable here; how many these are."""
     messages = [message for _, message in outlet(consumer).take()]
-    assert consumer.queue is not None
     consumer.queue.modify(consumer, messages, failed=failed, elsewhere=True)
     return len(messages)
 
@@ -691,7 +688,8 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     monkeypatch.setattr(files, "FILES", disk)
     core = Core(tmp_path)
     core.broker.catalogue.put_settings("q", {"DLA": "dead"})
-    q, dead, consumer = core.queue(), core.queue("dead"), Consumer("c", Outlet(1))
+    q, dead = core.queue(), core.queue("dead")
+    consumer = QueueConsumer(q, 1)
     core.send("x", durable=True)
     core.commit()
     q.attach(consumer)
@@ -711,7 +709,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     core.restart()
     dead = core.broker.catalogue.queues["dead"]
     assert sorted(taken(core.consumer(dead, 5))) == ["x", "y"]
-    assert dead.expiring == 1
+    assert dead.expiries.count == 1
 
 
 class _Loop:
@@ -848,8 +846,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.core = self.begin()
         self.core.broker.catalogue.put_settings("q", {"maxDeliveryAttempts": -1})
         self.q = self.core.queue()
-        self.consumers: list[Consumer] = []
-        self.held: dict[Consumer, list[Any]] = {}
+        self.consumers: list[QueueConsumer] = []
+        self.held: dict[QueueConsumer, list[Any]] = {}
         self.sent = 0
         self.done: set[int] = set()
 
@@ -933,7 +931,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_somewhere(self) -> None:
         ready = [message.id for message in self.q.messages()]
-        scheduled = [entry[1] for entry in self.q.scheduled]
+        scheduled = [message.id for message in self.q.schedule.messages()]
         held = [message.id for messages in self.held.values() for message in messages]
         everywhere = [*ready, *scheduled, *held]
         assert len(set(everywhere)) == len(everywhere), "in one place only"
@@ -942,14 +940,14 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.core.broker.catalogue.addresses["q"].count == self.q.count
         for consumer, messages in self.held.items():
             assert set(consumer.unsettled) == {message.id for message in messages}
-        if self.q.levels is None:
+        if self.q.order.levels is None:
             assert ready == sorted(ready)
 
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
         for consumer in self.consumers:
             if outlet(consumer).credit > 0:
-                wanted = [m for m in self.q.messages() if suits(self.q, consumer, m)]
+                wanted = [m for m in self.q.messages() if self.q.suits(consumer, m)]
                 assert not wanted, "a consumer with credit and a message for it"
 
     def teardown(self) -> None:

@@ -61,7 +61,7 @@ def disk_of(core: Core) -> DeafFiles:
 
 
 def held(queue: Queue) -> int:
-    assert queue.count == len(list(queue.messages())) + queue.delivering + len(queue.scheduled)
+    assert queue.count == len(list(queue.messages())) + queue.delivering + len(queue.schedule)
     return queue.count
 
 

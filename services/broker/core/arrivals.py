@@ -7,14 +7,14 @@ in the order of arrival, if something before it is still on its way to the same 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from enmasse import log
+from services.broker.core.admission import Admission
+from services.broker.core.payloads import Payloads
+from services.broker.core.persistence import MessageStore
+from services.broker.core.queue import Queue
 from services.broker.core.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
-
-if TYPE_CHECKING:
-    from services.broker.core.broker import Broker
-    from services.broker.core.queue import Queue
 
 _log = log.get()
 
@@ -29,14 +29,27 @@ class Waiting(Protocol):
         """The disk failed: nobody has got these messages, they may be sent again."""
 
 
-Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence["Queue"], Sequence[bytes], int]
+Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int]
 """Who waits (None: nobody, then a message is kept whatever the disk does); for deliveries from which id on, how many;
 their messages (none where it is a copy of one that is on its way); the queues they go to; their payloads; when they are
 due (0: at once)."""
 
 
+class ArrivalsHost(Protocol):
+    """What arrivals need of the broker."""
+
+    admission: Admission
+    payloads: Payloads
+    store: MessageStore | None
+    commit_asked: int
+
+    def ask_commit(self, urgent: bool) -> None: ...
+    def next_id(self, count: int = 1) -> int: ...
+    def to_wall(self, time: int) -> int: ...
+
+
 class Arrivals:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ArrivalsHost) -> None:
         self._broker = broker
         self._coming: list[Arrival] = []
 

@@ -13,13 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat, zip_longest
 from operator import attrgetter
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.payloads import Payloads
 from services.broker.core.stored_message import PRIORITY_SHIFT, STORED, StoredMessage
-
-if TYPE_CHECKING:
-    from services.broker.core.broker_address import BrokerAddress
-    from services.broker.core.queue import Queue
 
 HEAD = 10_000  # messages a queue keeps as objects before it has a backlog
 SLICE = 1000  # messages packed together
@@ -51,8 +49,8 @@ class Slice:
         self.nearest = 0  # when the first of them expires, 0 = none does
         self.objects: list[StoredMessage | None] | None = None
 
-    def pack(self, messages: Sequence[StoredMessage], queue: Queue) -> None:
-        """Puts these messages in place of those it had."""
+    def pack(self, messages: Sequence[StoredMessage], payloads: Payloads, durable: bool) -> None:
+        """Puts these messages in place of those it had. `durable`: the queue is."""
         self.count = len(messages)
         self.ids = _column("Q", [message.id for message in messages])
         self._sizes = _column("I", [message.size for message in messages])
@@ -60,13 +58,13 @@ class Slice:
         expires = [message.expires for message in messages]
         self._expires = _column("Q", expires)
         self.nearest = min(filter(None, expires), default=0)
-        owner, payloads = self._owner, queue.broker.payloads
+        owner = self._owner
         pressed = bool(messages) and payloads.pressed_by(messages[0])
         objects: list[StoredMessage | None] = [None] * len(messages)
         kept = False
         for i, message in enumerate(messages):
             alone = message.refs == 1 and message.owner is owner
-            if alone and message.payload is not None and (pressed or (message.flags & STORED and queue.durable)):
+            if alone and message.payload is not None and (pressed or (message.flags & STORED and durable)):
                 payloads.put_out(message)
             if alone and message.payload is None:
                 message.refs = 0  # this object stands for it no longer
@@ -109,14 +107,14 @@ class Slice:
     def _all(self, column: Column) -> Sequence[int] | repeat[int]:
         return repeat(column, self.count) if isinstance(column, int) else column
 
-    def take(self, chosen: Callable[[StoredMessage], bool], queue: Queue) -> list[StoredMessage]:
+    def take(self, chosen: Callable[[StoredMessage], bool], payloads: Payloads, durable: bool) -> list[StoredMessage]:
         """Takes out those that are chosen."""
         keep: list[StoredMessage] = []
         taken: list[StoredMessage] = []
         for message in self.messages() if self.count else ():
             (taken if chosen(message) else keep).append(message)
         if taken:
-            self.pack(keep, queue)
+            self.pack(keep, payloads, durable)
         return taken
 
     def holds(self, ids: set[int]) -> bool:
@@ -146,10 +144,12 @@ def _column(code: str, values: Sequence[int]) -> Column:
 class Backlog:
     """What a queue holds behind its head, in order."""
 
-    __slots__ = ("gathered", "queue", "slices")
+    __slots__ = ("_durable", "_payloads", "gathered", "slices")
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, payloads: Payloads, durable: bool) -> None:
+        """`durable`: the queue is."""
+        self._payloads = payloads
+        self._durable = durable
         self.slices: deque[Slice] = deque()
         self.gathered: list[StoredMessage] = []  # behind the slices, not packed yet
 
@@ -171,7 +171,7 @@ class Backlog:
         messages, self.gathered = self.gathered, []
         if messages:
             some = Slice((), (), 0, messages[0].owner)
-            some.pack(messages, self.queue)
+            some.pack(messages, self._payloads, self._durable)
             self.slices.append(some)
 
     def restore(self, some: Slice) -> None:
@@ -185,7 +185,7 @@ class Backlog:
             messages, self.gathered = self.gathered, []
             return messages
         messages = self.slices.popleft().revive()
-        self.queue.broker.payloads.bring_in(messages, LOADED)
+        self._payloads.bring_in(messages, LOADED)
         return messages
 
     def merge(self, messages: list[StoredMessage]) -> list[StoredMessage]:
@@ -201,7 +201,7 @@ class Backlog:
         for some, following in zip_longest(self.slices, islice(self.slices, 1, None)):
             count = len(mine) if following is None else bisect_left(mine, following.first, key=_by_id)
             if count:
-                some.pack(sorted([*some.messages(), *mine[:count]], key=_by_id), self.queue)
+                some.pack(sorted([*some.messages(), *mine[:count]], key=_by_id), self._payloads, self._durable)
                 mine = mine[count:]
             if not mine:
                 break

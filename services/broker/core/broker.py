@@ -7,7 +7,6 @@ The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any
 
 from enmasse import log
@@ -19,17 +18,15 @@ from services.broker.core.dead_letters import DeadLetters
 from services.broker.core.duplicates import DuplicateIds
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
-from services.broker.core.persistence import MessageStore, PageStore, Progress
+from services.broker.core.persistence import Committed, MessageStore, PageStore, Progress
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
-from services.broker.core.taking import expire_due
+from services.broker.core.timers import Timers
 
 _log = log.get()
-
-_EXPIRY_SCAN_MS = 500
 
 
 def _nothing(*_: Any) -> None:
@@ -69,22 +66,20 @@ class Broker:
         self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
         self.payloads = Payloads(self.ledger, store, pager)
         self.admission = Admission(self.ledger, store, pager, capacity_policy, name)
-        self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.acknowledged_some)
+        self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
         self.arrivals = Arrivals(self)
-        self.unacknowledged: list[Callable[[OSError | None], None]] = []
+        self._unacknowledged: list[Committed] = []
         self.on_pending: Callable[[], None] = _nothing
         self.on_commit: Callable[[bool], None] = _nothing
         self.on_deadline: Callable[[int], None] = _nothing
         self.stalls = Stalls(self.payloads.load)
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self._pending: dict[Queue, None] = {}
-        self._wakes: list[tuple[int, int, Queue]] = []
-        self._expiring: dict[Queue, None] = {}
-        self._next_scan = 0
+        self._timers = Timers()
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
         self._last_id = 0  # where there is no store
         if store is not None:
-            recover(self, store, progress)
+            self.unknown = recover(self.catalogue, self.ledger, store, self.from_wall, progress)
             store.on_space = self.admission.check_disk
             store.on_failure(self._uncommitted)
             self.admission.check_disk()
@@ -113,7 +108,7 @@ class Broker:
 
     def forget_queue(self, queue: Queue) -> None:
         self._pending.pop(queue, None)
-        self._expiring.pop(queue, None)
+        self._timers.forget(queue)
         self.stalls.drop(queue)
 
     def forget_address(self, address: BrokerAddress) -> None:
@@ -134,17 +129,13 @@ class Broker:
             self.store.losses.add(f"message {message.id} is gone or damaged", queue.name, 1)
         _log.error("message.lost", queue=queue.name, message=message.id, address=message.owner.name)
         queue.finish(message)
-        self.acknowledged_some()
+        self.removed_some()
 
-    def acknowledged_some(self) -> None:
+    def removed_some(self) -> None:
         """References were removed: to be recorded soon, and senders may go on where there was no space."""
         if self.store is not None and not self.commit_asked:
             self.ask_commit(False)
         self.admission.check_blocked()
-
-    def record_attempts(self, queue: Queue, message: StoredMessage, attempts: int, due: int) -> None:
-        if self.store is not None and queue.durable and message.flags & STORED:
-            self.store.update(message.id, queue.id, delivery_count=attempts, not_before=self.to_wall(due))
 
     def postpone(self, queue: Queue) -> None:
         if not self._pending:
@@ -206,37 +197,21 @@ class Broker:
             self.payloads.put_out(message)
 
     # -- time ----------------------------------------------------------------------------------------------------------
-    def expects(self, queue: Queue) -> None:
-        if queue not in self._expiring:
-            self._expiring[queue] = None
-            self.on_deadline(self.now + _EXPIRY_SCAN_MS)
+    def watch_expiries(self, queue: Queue) -> None:
+        deadline = self._timers.watch_expiries(queue, self.now)
+        if deadline:
+            self.on_deadline(deadline)
 
-    def wakes(self, queue: Queue, due: int) -> None:
-        heappush(self._wakes, (due, id(queue), queue))
-        self.on_deadline(due)
+    def wake_at(self, queue: Queue, due: int) -> None:
+        self.on_deadline(self._timers.wake_at(queue, due))
 
     def tick(self) -> int:
         """Delivers what was scheduled, expires what is over. Returns when it is to be called again (ms; 0 = never)."""
         now = self.now
         if self.stalls:
             self.stalls.retry(now)
-        while self._wakes and self._wakes[0][0] <= now:
-            queue = heappop(self._wakes)[2]
-            if not queue.deleted:
-                queue.wake()
-        if self._expiring and now >= self._next_scan:
-            self._next_scan = now + _EXPIRY_SCAN_MS
-            for queue in list(self._expiring):
-                if queue.deleted or not queue.expiring:
-                    self._expiring.pop(queue, None)
-                else:
-                    expire_due(queue)
-        deadlines = [self._wakes[0][0]] if self._wakes else []
-        if self.stalls:
-            deadlines.append(self.stalls.due)
-        if self._expiring:
-            deadlines.append(self._next_scan)
-        return min(deadlines, default=0)
+        self._timers.run(now)
+        return min(filter(None, (self._timers.next, self.stalls.due)), default=0)
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def ask_commit(self, urgent: bool) -> None:
@@ -246,33 +221,31 @@ class Broker:
             self.on_commit(urgent)
 
     def commit(self) -> None:
-        """Everything done so far goes to disk; who waits is told when it is there."""
+        """Everything done so far goes to disk; who waits is called when it is there."""
         store = self.store
         if store is None or not self.commit_asked:
             return
         self.commit_asked = 0
-        batch, told = self.arrivals.take(), self.unacknowledged
-        if batch or told:
-            self.unacknowledged = []
-            store.commit_now(lambda error: self._committed(batch, told, error))
+        batch, waiting = self.arrivals.take(), self._unacknowledged
+        if batch or waiting:
+            self._unacknowledged = []
+            store.commit_now(lambda error: self._committed(batch, waiting, error))
         else:
             store.commit_now(None)
 
-    def when_stored(self, tell: Callable[[OSError | None], None]) -> None:
-        """`tell` is called once what was done so far is on disk, or could not be written; at once if nothing waits."""
+    def when_stored(self, done: Committed) -> None:
+        """`done` is called once what was done so far is on disk, or could not be written; at once if nothing waits."""
         if self.store is None or not self.commit_asked:
-            tell(None)
+            done(None)
         else:
-            self.unacknowledged.append(tell)
+            self._unacknowledged.append(done)
 
-    def _uncommitted(self) -> Callable[[OSError | None], None]:
+    def _uncommitted(self) -> Committed:
         """What has arrived since the last `commit`: an earlier one has failed, and the store has forgotten it."""
         batch = self.arrivals.take()
         return lambda error: self.arrivals.committed(batch, error)
 
-    def _committed(
-        self, batch: list[Arrival], told: list[Callable[[OSError | None], None]], error: OSError | None
-    ) -> None:
+    def _committed(self, batch: list[Arrival], waiting: list[Committed], error: OSError | None) -> None:
         self.arrivals.committed(batch, error)
-        for tell in told:
-            tell(error)
+        for done in waiting:
+            done(error)

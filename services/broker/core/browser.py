@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from enmasse.amqp.errors import AmqpError
 from services.broker.core.backlog import Slice
-from services.broker.core.choice import SLICE
 from services.broker.core.consumer import Outlet
 from services.broker.core.front import outgoing
 from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
+from services.broker.core.turns import TURN
 from services.broker.selector import Selector
 
 
@@ -48,7 +48,7 @@ class Browser:
         while self.outlet.credit > 0:
             if self._at >= len(self._some) and not self._next():
                 break
-            if looked >= SLICE:
+            if looked >= TURN:
                 self.again()
                 return
             looked += 1

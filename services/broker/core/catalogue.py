@@ -31,7 +31,7 @@ _MAX_NAME = 1024
 _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 
-class Surroundings(Protocol):
+class CatalogueHost(Protocol):
     """What the catalogue needs of the broker."""
 
     def next_id(self) -> int: ...
@@ -54,7 +54,7 @@ class Catalogue:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        broker: CatalogueHost,
         store: MessageStore | None,
         defaults: dict[str, Any] | None,
         max_subscriptions: int = -1,
@@ -64,7 +64,7 @@ class Catalogue:
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
         self.version = 0
-        self._surroundings = surroundings
+        self._broker = broker
         self._store = store
         self._max_subscriptions = max_subscriptions
         self._subscriptions: Counter[str] = Counter()  # durable ones by client
@@ -119,7 +119,7 @@ class Catalogue:
             address.id = self._store.new_id()
         self._store.define(address.id, address_definition(address))
         self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
-        self._surroundings.ask_commit(True)
+        self._broker.ask_commit(True)
 
     def delete_address(self, name: str, *, force: bool = False) -> None:
         """Raises BrokerError where it does not exist, or has queues and `force` is not set."""
@@ -142,10 +142,10 @@ class Catalogue:
         self._names.remove(address.name)
         for binding in list(self._bindings.of(address)):
             self._remove_binding(binding)
-        self._surroundings.forget_address(address)
+        self._broker.forget_address(address)
         if address.id and self._store is not None:
             self._store.undefine(address.id)
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
         self._find_roots(address.name)
         self._changed()
         for producer in list(address.producers):
@@ -248,8 +248,8 @@ class Catalogue:
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
         settings = address.settings
         stored = durable and not temporary
-        queue = self._surroundings.new_queue(
-            self._surroundings.next_id(),
+        queue = self.new_queue(
+            self._broker.next_id(),
             name,
             address,
             routing_type,
@@ -271,6 +271,10 @@ class Catalogue:
         self._define_queue(queue)
         return queue
 
+    def new_queue(self, id: int, name: str, address: BrokerAddress, routing_type: str, **attributes: Any) -> Queue:
+        """Of the attributes that `Queue` takes; `add_queue` makes it known."""
+        return self._broker.new_queue(id, name, address, routing_type, **attributes)
+
     def add_queue(self, queue: Queue) -> None:
         """The queue is there from now on, bound to its address."""
         self.queues[queue.name] = queue
@@ -285,7 +289,7 @@ class Catalogue:
         """At its making and after a change of it."""
         if self._store is not None and queue.durable:
             self._store.define(queue.id, queue_definition(queue))
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
 
     def update_queue(self, queue: Queue, changes: dict[str, Any]) -> None:
         """Changes attributes by the names of `create_queue`. Raises SelectorError."""
@@ -314,7 +318,7 @@ class Catalogue:
         if queue.consumers and not remove_consumers:
             raise errors.queue_in_use(name, len(queue.consumers))
         self._remove_queue(queue)
-        queue.end(f"Queue was deleted: {name}")
+        queue.delete(f"Queue was deleted: {name}")
         address = queue.address
         # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
         if self.queues_of(address) or address.held:
@@ -337,7 +341,7 @@ class Catalogue:
         self._changed()
         if self._store is not None and queue.durable:
             self._store.undefine(queue.id)
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
 
     def consumer_left(self, queue: Queue) -> None:
         """After a consumer has detached: purge, or delete, where the queue says so."""
@@ -358,7 +362,7 @@ class Catalogue:
             if id is None:
                 id = self._settings_ids[match] = self._store.new_id()
             self._store.define(id, settings_definition(match, values))
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
         self._apply_settings(match)
 
     def remove_settings(self, match: str) -> None:
@@ -367,7 +371,7 @@ class Catalogue:
         id = self._settings_ids.pop(match, None)
         if id is not None and self._store is not None:
             self._store.undefine(id)
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
         self._apply_settings(match)
 
     def _apply_settings(self, match: str) -> None:
@@ -380,7 +384,7 @@ class Catalogue:
                 concerned.apply(self.settings.get(name))
             if address.id and self._store is not None:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
-        self._surroundings.check_blocked()
+        self._broker.check_blocked()
 
     # -- bindings ------------------------------------------------------------------------------------------------------
     def bind(
@@ -413,7 +417,7 @@ class Catalogue:
         if not binding.id:
             binding.id = self._store.new_id()
         self._store.define(binding.id, binding_definition(binding))
-        self._surroundings.ask_commit(True)
+        self._broker.ask_commit(True)
 
     def unbind(self, destination: Destination, pattern: str) -> None:
         """Raises BrokerError if there is no such binding, or it is the one that the queue was made with."""
@@ -427,7 +431,7 @@ class Catalogue:
         self._bindings.remove(binding)
         if binding.id and self._store is not None:
             self._store.undefine(binding.id)
-            self._surroundings.ask_commit(True)
+            self._broker.ask_commit(True)
 
     def bindings_of(self, destination: Destination) -> Iterator[Binding]:
         """In the order in which they were made."""

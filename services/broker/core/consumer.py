@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from services.broker.core.stored_message import StoredMessage
 from services.broker.selector import Selector
-
-if TYPE_CHECKING:
-    from services.broker.core.queue import Queue
 
 
 class Outlet(Protocol):
@@ -44,7 +41,6 @@ class Consumer:
         self.selector = selector
         self.presettled = presettled
         self.relay = relay
-        self.queue: Queue | None = None
         self.unsettled: dict[int, StoredMessage] = {}
         self.active = False
         # By priority: messages up to this id have been looked at and are not for this consumer.

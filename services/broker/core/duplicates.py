@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.broker_address import BrokerAddress
 
 
 class DuplicateIds:

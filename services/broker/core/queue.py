@@ -2,37 +2,85 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from heapq import heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
-from services.broker.core import backlog
-from services.broker.core.backlog import Backlog, Slice
-from services.broker.core.choice import SLICE, dispatch_by_choice
+from services.broker.core.backlog import Slice
+from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
-from services.broker.core.exclusions import Exclusions, has_taker
+from services.broker.core.exclusions import Exclusions
 from services.broker.core.front import outgoing
-from services.broker.core.ledger import QueueTotals
+from services.broker.core.ledger import Ledger, QueueTotals
+from services.broker.core.order import NORMAL, MessageOrder, anyone
+from services.broker.core.payloads import Payloads
+from services.broker.core.persistence import Committed, MessageStore
 from services.broker.core.properties import property_lookup
+from services.broker.core.stalls import Standing
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
-from services.broker.core.taking import anyone, finish_all, take, take_ids
+from services.broker.core.times import Expiries, Schedule
+from services.broker.core.turns import TURN, Turns
 from services.broker.selector import Lookup, Selector
 
-if TYPE_CHECKING:
-    from services.broker.core.broker import Broker
-    from services.broker.core.broker_address import BrokerAddress
-
 _log = log.get()
-_SLICE_BYTES = 2 << 20
+_TURN_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
+_RECORDED = 1000  # removals written together
 _by_id = attrgetter("id")
+
+
+class Disposal(Protocol):
+    """Where messages go that are not delivered. The message is out of the queue's order already. False: it could not be
+    read, is back in its place, and the queue stands still."""
+
+    def expire(self, queue: Queue, message: StoredMessage) -> bool: ...
+    def kill(self, queue: Queue, message: StoredMessage) -> bool: ...
+
+
+class QueueHost(Protocol):
+    """What a queue needs of the broker. Times are milliseconds of the broker's clock."""
+
+    ledger: Ledger
+    payloads: Payloads
+    store: MessageStore | None
+
+    @property
+    def now(self) -> int: ...
+    @property
+    def dead_letters(self) -> Disposal: ...
+
+    def to_wall(self, time: int) -> int:
+        """Milliseconds since 1970."""
+
+    def postpone(self, queue: Queue) -> None:
+        """`dispatch` is to be called in a later turn."""
+
+    def wake_at(self, queue: Queue, due: int) -> None:
+        """`wake` is to be called then."""
+
+    def watch_expiries(self, queue: Queue) -> None:
+        """`expire_due` is to be called now and then."""
+
+    def stall(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError) -> None:
+        """`who.resume` is to be called when the message can be read again."""
+
+    def lose(self, queue: Queue, message: StoredMessage) -> None:
+        """A message, already out of the queue's order, is gone for good."""
+
+    def removed_some(self) -> None:
+        """References were removed: to be recorded soon, and senders may go on if there was no room."""
+
+    def when_stored(self, done: Committed) -> None:
+        """`done` is to be called once what was done so far is on disk."""
+
+    def forget_queue(self, queue: Queue) -> None:
+        """The queue is deleted."""
 
 
 class Unreadable(Enum):
@@ -44,47 +92,42 @@ class Unreadable(Enum):
 
 
 class Queue(QueueTotals):
-    """Sans-IO. The broker gives it time (`broker.now`, ms), storage and a turn later (`broker.postpone`)."""
+    """Sans-IO. A message is in one of these places: `order` (it waits), `schedule` (its time has not come), `unsettled`
+    of a consumer (it is being delivered); or it is still on its way to the disk, and only counted."""
 
     __slots__ = (
-        "active",
         "address",
         "attempts",
         "auto_created",
         "auto_delete",
-        "backlog",
         "broker",
         "browsers",
-        "choosy",
         "client",
         "condition",
-        "consumers",
         "deleted",
-        "draining",
         "durable",
         "exclusions",
         "exclusive",
-        "expiring",
+        "expiries",
         "id",
-        "levels",
         "max_consumers",
         "name",
-        "next_expiry",
+        "order",
         "paused",
         "purge_on_no_consumers",
-        "ready",
         "routing_type",
-        "scheduled",
+        "schedule",
         "simple",
         "stalled",
         "subscription",
         "temporary",
+        "turns",
         "user",
     )
 
     def __init__(
         self,
-        broker: Broker,
+        broker: QueueHost,
         id: int,
         name: str,
         address: BrokerAddress,
@@ -120,23 +163,16 @@ class Queue(QueueTotals):
         self.paused = False
         self.stalled = False  # stands still until its next message can be read
         self.deleted = False
-        self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see links)
+        self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see nodes)
 
-        self.ready: deque[StoredMessage] = deque()  # priority 4, and all there is while `levels` is None
-        self.backlog: Backlog | None = None  # what is behind `ready`, which may be empty before it
-        self.levels: list[deque[StoredMessage]] | None = None
-        self.scheduled: list[tuple[int, int, StoredMessage]] = []  # heap of (due, id, message)
-        self.attempts: dict[int, int] = {}  # failed deliveries by message id, where there are any
+        self.order = MessageOrder(broker.payloads, durable)
+        self.schedule = Schedule()
+        self.expiries = Expiries()
+        self.attempts: dict[int, int] = {}  # failed deliveries by message id, if there were any
         self.exclusions = Exclusions()
-        self.expiring = 0  # messages with an expiry, scheduled ones and those being delivered included
-        self.next_expiry = 0  # no message expires before this (0 = none does)
-
-        self.consumers: list[Consumer] = []
+        self.turns = Turns()
         self.browsers: list[Any] = []
-        self.active: deque[Consumer] = deque()  # those with credit, as far as known, in turn
-        self.draining: set[Consumer] = set()
-        self.choosy = 0  # consumers with a selector or a priority of their own
-        self.simple = True  # no filter, consumer priority, message priority, exclusion or pause is in play
+        self.simple = True  # no selector, consumer priority, message priority, exclusion or pause is in play
 
     # -- what is there -------------------------------------------------------------------------------------------------
     @property
@@ -145,19 +181,20 @@ class Queue(QueueTotals):
         return self.condition.filter
 
     @property
+    def consumers(self) -> list[Consumer]:
+        return self.turns.consumers
+
+    @property
     def delivering(self) -> int:
-        return sum(len(consumer.unsettled) for consumer in self.consumers)
+        return sum(len(consumer.unsettled) for consumer in self.turns.consumers)
 
     def parts(self) -> Iterator[Iterable[StoredMessage] | Slice]:
         """Those waiting, in the order in which they will be delivered; not those scheduled or being delivered."""
-        for level in (self.ready,) if self.levels is None else reversed(self.levels):
-            yield level
-            if level is self.ready and self.backlog is not None:
-                yield from self.backlog.parts()
+        return self.order.parts()
 
     def messages(self) -> Iterator[StoredMessage]:
         """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
-        return chain.from_iterable(part.messages() if isinstance(part, Slice) else part for part in self.parts())
+        return self.order.messages()
 
     def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
         """What a selector sees of a message of this queue."""
@@ -165,7 +202,7 @@ class Queue(QueueTotals):
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: StoredMessage, due: int = 0) -> None:
-        """A new message at the end; goes straight to a consumer where one waits."""
+        """A new message at the end; goes straight to a consumer if one waits."""
         self.count_added(1, message.size)
         self._place(message, due)
 
@@ -175,7 +212,7 @@ class Queue(QueueTotals):
         self._place_run(messages, payloads)
 
     def arrive(self, message: StoredMessage, due: int) -> None:
-        """One that was expected."""
+        """One that was expected (`count_expected`) and is stored now."""
         self.count_arrived(1)
         self._place(message, due)
 
@@ -191,120 +228,84 @@ class Queue(QueueTotals):
 
     def _place(self, message: StoredMessage, due: int) -> None:
         if message.expires:
-            self._expects(message.expires)
+            self._watch(message)
         if due and due > self.broker.now:
-            self._schedule(message, due)
+            self._delay(message, due)
             return
-        if self.simple and message.flags >> PRIORITY_SHIFT == 4:
-            ready = self.ready
-            if not ready and self.backlog is None:
-                active = self.active
-                while active:
-                    consumer = active[0]
-                    if consumer.outlet.credit > 0:
-                        if len(active) > 1:
-                            active.rotate(-1)
-                        self.send(consumer, message)
-                        return
-                    active.popleft()
-                    consumer.active = False
-            self._push(message)
+        if self.simple and message.flags >> PRIORITY_SHIFT == NORMAL:
+            order = self.order
+            if not order.ready and order.backlog is None:
+                consumer = self.turns.next()
+                if consumer is not None:
+                    self.send(consumer, message)
+                    return
+            order.append(message)
             return
-        self._push(message)
+        self._append(message)
         self.dispatch()
 
     def _place_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
-        idle = not self.ready and self.backlog is None
-        if self.simple and messages[0].flags >> PRIORITY_SHIFT == 4:
-            sent = self._send_run(self.active[0], messages, payloads) if idle and len(self.active) == 1 else 0
-            self._line_up(messages[sent:] if sent else messages)
+        if self.simple and messages[0].flags >> PRIORITY_SHIFT == NORMAL:
+            order, active = self.order, self.turns.active
+            idle = order.empty
+            sent = self._send_run(active[0], messages, payloads) if idle and len(active) == 1 else 0
+            order.extend(messages[sent:] if sent else messages)
             if idle:
                 self.dispatch()
             return
         for message in messages:
-            self._push(message)
+            self._append(message)
         self.dispatch()
 
-    def _line_up(self, messages: Sequence[StoredMessage]) -> None:
-        """At the end, messages of priority 4."""
-        if self.backlog is None:
-            if len(self.ready) + len(messages) <= backlog.HEAD:
-                self.ready.extend(messages)
-                return
-            self.backlog = Backlog(self)
-        self.backlog.extend(messages)
-
-    def _push(self, message: StoredMessage) -> None:
-        priority = message.flags >> PRIORITY_SHIFT
-        if priority == 4:
-            if self.backlog is None and len(self.ready) < backlog.HEAD:
-                self.ready.append(message)
-            else:
-                self._line_up([message])
-            return
-        if self.levels is None:
-            self.levels = [deque() for _ in range(10)]
-            self.levels[4] = self.ready
+    def _append(self, message: StoredMessage) -> None:
+        self.order.append(message)
+        if self.order.levels is not None:
             self.simple = False
-        self.levels[priority].append(message)
 
     def restore(self, message: StoredMessage, attempts: int, due: int) -> None:
         """A message found in the store at the start."""
         self.count_restored(1, message.size)
         if message.expires:
-            self._expects(message.expires)
+            self._watch(message)
         if attempts:
             self.attempts[message.id] = attempts
         if due:
-            self._schedule(message, due)
+            self._delay(message, due)
         else:
-            self._push(message)
+            self._append(message)
 
     def restore_packed(self, some: Slice, size: int) -> None:
         """`restore` of usual messages of `size` bytes together."""
         self.count_restored(some.count, size)
-        if self.backlog is None:
-            self.backlog = Backlog(self)
-        self.backlog.restore(some)
+        self.order.restore(some)
 
-    def _expects(self, expires: int) -> None:
-        self.expiring += 1
-        if not self.next_expiry or expires < self.next_expiry:
-            self.next_expiry = expires
-        self.broker.expects(self)
+    def _watch(self, message: StoredMessage) -> None:
+        self.expiries.add(message.expires)
+        self.broker.watch_expiries(self)
 
-    def _schedule(self, message: StoredMessage, due: int) -> None:
-        heappush(self.scheduled, (due, message.id, message))
-        self.broker.wakes(self, due)
+    def _delay(self, message: StoredMessage, due: int) -> None:
+        self.schedule.add(message, due)
+        self.broker.wake_at(self, due)
 
     # -- out -----------------------------------------------------------------------------------------------------------
     def dispatch(self) -> None:
         """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
         if self.paused or self.stalled:
             return
-        more = self._dispatch_simple() if self.simple else dispatch_by_choice(self)
+        more = self._dispatch_simply() if self.simple else self._dispatch_selectively()
         if more:
             self.broker.postpone(self)
-        elif self.draining:
-            self._answer_drains()
+        elif self.turns.draining:
+            self.turns.answer_drains()
 
-    def advance(self) -> bool:
-        """What is first in the backlog comes to the end of `ready`. False: there is none."""
-        while self.backlog is not None:
-            messages = self.backlog.shift()
-            self.ready.extend(messages)
-            if not self.backlog:
-                self.backlog = None
-            if messages:
-                return True
-        return False
-
-    def _dispatch_simple(self) -> bool:
-        ready = self.ready
-        active = self.active
-        left = SLICE
-        left_bytes = _SLICE_BYTES
-        while active and (ready or self.advance()):
+    def _dispatch_simply(self) -> bool:
+        """Consumers take turns, whatever comes. True: there is more to do."""
+        order = self.order
+        ready = order.ready
+        active = self.turns.active
+        left = TURN
+        left_bytes = _TURN_BYTES
+        while active and (ready or order.advance()):
             consumer = active[0]
             if consumer.outlet.credit <= 0:
                 active.popleft()
@@ -332,7 +333,7 @@ class Queue(QueueTotals):
 
     def _send_first(self, consumer: Consumer) -> int:
         """Sends those first in line that need no looking at, up to _RUN; how many."""
-        ready = self.ready
+        ready = self.order.ready
         messages: list[StoredMessage] = []
         payloads: list[bytes] = []
         for message in islice(ready, _RUN):
@@ -352,23 +353,106 @@ class Queue(QueueTotals):
             return 0
         send_run = consumer.outlet.send_run
         sent = more = send_run(payloads, messages)
-        while more and sent < len(messages) and sent < SLICE and consumer.outlet.credit > 0:
+        while more and sent < len(messages) and sent < TURN and consumer.outlet.credit > 0:
             more = send_run(payloads[sent:], messages[sent:])
             sent += more
         messages = messages[:sent]
         unsettled = consumer.unsettled
         for message in messages:
             unsettled[message.id] = message
-        broker = self.broker
-        if broker.ledger.presses:
+        if self.broker.ledger.presses:
             for message in messages:
-                broker.payloads.put_out(message)
+                self.broker.payloads.put_out(message)
         return sent
 
-    def deactivate(self, consumer: Consumer) -> None:
-        if consumer.active:
-            consumer.active = False
-            self.active.remove(consumer)
+    def _dispatch_selectively(self) -> bool:
+        """Filters, priorities, exclusions: each consumer with credit, highest priority first, looks for its next. True:
+        there is more to do."""
+        left = TURN
+        waiting = self.turns.by_priority()
+        while waiting:
+            consumer = waiting.popleft()
+            if consumer.outlet.credit <= 0:
+                self.turns.deactivate(consumer)
+                continue
+            if self.exclusive and consumer is not self.consumers[0]:
+                continue
+            message, looked = self._next_for(consumer, left)
+            if self.stalled:
+                return False
+            left -= looked
+            if message is not None:
+                self.send(consumer, message)
+                if self.stalled:
+                    return False
+                # Equal priorities take turns; a lower one waits until the higher ones want nothing.
+                at = len(waiting)
+                while at and waiting[at - 1].priority < consumer.priority:
+                    at -= 1
+                waiting.insert(at, consumer)
+                self.turns.pass_on(consumer)
+            if left <= 0:
+                return True
+        self.settle_mode()
+        return False
+
+    def _next_for(self, consumer: Consumer, limit: int) -> tuple[StoredMessage | None, int]:
+        """The first waiting message for this consumer, taken out, and how many were looked at."""
+        looked = 1
+        now = self.broker.now
+        order = self.order
+        scanned = consumer.scanned
+        levels = ((NORMAL, order.ready),) if order.levels is None else reversed(tuple(enumerate(order.levels)))
+        for priority, level in levels:
+            seen = scanned[priority]
+            start = len(level)
+            if level and level[-1].id > seen:
+                start = bisect_right(level, seen, key=_by_id) if seen else 0
+            at = start
+            for message in islice(level, start, None):
+                looked += 1
+                if message.expires and message.expires <= now:
+                    del level[at]
+                    if not self.broker.dead_letters.expire(self, message):
+                        return None, looked
+                    return self._go_on(consumer, looked, limit)
+                try:
+                    wanted = self.suits(consumer, message)
+                except OSError as error:
+                    self._stand_still(message, error)
+                    return None, looked
+                if wanted:
+                    if at:
+                        scanned[priority] = level[at - 1].id
+                    del level[at]
+                    return message, looked
+                if looked > limit:
+                    scanned[priority] = message.id
+                    return None, looked
+                at += 1
+            if level:
+                scanned[priority] = max(seen, level[-1].id)
+            if level is order.ready and order.backlog is not None:
+                order.advance()
+                return self._go_on(consumer, looked, limit)
+        return None, looked
+
+    def _go_on(self, consumer: Consumer, looked: int, limit: int) -> tuple[StoredMessage | None, int]:
+        if looked > limit:
+            return None, looked
+        message, more = self._next_for(consumer, limit - looked)
+        return message, looked + more
+
+    def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
+        """Whether the message is for this consumer. Raises OSError if that cannot be known now."""
+        if self.exclusions and self.exclusions.excludes(message.id, consumer):
+            return False
+        if consumer.selector is None:
+            return True
+        payload = message.payload if message.payload is not None else self.broker.payloads.load(message)
+        if payload is None:
+            return True  # gone for good: `send` deals with it
+        return consumer.selector.matches(self.lookup(payload, message))
 
     def send(self, consumer: Consumer, message: StoredMessage) -> None:
         payload = message.payload
@@ -392,33 +476,45 @@ class Queue(QueueTotals):
             return
         consumer.unsettled[message.id] = message
         consumer.outlet.send(payload, message)
-        broker = self.broker
-        if broker.ledger.presses:
-            broker.payloads.put_out(message)
+        if self.broker.ledger.presses:
+            self.broker.payloads.put_out(message)
 
     def _is_used_up(self, message: StoredMessage) -> bool:
         """Whether it had its last delivery, and could not be brought to the dead letters then."""
         return 0 <= self.address.settings.max_delivery_attempts <= self.attempts.get(message.id, -1)
 
+    def _for_sending(self, message: StoredMessage, payload: bytes) -> bytes:
+        attempts = self.attempts.get(message.id, 0)
+        if not message.flags & REWRITE and not attempts:
+            return payload
+        ttl = max(0, message.expires - self.broker.now) if message.expires else -1
+        return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
+
+    def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
+        """A message about to be sent cannot be decoded: it becomes a dead letter. False: there is no place for those,
+        and it is delivered as it came."""
+        dead = self.address.dead_letter_address is not None
+        _log.error("message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
+        if dead:
+            self.broker.dead_letters.kill(self, message)
+        return dead
+
+    # -- what cannot be read -------------------------------------------------------------------------------------------
     def read(self, message: StoredMessage) -> bytes | Unreadable:
         """The payload of a message taken out of the order."""
         try:
             payload = self.broker.payloads.load(message)
         except OSError as error:
-            self.hold(message, error)
+            self.reinsert([message])
+            self._stand_still(message, error)
             return Unreadable.HELD
         if payload is None:
             self.broker.lose(self, message)
             return Unreadable.LOST
         return payload
 
-    def hold(self, message: StoredMessage, error: OSError) -> None:
-        """A message taken out of the order cannot be read now: it is back in its place, and nothing is sent before it
-        can be."""
-        self.reinsert([message])
-        self.stand_still(message, error)
-
-    def stand_still(self, message: StoredMessage, error: OSError) -> None:
+    def _stand_still(self, message: StoredMessage, error: OSError) -> None:
+        """Nothing is sent before this message, which is in its place, can be read."""
         self.stalled = True
         self.simple = False
         self.broker.stall(self, self, message, error)
@@ -430,77 +526,41 @@ class Queue(QueueTotals):
         self.dispatch()
         self._rescue()
 
-    def _for_sending(self, message: StoredMessage, payload: bytes) -> bytes:
-        attempts = self.attempts.get(message.id, 0)
-        if not message.flags & REWRITE and not attempts:
-            return payload
-        ttl = max(0, message.expires - self.broker.now) if message.expires else -1
-        return outgoing(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, ttl, attempts)
-
-    def _bury(self, message: StoredMessage, error: AmqpError) -> bool:
-        """A message about to be sent cannot be read: it becomes a dead letter. False: there is no place for those, and
-        it is delivered as it came."""
-        dead = self.address.dead_letter_address is not None
-        _log.error("message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
-        if dead:
-            self.broker.dead_letters.kill(self, message)
-        return dead
-
-    def _answer_drains(self) -> None:
-        for consumer in [c for c in self.draining if not c.blocked()]:
-            self.draining.discard(consumer)
-            if consumer.outlet.drain:
-                consumer.outlet.drained()
-
     # -- consumers -----------------------------------------------------------------------------------------------------
     def attach(self, consumer: Consumer) -> None:
-        consumer.queue = self
-        self.consumers.append(consumer)
-        if consumer.selective:
-            self.choosy += 1
-        if self.choosy or self.exclusive:
+        self.turns.join(consumer)
+        if self.turns.selective or self.exclusive:
             self.simple = False
 
     def flow(self, consumer: Consumer) -> None:
         """Credit or drain has changed for the consumer, or its peer reads again."""
-        if not consumer.active and consumer.outlet.credit > 0:
-            consumer.active = True
-            self.active.append(consumer)
-        if consumer.outlet.drain:
-            self.draining.add(consumer)
+        self.turns.flow(consumer)
         self.dispatch()
         if consumer.relay and self.exclusions:
             self._rescue()  # it may have no consumers any more
 
     def detach(self, consumer: Consumer) -> None:
         """The consumer's link is gone: what it had and did not settle comes back, counted as a failed delivery."""
-        if consumer not in self.consumers:
+        if not self.turns.leave(consumer):
             return
-        self.consumers.remove(consumer)
-        if consumer.selective:
-            self.choosy -= 1
-        self.draining.discard(consumer)
-        self.deactivate(consumer)
         self.exclusions.leave(consumer)
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
-        consumer.queue = None
         if not self.deleted:
             self.settle_mode()
-            self.give_back(messages, failed=True)
+            self._give_back(messages, failed=True)
             self._rescue()
 
     def settle_mode(self) -> None:
         """Whether the short way of dispatching may be taken again, after something that decides about it changed."""
-        if self.levels is not None and not any(self.levels[i] for i in range(10) if i != 4):
-            self.levels = None
+        self.order.settle()
         self.simple = (
-            self.levels is None
+            self.order.levels is None
             and not self.exclusions
             and not self.exclusive
             and not self.paused
             and not self.stalled
-            and not self.choosy
+            and not self.turns.selective
         )
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
@@ -509,7 +569,7 @@ class Queue(QueueTotals):
         take = consumer.unsettled.pop
         broker = self.broker
         stored: list[int] = []
-        plain = not (self.attempts or self.expiring or self.exclusions)
+        plain = not (self.attempts or self.expiries.count or self.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
         gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
@@ -528,21 +588,18 @@ class Queue(QueueTotals):
                 continue
             done += 1
             size += message.size
-            if message.expires:
-                self._unexpect()
-            self.attempts.pop(id, None)
-            self.exclusions.forget(id)
+            self._forget(message)
             broker.payloads.drop(message)
         if gone:
             broker.ledger.remove(owner, gone, gone_size, gone_resident)
         if stored and broker.store is not None and self.durable:
             broker.store.remove_many(stored, self.id)
         self.count_acknowledged(done + gone, size + gone_size)
-        broker.acknowledged_some()
+        broker.removed_some()
 
     def release(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Given back untouched: to the head, its count of deliveries unchanged."""
-        self.give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
+        self._give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
 
     def modify(self, consumer: Consumer, messages: list[StoredMessage], *, failed: bool, elsewhere: bool) -> None:
         """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer."""
@@ -551,40 +608,20 @@ class Queue(QueueTotals):
             self.simple = False
             for message in mine:
                 self.exclusions.add(message.id, consumer)
-        left = {m.id for m in mine if not has_taker(self, m)} if elsewhere else set()
-        self.give_back([m for m in mine if m.id not in left], failed=failed)
+        left = {m.id for m in mine if not self._has_taker(m)} if elsewhere else set()
+        self._give_back([m for m in mine if m.id not in left], failed=failed)
         if left:
             self._give_up([m for m in mine if m.id in left], failed=failed)
-
-    def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
-        """No consumer is left that may have these messages: they are dead letters. Without an address for those they
-        wait for other consumers. But nobody is told of new consumers behind a router, so its link gets them again,
-        counted as failed deliveries."""
-        if self.address.dead_letter_address is not None:
-            for message in messages:
-                self.broker.dead_letters.kill(self, message)
-            self.broker.acknowledged_some()
-            return
-        again = {message.id for message in messages if self.exclusions.lift_relays(message.id)}
-        self.give_back([message for message in messages if message.id in again], failed=True)
-        self.give_back([message for message in messages if message.id not in again], failed=failed)
-
-    def _rescue(self) -> None:
-        """Messages whose last possible consumer has gone, while those who refused them are still there."""
-        if not self.exclusions or not self.consumers:
-            return
-        left = {message.id for message in self.exclusions.waiting(self) if not has_taker(self, message)}
-        if left:
-            self._give_up(list(take_ids(self, left)), failed=False)
 
     def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Not wanted by anybody: to the dead-letter address at once."""
         for message in messages:
             if consumer.unsettled.pop(message.id, None) is not None:
                 self.broker.dead_letters.kill(self, message)
-        self.broker.acknowledged_some()
+        self.broker.removed_some()
 
-    def give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
+    # -- what comes back -----------------------------------------------------------------------------------------------
+    def _give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
         """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next."""
         if not messages:
             self.dispatch()
@@ -599,91 +636,142 @@ class Queue(QueueTotals):
                     continue
                 delay = settings.redelivery_after(attempts)
                 due = self.broker.now + delay if delay else 0
-                self.broker.record_attempts(self, message, attempts, due)
+                self._record_attempts(message, attempts, due)
                 if due:
-                    self._schedule(message, due)
+                    self._delay(message, due)
                     continue
             kept.append(message)
         if kept:
             self.reinsert(kept)
-        self.broker.acknowledged_some()
+        self.broker.removed_some()
         self.dispatch()
+
+    def _record_attempts(self, message: StoredMessage, attempts: int, due: int) -> None:
+        store = self.broker.store
+        if store is not None and self.durable and message.flags & STORED:
+            store.update(message.id, self.id, delivery_count=attempts, not_before=self.broker.to_wall(due))
 
     def reinsert(self, messages: list[StoredMessage]) -> None:
         """Messages taken out are back in their places."""
-        if not messages:
+        lowest = self.order.merge(messages) - 1
+        if lowest < 0:
             return
-        messages.sort(key=_by_id)
-        if self.backlog is not None:
-            messages = self.backlog.merge(messages)
-            if not messages:
-                return
-        lowest = messages[0].id - 1
         for consumer in self.consumers:
             consumer.scanned = [min(id, lowest) for id in consumer.scanned]
-        if self.levels is None and all(m.flags >> PRIORITY_SHIFT == 4 for m in messages):
-            _merge(self.ready, messages)
-            return
-        if self.levels is None:
-            self.levels = [deque() for _ in range(10)]
-            self.levels[4] = self.ready
+        if self.order.levels is not None:
             self.simple = False
-        for priority in range(10):
-            some = [m for m in messages if m.flags >> PRIORITY_SHIFT == priority]
-            if some:
-                _merge(self.levels[priority], some)
+
+    def _has_taker(self, message: StoredMessage) -> bool:
+        """Whether a consumer is there that may have the message. The link of a router stands for consumers only while
+        it has credit, or messages that are not settled."""
+        for consumer in self.consumers[:1] if self.exclusive else self.consumers:
+            if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
+                continue
+            try:
+                if self.suits(consumer, message):
+                    return True
+            except OSError:
+                return True  # the queue stands still until that is known, and looks again then
+        return False
+
+    def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
+        """No consumer is left that may have these messages: they are dead letters. Without an address for those they
+        wait for other consumers. But a router does not report new consumers behind it, so its link gets them again,
+        counted as failed deliveries."""
+        if self.address.dead_letter_address is not None:
+            for message in messages:
+                self.broker.dead_letters.kill(self, message)
+            self.broker.removed_some()
+            return
+        again = {message.id for message in messages if self.exclusions.lift_relays(message.id)}
+        self._give_back([message for message in messages if message.id in again], failed=True)
+        self._give_back([message for message in messages if message.id not in again], failed=failed)
+
+    def _rescue(self) -> None:
+        """Messages whose last possible consumer has gone, while those who refused them are still there."""
+        if not self.exclusions or not self.consumers:
+            return
+        refused = self.order.by_id(self.exclusions.ids())
+        left = {message.id for message in refused if not self._has_taker(message)}
+        if left:
+            self._give_up(list(self.dequeue_ids(left)), failed=False)
 
     # -- time ----------------------------------------------------------------------------------------------------------
-    def wake(self) -> int:
-        """Scheduled messages whose time has come become ready. The next due time, 0 = none."""
-        due: list[StoredMessage] = []
-        while self.scheduled and self.scheduled[0][0] <= self.broker.now:
-            due.append(heappop(self.scheduled)[2])
+    def wake(self) -> None:
+        """Scheduled messages whose time has come become ready."""
+        due = self.schedule.take_due(self.broker.now)
         if due:
             self.reinsert(due)
             self.dispatch()
             self._rescue()
-        return self.scheduled[0][0] if self.scheduled else 0
 
-    def _unexpect(self) -> None:
-        self.expiring -= 1
-        if not self.expiring:
-            self.next_expiry = 0
+    def expire_due(self) -> None:
+        """Takes out what has expired while waiting."""
+        now = self.broker.now
+        if not self.expiries.due(now) or self.stalled:
+            return
+
+        def due(expires: int) -> bool:
+            return 0 < expires <= now
+
+        expired = self.dequeue(lambda message: due(message.expires), lambda some: due(some.nearest))
+        self.dispose(expired, self.broker.dead_letters.expire)
+        times = self.order.expiries() + [message.expires for message in self.schedule.messages() if message.expires]
+        self.expiries.next = min(times, default=now + 1000 if self.expiries.count else 0)
+        self.broker.removed_some()
 
     # -- the end of messages -------------------------------------------------------------------------------------------
-    def take_all(self) -> Iterator[StoredMessage]:
-        """Everything that waits or is scheduled, taken out of the order (not yet released); to be run to its end."""
-        yield from take(self, anyone)
+    def dequeue(
+        self, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
+    ) -> Iterator[StoredMessage]:
+        """Takes out the waiting and scheduled messages that are chosen, in order; not yet released. In slices: to be
+        run to its end. `worth`: of a slice of the backlog, whether it may hold such messages."""
+        yield from self.order.take(chosen, worth)
+        yield from self.schedule.take(chosen)
+
+    def dequeue_ids(self, ids: set[int]) -> Iterator[StoredMessage]:
+        return self.dequeue(lambda message: message.id in ids, lambda some: some.holds(ids))
+
+    def dequeue_all(self) -> Iterator[StoredMessage]:
+        yield from self.dequeue(anyone)
         self.settle_mode()
+
+    def dispose(self, messages: Iterable[StoredMessage], how: Callable[[Queue, StoredMessage], bool]) -> int:
+        """Gives messages taken out to `how`, until one of them cannot be read: that one and those behind it are back in
+        the queue. The number of those of which `how` was true."""
+        count = 0
+        kept: list[StoredMessage] = []
+        for message in messages:
+            if self.stalled:
+                kept.append(message)
+            else:
+                count += how(self, message)
+        self.reinsert(kept)
+        return count
 
     def purge(self) -> int:
         """Removes everything that waits; what is being delivered stays. The number of messages removed."""
-        count = finish_all(self, self.take_all())
-        self.broker.acknowledged_some()
-        return count
+        return self.finish_all(self.dequeue_all())
 
-    def end(self, reason: str) -> None:
-        """The queue is deleted, and everything in it. The definition is no longer in the store."""
-        self.deleted = True
-        broker = self.broker
-        broker.forget_queue(self)
-        store = broker.store if self.durable else None
-        consumers = list(self.consumers)
-        delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
-        for message in chain(self.take_all(), delivering):
-            if store is not None and message.flags & STORED:
-                store.discard(message.id, self.id)
-            broker.payloads.drop(message)
-        for consumer in consumers:
-            consumer.unsettled.clear()
-        self.clear()
-        self.consumers.clear()
-        self.active.clear()
-        for consumer in consumers:
-            consumer.closed("amqp:resource-deleted", reason)
-        for browser in list(self.browsers):
-            browser.closed("amqp:resource-deleted", reason)
-        broker.acknowledged_some()
+    def finish_all(self, messages: Iterable[StoredMessage]) -> int:
+        """The end of messages taken out, however many; their number."""
+        count = 0
+        gone: list[int] = []
+        store = self.broker.store if self.durable else None
+        try:
+            for message in messages:
+                count += 1
+                if message.flags & STORED:
+                    gone.append(message.id)
+                self.finish(message, recorded=True)
+                if store is not None and len(gone) >= _RECORDED:
+                    store.remove_many(gone, self.id)
+                    gone = []
+        finally:  # a message further on could not be read: what is gone is gone
+            if store is not None and gone:
+                store.remove_many(gone, self.id)
+            self.broker.removed_some()
+        return count
 
     def finish(self, message: StoredMessage, *, acknowledged: bool = False, recorded: bool = False) -> None:
         """This queue's reference is gone, in memory and on disk; `recorded`: the caller sees to the disk."""
@@ -691,19 +779,33 @@ class Queue(QueueTotals):
             self.count_acknowledged(1, message.size)
         else:
             self.count_removed(1, message.size)
-        if message.expires:
-            self._unexpect()
-        self.attempts.pop(message.id, None)
-        self.exclusions.forget(message.id)
+        self._forget(message)
         if not recorded and message.flags & STORED and self.durable and self.broker.store is not None:
             self.broker.store.remove(message.id, self.id)
         self.broker.payloads.drop(message)
 
+    def _forget(self, message: StoredMessage) -> None:
+        if message.expires:
+            self.expiries.remove()
+        self.attempts.pop(message.id, None)
+        self.exclusions.forget(message.id)
 
-def _merge(level: deque[StoredMessage], messages: list[StoredMessage]) -> None:
-    """Puts messages (sorted by id) back where they belong, which is nearly always the head."""
-    highest = messages[-1].id
-    while level and level[0].id < highest:
-        messages.append(level.popleft())
-    messages.sort(key=_by_id)
-    level.extendleft(reversed(messages))
+    def delete(self, reason: str) -> None:
+        """The queue ends, with everything in it. The definition is no longer in the store."""
+        self.deleted = True
+        broker = self.broker
+        broker.forget_queue(self)
+        store = broker.store if self.durable else None
+        consumers = self.turns.clear()
+        delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
+        for message in chain(self.dequeue_all(), delivering):
+            if store is not None and message.flags & STORED:
+                store.discard(message.id, self.id)
+            broker.payloads.drop(message)
+        self.clear()
+        for consumer in consumers:
+            consumer.unsettled.clear()
+            consumer.closed("amqp:resource-deleted", reason)
+        for browser in list(self.browsers):
+            browser.closed("amqp:resource-deleted", reason)
+        broker.removed_some()

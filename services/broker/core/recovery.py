@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from services.broker.core import backlog
+from services.broker.core.catalogue import Catalogue
 from services.broker.core.condition import Condition
+from services.broker.core.ledger import Ledger
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
+from services.broker.core.queue import Queue
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.selector import compile_selector
-
-if TYPE_CHECKING:
-    from services.broker.core.broker import Broker
-    from services.broker.core.queue import Queue
-
 
 UNKNOWN = "unknown-queue-"
 """With its id, the name of a queue whose definition is damaged."""
@@ -23,14 +21,17 @@ UNKNOWN = "unknown-queue-"
 _FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its header is not on record
 
 
-def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
+def recover(
+    catalogue: Catalogue, ledger: Ledger, store: MessageStore, from_wall: Callable[[int], int], progress: Progress
+) -> set[int]:
     """Makes again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
+    `from_wall`: from milliseconds since 1970 to the broker's clock. Returns the ids of queues whose
+    definitions are damaged.
 
-    May run in a thread, as long as nobody uses broker or store before it returns.
+    May run in a thread, as long as nobody uses what it works on before it returns.
     """
     found = store.take_recovered()
     definitions = [(id, json.loads(value)) for id, value in found.definitions.items()]
-    catalogue = broker.catalogue
     for id, value in definitions:
         if value["kind"] == "settings":
             catalogue.restore_settings(id, value["match"], value["values"])
@@ -41,28 +42,28 @@ def recover(broker: Broker, store: MessageStore, progress: Progress) -> None:
     shared: dict[int, StoredMessage] = {}
     total, done = sum(map(found.count, found.queues())), 0
     unknown = [(id, _unknown_queue(id)) for id in found.unknown]
-    broker.unknown = set(found.unknown)
     for id, value in definitions + unknown:
         if value["kind"] == "queue":
-            queue = _recover_queue(broker, id, value)
+            queue = _recover_queue(catalogue, id, value)
             queue.count_lost(store.losses.queues.get(queue.name, 0))
             for part in found.parts(id, backlog.SLICE):
                 progress(done / total)
                 if isinstance(part, Sequence):
                     done += len(part)
                     for ref in part:
-                        _recover_message(broker, queue, ref, found.holders(ref.message), shared)
+                        _recover_message(ledger, from_wall, queue, ref, found.holders(ref.message), shared)
                 else:
                     done += len(part.messages)
-                    _recover_run(broker, queue, part)
+                    _recover_run(ledger, queue, part)
     for id, value in definitions:
         if value["kind"] == "binding":
-            _recover_binding(broker, id, value)
-    store.losses.on_cleared = lambda: _forget_losses(broker)
+            _recover_binding(catalogue, id, value)
+    store.losses.on_cleared = lambda: _forget_losses(catalogue)
+    return set(found.unknown)
 
 
-def _forget_losses(broker: Broker) -> None:
-    for queue in broker.catalogue.queues.values():
+def _forget_losses(catalogue: Catalogue) -> None:
+    for queue in catalogue.queues.values():
         queue.reset_lost()
 
 
@@ -88,9 +89,9 @@ def _unknown_queue(id: int) -> dict[str, Any]:
     }
 
 
-def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
-    address = broker.catalogue.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
-    queue = broker.new_queue(
+def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queue:
+    address = catalogue.address_for_queue(value["address"], value["routingType"], create=True, temporary=True)
+    queue = catalogue.new_queue(
         id,
         value["name"],
         address,
@@ -106,40 +107,43 @@ def _recover_queue(broker: Broker, id: int, value: dict[str, Any]) -> Queue:
         client=value.get("client"),  # older definitions do not say
     )
     queue.paused = value["paused"]
-    queue.simple = not queue.paused and not queue.exclusive
+    queue.settle_mode()
     queue.subscription = tuple(value["subscription"]) if value["subscription"] else None
-    broker.catalogue.add_queue(queue)
+    catalogue.add_queue(queue)
     return queue
 
 
-def _recover_binding(broker: Broker, id: int, value: dict[str, Any]) -> None:
+def _recover_binding(catalogue: Catalogue, id: int, value: dict[str, Any]) -> None:
     destination = (
-        broker.catalogue.queues.get(value["queue"])
-        if "queue" in value
-        else broker.catalogue.addresses.get(value["address"])
+        catalogue.queues.get(value["queue"]) if "queue" in value else catalogue.addresses.get(value["address"])
     )
     if destination is not None:
-        broker.catalogue.restore_binding(id, destination, value["pattern"], value["filter"], value["noLocal"])
+        catalogue.restore_binding(id, destination, value["pattern"], value["filter"], value["noLocal"])
 
 
-def _recover_run(broker: Broker, queue: Queue, run: FoundRun) -> None:
+def _recover_run(ledger: Ledger, queue: Queue, run: FoundRun) -> None:
     """Straight into the backlog."""
     owner = queue.address.root
     size = sum(run.sizes)
-    broker.ledger.restore(owner, len(run.messages), size)
+    ledger.restore(owner, len(run.messages), size)
     queue.restore_packed(backlog.Slice(run.messages, run.sizes, _FLAGS | 4 << PRIORITY_SHIFT, owner), size)
 
 
 def _recover_message(
-    broker: Broker, queue: Queue, ref: FoundReference, holders: int, shared: dict[int, StoredMessage]
+    ledger: Ledger,
+    from_wall: Callable[[int], int],
+    queue: Queue,
+    ref: FoundReference,
+    holders: int,
+    shared: dict[int, StoredMessage],
 ) -> None:
     """`holders`: how many queues refer to it; `shared`: those that several refer to."""
     message = shared.get(ref.message)
     if message is None:
         owner = queue.address.root
         flags = _FLAGS | ref.priority << PRIORITY_SHIFT
-        message = StoredMessage(ref.message, None, ref.size, flags, broker.from_wall(ref.expiry), owner, holders)
-        broker.ledger.restore(owner, 1, ref.size)
+        message = StoredMessage(ref.message, None, ref.size, flags, from_wall(ref.expiry), owner, holders)
+        ledger.restore(owner, 1, ref.size)
         if holders > 1:
             shared[ref.message] = message
-    queue.restore(message, ref.delivery_count, broker.from_wall(ref.not_before))
+    queue.restore(message, ref.delivery_count, from_wall(ref.not_before))

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from services.broker.core.stored_message import StoredMessage
-
-if TYPE_CHECKING:
-    from services.broker.core.queue import Queue
 
 FIRST, LONGEST = 250, 5000  # milliseconds from one try to the next
 
@@ -27,6 +24,13 @@ _REMEDIES = {
 _REMEDY = "look at the disk of the data directory"
 
 
+class Named(Protocol):
+    """A queue."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Standing(Protocol):
     """A queue or a browser that stands still."""
 
@@ -37,7 +41,7 @@ class Standing(Protocol):
 class _Stall:
     __slots__ = ("delay", "due", "error", "message", "queue")
 
-    def __init__(self, queue: Queue, message: StoredMessage, error: OSError, delay: int, due: int) -> None:
+    def __init__(self, queue: Named, message: StoredMessage, error: OSError, delay: int, due: int) -> None:
         self.queue = queue
         self.message = message
         self.error = error
@@ -53,12 +57,12 @@ class Stalls:
         self._read = read
         self._stalls: dict[Standing, _Stall] = {}
 
-    def add(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError, now: int) -> int:
+    def add(self, who: Standing, queue: Named, message: StoredMessage, error: OSError, now: int) -> int:
         """`message` of `queue` could not be read for `who`. Returns when it is tried again."""
         stall = self._stalls[who] = _Stall(queue, message, error, FIRST, now + FIRST)
         return stall.due
 
-    def drop(self, queue: Queue) -> None:
+    def drop(self, queue: Named) -> None:
         """The queue is deleted."""
         for who in [who for who, stall in self._stalls.items() if stall.queue is queue]:
             del self._stalls[who]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.broker_address import BrokerAddress
 
 STORED, DURABLE, REWRITE, PARTLY = 1, 2, 4, 8
 PRIORITY_SHIFT = 4

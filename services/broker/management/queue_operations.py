@@ -15,7 +15,6 @@ from services.broker.core.front import ANNOTATIONS, PROPERTIES, readable
 from services.broker.core.queue import Queue, Unreadable
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
-from services.broker.core.taking import end_all, finish_all, take, take_ids
 from services.broker.management import rows
 from services.broker.management.calls import Operations
 from services.broker.management.context import Context
@@ -40,7 +39,7 @@ _getter("getUser", lambda q: q.user)
 _getter("getMessageCount countMessages", lambda q: q.count)
 _getter("getDurableMessageCount", lambda q: q.count if q.durable else 0)
 _getter("getPersistentSize", lambda q: q.bytes)
-_getter("getScheduledCount getDurableScheduledCount", lambda q: len(q.scheduled))
+_getter("getScheduledCount getDurableScheduledCount", lambda q: len(q.schedule))
 _getter("getDeliveringCount", lambda q: q.delivering)
 _getter("getConsumerCount", lambda q: len(q.consumers))
 _getter("getMaxConsumers", lambda q: q.max_consumers)
@@ -92,8 +91,7 @@ def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
 
 
 def _remove(c: Context, q: Queue, messages: Iterator[StoredMessage]) -> int:
-    count = finish_all(q, messages)
-    c.broker.acknowledged_some()
+    count = q.finish_all(messages)
     c.broker.ask_commit(True)
     return count
 
@@ -107,23 +105,23 @@ def count_messages(c: Context, q: Queue, filter: str | None) -> int:
 
 @op("removeAllMessages purge")
 def remove_all(c: Context, q: Queue) -> int:
-    return _remove(c, q, q.take_all())
+    return _remove(c, q, q.dequeue_all())
 
 
 @op("removeMessages", "S")
 def remove_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _remove(c, q, take(q, _chosen(c.broker, q, filter)))
+    return _remove(c, q, q.dequeue(_chosen(c.broker, q, filter)))
 
 
 @op("removeMessages", "iS")
 def remove_messages_limited(c: Context, q: Queue, _batch: int, filter: str | None) -> int:
     # The number is that of messages a transaction, not a limit.
-    return _remove(c, q, take(q, _chosen(c.broker, q, filter)))
+    return _remove(c, q, q.dequeue(_chosen(c.broker, q, filter)))
 
 
 @op("removeMessage", "i")
 def remove_message(c: Context, q: Queue, id: int) -> bool:
-    return _remove(c, q, take_ids(q, {id})) == 1
+    return _remove(c, q, q.dequeue_ids({id})) == 1
 
 
 def _move(c: Context, q: Queue, messages: Iterator[StoredMessage], target: str) -> int:
@@ -148,43 +146,43 @@ def _move_one(c: Context, q: Queue, message: StoredMessage, other: Queue) -> boo
 
 @op("moveMessages", "Ss")
 def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> int:
-    return _move(c, q, take(q, _chosen(c.broker, q, filter)), target)
+    return _move(c, q, q.dequeue(_chosen(c.broker, q, filter)), target)
 
 
 @op("moveMessages", "Ssb")
 def move_messages_3(c: Context, q: Queue, filter: str | None, target: str, _reject_duplicates: bool) -> int:
-    return _move(c, q, take(q, _chosen(c.broker, q, filter)), target)
+    return _move(c, q, q.dequeue(_chosen(c.broker, q, filter)), target)
 
 
 @op("moveMessage", "is")
 def move_message(c: Context, q: Queue, id: int, target: str) -> bool:
-    return _move(c, q, take_ids(q, {id}), target) == 1
+    return _move(c, q, q.dequeue_ids({id}), target) == 1
 
 
 def _each(messages: Iterator[StoredMessage], end: Callable[[Queue, StoredMessage], bool], q: Queue) -> int:
-    count = end_all(q, messages, end)
-    q.broker.acknowledged_some()
+    count = q.dispose(messages, end)
+    q.broker.removed_some()
     return count
 
 
 @op("sendMessagesToDeadLetterAddress", "S")
 def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.dead_letters.kill, q)
+    return _each(q.dequeue(_chosen(c.broker, q, filter)), c.broker.dead_letters.kill, q)
 
 
 @op("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
-    return _each(take_ids(q, {id}), c.broker.dead_letters.kill, q) == 1
+    return _each(q.dequeue_ids({id}), c.broker.dead_letters.kill, q) == 1
 
 
 @op("expireMessages", "S")
 def expire_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(take(q, _chosen(c.broker, q, filter)), c.broker.dead_letters.expire, q)
+    return _each(q.dequeue(_chosen(c.broker, q, filter)), c.broker.dead_letters.expire, q)
 
 
 @op("expireMessage", "i")
 def expire_message(c: Context, q: Queue, id: int) -> bool:
-    return _each(take_ids(q, {id}), c.broker.dead_letters.expire, q) == 1
+    return _each(q.dequeue_ids({id}), c.broker.dead_letters.expire, q) == 1
 
 
 @op("retryMessages")
@@ -205,7 +203,7 @@ def retry_messages(c: Context, q: Queue) -> int:
             homes[message.id] = queue
         return queue is not None
 
-    return _each(take(q, has_home), lambda q, message: _move_one(c, q, message, homes.pop(message.id)), q)
+    return _each(q.dequeue(has_home), lambda q, message: _move_one(c, q, message, homes.pop(message.id)), q)
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
@@ -358,4 +356,4 @@ def unblock_address(c: Context, a: BrokerAddress) -> None:
 
 @address.add("purge")
 def purge_address(c: Context, a: BrokerAddress) -> int:
-    return sum(_remove(c, q, q.take_all()) for q in _queues(c, a))
+    return sum(_remove(c, q, q.dequeue_all()) for q in _queues(c, a))

@@ -69,7 +69,7 @@ def queue_row(queue: Queue) -> dict[str, str]:
         "messagesLost": str(queue.lost),
         "stalled": _BOOLEAN[queue.stalled],
         "deliveringCount": str(queue.delivering),
-        "scheduledCount": str(len(queue.scheduled)),
+        "scheduledCount": str(len(queue.schedule)),
         "directDeliver": _BOOLEAN[not queue.count],
         "exclusive": _BOOLEAN[queue.exclusive],
         **_CONSTANT,

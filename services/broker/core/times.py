@@ -1,0 +1,67 @@
+"""When messages of a queue become ready, and when they expire. Milliseconds of the broker's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+
+from services.broker.core.stored_message import StoredMessage
+
+
+class Schedule:
+    """Messages whose time has not come."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, StoredMessage]] = []  # (due, id, message)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, message: StoredMessage, due: int) -> None:
+        heappush(self._heap, (due, message.id, message))
+
+    def take_due(self, now: int) -> list[StoredMessage]:
+        """Takes out those whose time has come."""
+        due: list[StoredMessage] = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heappop(self._heap)[2])
+        return due
+
+    def take(self, chosen: Callable[[StoredMessage], bool]) -> list[StoredMessage]:
+        """Takes out those that are chosen."""
+        taken = [entry for entry in self._heap if chosen(entry[2])]
+        if taken:
+            ids = {entry[1] for entry in taken}
+            self._heap = [entry for entry in self._heap if entry[1] not in ids]
+            heapify(self._heap)
+        return [entry[2] for entry in taken]
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """In no order."""
+        return (entry[2] for entry in self._heap)
+
+
+class Expiries:
+    """`count`: messages with an expiry, scheduled ones and those being delivered included. `next`: no message expires
+    before this (0 = none does)."""
+
+    __slots__ = ("count", "next")
+
+    def __init__(self) -> None:
+        self.count = self.next = 0
+
+    def add(self, expires: int) -> None:
+        self.count += 1
+        if not self.next or expires < self.next:
+            self.next = expires
+
+    def remove(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self.next = 0
+
+    def due(self, now: int) -> bool:
+        """Whether a message may have expired."""
+        return self.count > 0 and self.next <= now

@@ -1,0 +1,88 @@
+"""Who consumes from a queue, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from services.broker.core.consumer import Consumer
+
+TURN = 500  # messages sent, or looked at in search of a match, in one go; then other queues have their turn
+
+
+class Turns:
+    """`active`: the consumers that have credit, as far as known, in turn. `selective`: how many have a selector or a
+    priority of their own. `draining`: those that wait for the answer to a drain."""
+
+    __slots__ = ("active", "consumers", "draining", "selective")
+
+    def __init__(self) -> None:
+        self.consumers: list[Consumer] = []
+        self.active: deque[Consumer] = deque()
+        self.draining: set[Consumer] = set()
+        self.selective = 0
+
+    def join(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+        self.selective += consumer.selective
+
+    def leave(self, consumer: Consumer) -> bool:
+        """False: it was not there."""
+        if consumer not in self.consumers:
+            return False
+        self.consumers.remove(consumer)
+        self.selective -= consumer.selective
+        self.draining.discard(consumer)
+        self.deactivate(consumer)
+        return True
+
+    def flow(self, consumer: Consumer) -> None:
+        """Credit or drain has changed."""
+        if not consumer.active and consumer.outlet.credit > 0:
+            consumer.active = True
+            self.active.append(consumer)
+        if consumer.outlet.drain:
+            self.draining.add(consumer)
+
+    def deactivate(self, consumer: Consumer) -> None:
+        if consumer.active:
+            consumer.active = False
+            self.active.remove(consumer)
+
+    def next(self) -> Consumer | None:
+        """Whose turn it is; the turn passes on."""
+        active = self.active
+        while active:
+            consumer = active[0]
+            if consumer.outlet.credit > 0:
+                if len(active) > 1:
+                    active.rotate(-1)
+                return consumer
+            active.popleft()
+            consumer.active = False
+        return None
+
+    def by_priority(self) -> deque[Consumer]:
+        """The active ones, highest priority first; those of equal priority in turn."""
+        return deque(sorted(self.active, key=lambda consumer: -consumer.priority))
+
+    def pass_on(self, consumer: Consumer) -> None:
+        """It had its turn."""
+        if consumer.active and len(self.active) > 1:
+            self.active.remove(consumer)
+            self.active.append(consumer)
+
+    def answer_drains(self) -> None:
+        """There is nothing for those who drain."""
+        for consumer in [c for c in self.draining if not c.blocked()]:
+            self.draining.discard(consumer)
+            if consumer.outlet.drain:
+                consumer.outlet.drained()
+
+    def clear(self) -> list[Consumer]:
+        """All leave; who they were."""
+        consumers = self.consumers
+        self.consumers = []
+        self.active.clear()
+        self.draining.clear()
+        self.selective = 0
+        return consumers
