@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
+from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp import errors
-from enmasse.amqp.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED

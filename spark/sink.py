@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from enmasse.amqp.client import Client, ClientSender, connect
+from enmasse.aio.client import Client, ClientSender, connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Accepted

@@ -1,0 +1,12 @@
+"""AMQP 1.0 without sockets and without a clock: codec, messages, and the engine of connections, sessions and links.
+
+Bytes in by `Connection.receive`, out by `take_output`, time by `tick`; callbacks are a Handler's. May import nothing of
+the project but itself; `enmasse.aio` puts it on asyncio. decisions/0013 says how it is cut.
+
+    types, codec, encoder, composite, performatives, errors    values and frames
+    sections, message, termini, sole                           what messages, attaches and opens hold
+    output, outgoing, incoming, held, linktable, silence       one state each: what leaves, what goes out and comes in on a
+                                                               session, unfinished deliveries, which links, deadlines
+    endpoint, sender, receiver, delivery, session              links and sessions
+    handshake, reader, connection, handler                     from the first byte to the callback
+"""

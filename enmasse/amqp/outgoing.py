@@ -42,7 +42,8 @@ L = TypeVar("L", bound=OutgoingLink)
 class OutgoingWindow(Generic[L]):
     """Transfer-ids are delivery-ids plus `extra`: the frames beyond the first of each delivery.
 
-    Senders and the reader of frames, which do this for every message, read and set these fields themselves.
+    Two friends read and set these fields themselves, because they do it for every message: Sender, and the reader of
+    frames (`unsettled` alone).
     """
 
     __slots__ = (

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Coroutine
 from typing import Any
 
-from enmasse.amqp.client import Client, connect
+from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, here, say
 from enmasse.cli.target import Target

@@ -15,6 +15,7 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import Any
 
+from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
@@ -23,7 +24,6 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source
 from enmasse.amqp.performatives import Target as TargetTerminus
 from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
-from enmasse.amqp.transport import Hub, dial
 from enmasse.cli.amqp import explain
 from enmasse.cli.target import Target
 
@@ -244,7 +244,7 @@ def main() -> None:
 
 def run(work: Any) -> Any:
     """Run a coroutine on uvloop where there is one."""
-    from enmasse.amqp.transport import new_event_loop
+    from enmasse.aio.transport import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)

@@ -13,7 +13,7 @@ from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, say
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
-    from enmasse.amqp.client import Client, ClientReceiver
+    from enmasse.aio.client import Client, ClientReceiver
     from enmasse.amqp.errors import AmqpError
     from enmasse.cli.target import Target
 

@@ -19,7 +19,7 @@ from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, say
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
-    from enmasse.amqp.client import ClientSender
+    from enmasse.aio.client import ClientSender
     from enmasse.cli.target import Target
 
 WINDOW = 500

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from enmasse import log
+from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
-from enmasse.amqp.transport import Hub, serve
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections

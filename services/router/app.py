@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from enmasse.amqp.transport import Hub
+from enmasse.aio.transport import Hub
 from enmasse.health import Health
 from services.router import config, metrics
 from services.router.config import RouterSettings

@@ -10,13 +10,13 @@ from typing import Any
 
 import uvloop
 
+from enmasse.aio.transport import Hub, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, Source
-from enmasse.amqp.transport import Hub, Server, serve
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

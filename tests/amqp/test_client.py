@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.client import Client, connect
+from enmasse.aio.client import Client, connect
+from enmasse.aio.transport import Server
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.amqp.transport import Server
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start, until
 
@@ -252,7 +252,7 @@ def test_plain_by_url() -> None:
         def make(peer: Any) -> Any:
             return store.make(peer, sasl=SaslServer({"PLAIN": plain({"us er": "p@ss/word"})}))
 
-        from enmasse.amqp.transport import Hub, serve
+        from enmasse.aio.transport import Hub, serve
 
         server = await serve(Hub(), "127.0.0.1", 0, make)
         async with connect(f"amqp://us%20er:p%40ss%2Fword@127.0.0.1:{server.port}"):

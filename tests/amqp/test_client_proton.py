@@ -15,13 +15,13 @@ from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, AtMostOnce, Container, DurableSubscription, EventInjector, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.aio.client import connect
+from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import message as ours
-from enmasse.amqp.client import connect
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import selector_of
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.amqp.transport import Hub, serve
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, run, start, until
 from tests.certificates import Authority

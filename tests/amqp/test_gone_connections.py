@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.aio.transport import Hub
 from enmasse.amqp.performatives import Begin, Close, Detach, End, Flow, Open
-from enmasse.amqp.transport import Hub
 from services.broker.core.broker import Broker
 from services.broker.server import BrokerServer, clock
 from services.router import config
@@ -149,7 +149,7 @@ def test_nothing_is_held_of_a_connection_that_has_ended(loop: str, where: str) -
                 held = living() - before
             finally:
                 gc.enable()
-            del held["enmasse.amqp.transport._Deadline"]
+            del held["enmasse.aio.transport._Deadline"]
             assert not held, f"{where}: held after 480 connections: {held}"
             assert len(hub._deadlines) <= 200
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.client import connect
+from enmasse.aio.client import connect
+from enmasse.aio.transport import Hub, Wire, dial, new_event_loop, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import AmqpError
@@ -19,7 +20,6 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
-from enmasse.amqp.transport import Hub, Wire, dial, new_event_loop, serve
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
 from tests.amqp.server_kit import LOOPS, Store, run, start, until

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp import acceptor, transport
-from enmasse.amqp.acceptor import Acceptor, listening
+from enmasse.aio.acceptor import Acceptor, listening
+from enmasse.aio.transport import Hub, serve
+from enmasse.aio import acceptor, transport
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
-from enmasse.amqp.transport import Hub, serve
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
 from tests.certificates import Authority

@@ -116,7 +116,7 @@ def test_receivers_killed_in_the_middle_lose_and_double_nothing(broker: Broker, 
 
 KILLED = """
 import os, signal
-from enmasse.amqp.client_links import Delivery
+from enmasse.aio.client_links import Delivery
 from spark import receiver
 settle = Delivery.settle
 left = {after}

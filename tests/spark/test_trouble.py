@@ -20,10 +20,10 @@ import pytest
 from proton import Message
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.amqp.transport import Hub, serve
 from enmasse.testing import free_port
 from spark import source
 from spark.outage import Outage, Patience, Phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from enmasse import process
+from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
-from enmasse.amqp.transport import dial
 from enmasse.backoff import ReconnectBackoff
 from services.router.network import hosts, tls
 from services.router.network.configuration import NEIGHBOURS, ConnectorConfig

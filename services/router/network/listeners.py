@@ -7,9 +7,9 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from enmasse import process
+from enmasse.aio.transport import Peer, Server, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import SaslServer, anonymous, external
-from enmasse.amqp.transport import Peer, Server, serve
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from services.router import metrics

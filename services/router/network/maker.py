@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
-from enmasse.amqp.transport import Hub
 from services.router import PRODUCT, SIMULATES
 from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
 from services.router.network.tls import ProfileError

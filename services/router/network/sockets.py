@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from enmasse import process
-from enmasse.amqp.transport import Hub
+from enmasse.aio.transport import Hub
 from services.router.network.configuration import ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
@@ -13,9 +13,6 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.types import Symbol
-
-if TYPE_CHECKING:
-    from enmasse.amqp.client import Client
 
 
 async def within(what: Any, timeout: float | None, words: str) -> Any:
@@ -81,17 +78,17 @@ class Delivery:
 class ClientLink:
     """What sender and receiver have in common: attaching and leaving."""
 
-    def __init__(self, client: Client, address: str | None, link: Link) -> None:
-        self.client = client
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str | None, link: Link) -> None:
+        self._loop = loop
         self.address = address
         self.link: Any = link
         self.error: AmqpError | None = None
         self.closed = False
-        self._attached: asyncio.Future[None] = client._loop.create_future()
-        self._gone: asyncio.Future[None] = client._loop.create_future()
+        self._attached: asyncio.Future[None] = loop.create_future()
+        self._gone: asyncio.Future[None] = loop.create_future()
         link.context = self
 
-    async def _wait_attached(self, timeout: float) -> None:
+    async def wait_attached(self, timeout: float) -> None:
         what = f"{'sender to' if self.link.is_sender else 'receiver from'} {self.address or 'a dynamic address'}"
         try:
             await within(asyncio.shield(self._attached), timeout, f"the attach of a {what} to be answered")
@@ -101,13 +98,14 @@ class ClientLink:
         if self.closed:  # attached and detached in one read
             raise self.error or AmqpError(errors.DETACH_FORCED, "detached at once")
 
-    def _on_attached(self) -> None:
+    def on_attached(self) -> None:
+        """The peer has answered the attach. (The client calls this, and what follows.)"""
         terminus = self.link.remote_target if self.link.is_sender else self.link.remote_source
         if terminus is not None and not self._attached.done():
             self.address = getattr(terminus, "address", None) or self.address
             self._attached.set_result(None)
 
-    def _on_detach(self, error: AmqpError | None) -> None:
+    def on_detach(self, error: AmqpError | None) -> None:
         self.error = error or AmqpError(errors.DETACH_FORCED, f"link {self.link.name!r} has been detached")
         self.closed = True
         if not self._attached.done():
@@ -115,9 +113,10 @@ class ClientLink:
             self._attached.exception()  # known to whoever waits; no complaint where nobody does
         if not self._gone.done():
             self._gone.set_result(None)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Something has changed for those who wait for room or for a message."""
         raise NotImplementedError
 
     async def close(self, timeout: float = 10.0) -> None:
@@ -139,8 +138,8 @@ class ClientSender(ClientLink):
 
     link: Sender
 
-    def __init__(self, client: Client, address: str | None, link: Sender) -> None:
-        super().__init__(client, address, link)
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str | None, link: Sender) -> None:
+        super().__init__(loop, address, link)
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._lost: list[asyncio.Future[Any]] = []
 
@@ -152,7 +151,7 @@ class ClientSender(ClientLink):
     async def wait_credit(self, timeout: float | None = None) -> None:
         """Wait until a message can be sent. Raises AmqpError where the link is lost, TimeoutError."""
         if not self.link.credit and not self.closed:
-            waiter: asyncio.Future[None] = self.client._loop.create_future()
+            waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             try:
                 await within(waiter, timeout, f"credit to send to {self.address}")
@@ -168,7 +167,7 @@ class ClientSender(ClientLink):
         """Send and wait for the outcome: ACCEPTED, RELEASED, a Rejected or a Modified (None where it goes settled, or
         where the peer settles without a word). Waits for credit first. Raises AmqpError where the link is lost before
         the outcome is known, TimeoutError where credit or outcome do not come within `timeout` seconds."""
-        loop = self.client._loop
+        loop = self._loop
         deadline = None if timeout is None else loop.time() + timeout
         while not self.link.credit or self.closed:
             await self.wait_credit(None if deadline is None else max(0.0, deadline - loop.time()))
@@ -192,11 +191,11 @@ class ClientSender(ClientLink):
         if settled or self.link.presettled:
             self.link.send(payload, settled=True, tag=tag)
             return None
-        outcome: asyncio.Future[Any] = self.client._loop.create_future()
+        outcome: asyncio.Future[Any] = self._loop.create_future()
         self.link.send(payload, outcome, tag=tag)
         return outcome
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if self.closed:
             lost, self._lost = self._lost, []
             for outcome in lost:
@@ -209,6 +208,16 @@ class ClientSender(ClientLink):
                 waiter.set_result(None)
                 room -= 1
 
+    def on_outcomes(self, tokens: list[asyncio.Future[Any] | None], state: Any) -> None:
+        for outcome in tokens:
+            if outcome is not None and not outcome.done():
+                if state is None and self.link.detached:
+                    self._lost.append(outcome)  # on_detach brings the reason
+                else:
+                    outcome.set_result(state)
+        if self._waiters:
+            self.wake()
+
 
 class ClientReceiver(ClientLink):
     """Receives from one address. `async for` ends when the receiver is closed by us, raises when it is lost.
@@ -219,8 +228,8 @@ class ClientReceiver(ClientLink):
 
     link: Receiver
 
-    def __init__(self, client: Client, address: str | None, link: Receiver, credit: int) -> None:
-        super().__init__(client, address, link)
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str | None, link: Receiver, credit: int) -> None:
+        super().__init__(loop, address, link)
         self.credit = credit
         self._queue: deque[Delivery] = deque()
         self._taken = 0  # since credit was granted last
@@ -247,7 +256,7 @@ class ClientReceiver(ClientLink):
         while not queue:
             if self.closed or self._leaving:
                 raise self.error or AmqpError(errors.DETACH_FORCED, "the receiver is closed")
-            waiter: asyncio.Future[None] = self.client._loop.create_future()
+            waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             try:
                 await within(waiter, timeout, f"a message from {self.address}")
@@ -255,7 +264,7 @@ class ClientReceiver(ClientLink):
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
                 elif queue and not waiter.cancelled():
-                    self._wake()  # cancelled after it was woken: somebody else may take the message
+                    self.wake()  # cancelled after it was woken: somebody else may take the message
         return self._take()
 
     def receive_nowait(self) -> Delivery | None:
@@ -277,7 +286,7 @@ class ClientReceiver(ClientLink):
     async def drain(self, timeout: float = 10.0) -> None:
         """Get what is there now and give the rest of the credit back. Afterwards credit is granted by hand."""
         self.credit = 0
-        self._drained = self.client._loop.create_future()
+        self._drained = self._loop.create_future()
         self.link.drain_credit()
         await within(self._drained, timeout, f"{self.address} to be drained")
 
@@ -286,7 +295,7 @@ class ClientReceiver(ClientLink):
         for delivery in self._queue:  # fetched and never seen: others may have them
             delivery.settle(RELEASED)
         self._queue.clear()
-        self._wake()
+        self.wake()
         await super()._leave(closed, timeout)
 
     def _on_delivery(self, link: Receiver, id: int, settled: bool, payload: bytes, tag: bytes, fmt: int) -> None:
@@ -296,9 +305,13 @@ class ClientReceiver(ClientLink):
             return
         self._queue.append(delivery)
         if self._waiters:
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def on_drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def wake(self) -> None:
         if self._drained is not None and self.closed and not self._drained.done():
             self._drained.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
         waiters = self._waiters

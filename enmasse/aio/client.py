@@ -21,8 +21,9 @@ from types import TracebackType
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
+from enmasse.aio.client_links import ClientLink, ClientReceiver, ClientSender, Delivery, within
+from enmasse.aio.transport import Hub, dial
 from enmasse.amqp import errors
-from enmasse.amqp.client_links import ClientLink, ClientReceiver, ClientSender, Delivery, within
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
@@ -32,7 +33,6 @@ from enmasse.amqp.message import Message, jms_selector
 from enmasse.amqp.performatives import ACCEPTED, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
-from enmasse.amqp.transport import Hub, dial
 from enmasse.amqp.types import Symbol
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
@@ -50,40 +50,29 @@ class _ClientHandler(Handler):
         self.client._on_close(error)
 
     def on_attached(self, link: Link) -> None:
-        cast(ClientLink, link.context)._on_attached()
+        cast(ClientLink, link.context).on_attached()
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         if isinstance(link.context, ClientLink):
-            link.context._on_detach(error)
+            link.context.on_detach(error)
 
     def on_flow(self, link: Sender) -> None:
-        sender = cast(ClientSender, link.context)
-        sender._wake()
+        cast(ClientSender, link.context).wake()
         if link.drain:
             link.drained()
 
     def on_drained(self, link: Receiver) -> None:
-        drained = cast(ClientReceiver, link.context)._drained
-        if drained is not None and not drained.done():
-            drained.set_result(None)
+        cast(ClientReceiver, link.context).on_drained()
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
-        sender = cast(ClientSender, link.context)
-        for token in tokens:
-            if token is not None and not token.done():
-                if state is None and link.detached:
-                    sender._lost.append(token)  # on_detach brings the reason
-                else:
-                    token.set_result(state)
         if not settled:
             link.settle(tokens)
-        if sender._waiters:
-            sender._wake()
+        cast(ClientSender, link.context).on_outcomes(tokens, state)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
-        told = cast(ClientReceiver, link.context).on_settled
-        if told is not None:
-            told(delivery_ids)
+        on_settled = cast(ClientReceiver, link.context).on_settled
+        if on_settled is not None:
+            on_settled(delivery_ids)
 
 
 class Client:
@@ -175,8 +164,8 @@ class Client:
             target or Target(address=address),
             **fields,
         )
-        sender = ClientSender(self, address, link)
-        await sender._wait_attached(timeout)
+        sender = ClientSender(self._loop, address, link)
+        await sender.wait_attached(timeout)
         return sender
 
     async def receiver(
@@ -216,8 +205,8 @@ class Client:
         link = self.session.attach_receiver(
             durable_name or name or f"{address or 'dynamic'}-{uuid.uuid4()}", source, Target(), **fields
         )
-        receiver = ClientReceiver(self, address, link, credit)
-        await receiver._wait_attached(timeout)
+        receiver = ClientReceiver(self._loop, address, link, credit)
+        await receiver.wait_attached(timeout)
         if credit:
             link.grant(credit)
         return receiver
@@ -225,8 +214,8 @@ class Client:
     async def subscription(self, name: str, *, timeout: float = 10.0) -> ClientReceiver:
         """Attach to the durable subscription of this name as it is, by a null source (as JMS unsubscribes). `detach`
         leaves it, `close` deletes it. Raises AmqpError: amqp:not-found where this client's container_id has none."""
-        receiver = ClientReceiver(self, None, self.session.attach_receiver(name, None, Target()), 0)
-        await receiver._wait_attached(timeout)
+        receiver = ClientReceiver(self._loop, None, self.session.attach_receiver(name, None, Target()), 0)
+        await receiver.wait_attached(timeout)
         return receiver
 
     async def request(self, message: Message, address: str, *, timeout: float = 10.0) -> Message:

@@ -21,8 +21,8 @@ from time import monotonic
 from typing import Any, cast
 
 from enmasse import log as logs
+from enmasse.aio.acceptor import Acceptor, listening
 from enmasse.amqp import errors
-from enmasse.amqp.acceptor import Acceptor, listening
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 
