@@ -5,8 +5,8 @@ the project but itself; `enmasse.aio` puts it on asyncio. decisions/0013 says ho
 
     types, codec, encoder, composite, performatives, errors    values and frames
     sections, message, termini, sole                           what messages, attaches and opens hold
-    output, outgoing, incoming, held, linktable, silence       one state each: what leaves, what goes out and comes in on a
-                                                               session, unfinished deliveries, which links, deadlines
+    output, outgoing, incoming, held, linktable, silence       one state each: what leaves, both windows of a session,
+                                                               unfinished deliveries, which links, deadlines
     endpoint, sender, receiver, delivery, session              links and sessions
     handshake, reader, connection, handler                     from the first byte to the callback
 """

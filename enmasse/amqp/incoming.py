@@ -34,8 +34,8 @@ L = TypeVar("L", bound=IncomingLink)
 class IncomingWindow(Generic[L]):
     """A peer may send transfer frames up to the window that we have advertised; it is restored at half.
 
-    Transfer-ids are delivery-ids plus `extra`. Three friends read and set these fields themselves, because they do it for
-    every message: Receiver, `Session.settle`, and the reader of frames.
+    Transfer-ids are delivery-ids plus `extra`. Three friends read and set these fields themselves, as they do it
+    for every message: Receiver, `Session.settle`, and the reader of frames.
     """
 
     __slots__ = (

@@ -101,8 +101,8 @@ class Partial:
 class Receiver(Link):
     """Our end receives. Counters are unwrapped, as a Sender's.
 
-    `received`, `settled`, `limit`, `topup_at` and `second` are for the engine: `Session.settle` and the reader of frames
-    count by them. Users ask `credit`, `unsettled` and `deliveries`.
+    `received`, `settled`, `limit`, `topup_at` and `second` are for the engine: `Session.settle` and the reader count
+    by them. Users ask `credit`, `unsettled` and `deliveries`.
     """
 
     __slots__ = (

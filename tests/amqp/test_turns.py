@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.aio import acceptor, transport
 from enmasse.aio.acceptor import Acceptor, listening
 from enmasse.aio.transport import Hub, serve
-from enmasse.aio import acceptor, transport
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
