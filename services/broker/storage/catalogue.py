@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from services.broker.storage.files import File, Files, write_anew
@@ -149,10 +149,15 @@ class Catalogue:
         whole = self._renew or self._end > 2 * self._least + GARBAGE
         self._renew = False
         pending, self._pending = self._pending, []
-        return Batch(_ID.pack(upto) + b"".join(self._all() if whole else pending), whole)
+        return Batch(_ID.pack(upto) + b"".join(self._all(self.segments) if whole else pending), whole)
 
-    def _all(self) -> Iterator[bytes]:
-        for number, (size, end) in self.segments.items():
+    def content(self, upto: int, segments: Container[int]) -> bytes:
+        """A whole file, for a copy of the directory with these segments only."""
+        some = {number: made for number, made in self.segments.items() if number in segments}
+        return _whole(_ID.pack(upto) + b"".join(self._all(some)))
+
+    def _all(self, segments: Mapping[int, tuple[int, int]]) -> Iterator[bytes]:
+        for number, (size, end) in segments.items():
             yield _entry(_SEGMENT, _MADE.pack(number, size, end))
         for id, (location, value) in self.definitions.items():
             yield _defined(id, location, value)
@@ -178,7 +183,7 @@ class Catalogue:
         self._renew = True
 
     def _write_anew(self, payload: bytes) -> None:
-        data = encode_head(0, 0, 0) + record(ENTRIES, 0, FIRST, payload)
+        data = _whole(payload)
         self.close()
         write_anew(self._files, self.path, data)
         self._file = self._files.open(self.path)
@@ -189,6 +194,10 @@ class Catalogue:
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
+
+
+def _whole(payload: bytes) -> bytes:
+    return encode_head(0, 0, 0) + record(ENTRIES, 0, FIRST, payload)
 
 
 def _entry(kind: int, body: bytes) -> bytes:

@@ -48,8 +48,11 @@ class Files(Protocol):
 
     def rename(self, old: Path, new: Path) -> None: ...
     def unlink(self, path: Path) -> None: ...
+    def link(self, old: Path, new: Path) -> None:
+        """A second name for the file, in the same file system."""
+
     def copy(self, old: Path, new: Path) -> None:
-        """For a person to look at."""
+        """Not durable."""
 
     def sync_dir(self, path: Path) -> None: ...
     def free(self, path: Path) -> int:
@@ -125,6 +128,9 @@ class RealFiles:
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
+
+    def link(self, old: Path, new: Path) -> None:
+        os.link(old, new)
 
     def copy(self, old: Path, new: Path) -> None:
         try:

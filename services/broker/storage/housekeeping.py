@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enmasse import log as logs
+from services.broker.storage.backup import Backup
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.deletion import Deletion
 from services.broker.storage.files import Files
@@ -30,7 +31,7 @@ class Housekeeping:
         lock: int,
         journal: Journal,
         losses: Losses,
-        work: tuple[Summarising, Deletion, Compactor],
+        work: tuple[Summarising, Deletion, Compactor, Backup],
         on_space: Callable[[], None],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
@@ -42,7 +43,7 @@ class Housekeeping:
         self._lock = lock
         self._journal = journal
         self._losses = losses
-        self._summarising, self._deletion, self._compactor = work
+        self._summarising, self._deletion, self._compactor, self._backup = work
         self._on_space = on_space
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
@@ -65,13 +66,14 @@ class Housekeeping:
         self.start()
 
     def tick(self) -> None:
-        """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold;
-        after a failed write tries one."""
+        """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold,
+        makes a backup that is asked for; after a failed write tries one."""
         self.check_space()
         self._losses.check()
         self._summarising.step()
         self._deletion.step()
         self._compactor.step(full=self.full)
+        self._backup.step()
         if self._journal.gathered:
             self._journal.commit()
         elif self._journal.error is not None:

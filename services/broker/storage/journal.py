@@ -265,6 +265,14 @@ class Journal:
             else:
                 self.flush()
 
+    def end_segment(self, done: Done) -> int:
+        """`commit`, with which the segment appended to is closed and a new one begun. All segments below the number
+        returned are closed then."""
+        if self.current:
+            self.gathering.roll(0)
+        self.commit(done)
+        return self.current or self.gathering.next_number
+
     def retry(self) -> None:
         """After a failed commit, when nothing is being appended: tries to write a new segment; `error` tells."""
         if self.error is None or not self.quiet:

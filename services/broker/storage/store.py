@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.broker.storage import files as layer
+from services.broker.storage.backup import Backup
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.deletion import Deletion
 from services.broker.storage.files import Files
@@ -62,7 +63,7 @@ class Store:
             opened.lock,
             journal,
             opened.losses,
-            (self._summarising, deletion, compactor),
+            (self._summarising, deletion, compactor, Backup(directory, files, journal, live)),
             lambda: self.on_space(),
             loop,
         )

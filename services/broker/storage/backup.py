@@ -1,0 +1,90 @@
+"""A backup while the broker runs: somebody makes an empty folder `backup` in the data directory, and it is filled with
+a data directory as of then, by hard links, which nothing changes any more. FORMAT is written last: then it is complete.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from enmasse import log as logs
+from services.broker.storage import summary
+from services.broker.storage.catalogue import NAME as CATALOGUE
+from services.broker.storage.chunk import Segment
+from services.broker.storage.files import Files, write_new
+from services.broker.storage.format import write_format
+from services.broker.storage.journal import Journal
+from services.broker.storage.live import Live
+from services.broker.storage.segment import OFFSET_BITS
+
+log = logs.get(part="storage")
+
+NAME = "backup"
+
+
+class Backup:
+    """`step` now and then."""
+
+    def __init__(self, directory: Path, files: Files, journal: Journal, live: Live) -> None:
+        self._directory = directory / NAME
+        self._files = files
+        self._journal = journal
+        self._live = live
+        self._busy = False
+        self._reason = ""  # why there was none
+        self._stop = 0  # the segments below this are in it
+
+    def step(self) -> None:
+        """Begins, if the folder is there and empty."""
+        if self._busy:
+            return
+        try:
+            if self._files.list(self._directory):
+                return
+        except OSError:
+            return  # there is none
+        self._busy = True
+        # All that was accepted lies in closed segments then, which are not written to any more.
+        self._stop = self._journal.end_segment(self._begin)
+
+    def _begin(self, error: OSError | None) -> None:
+        if error is not None:
+            self._busy = False  # another time
+            return
+        segments = [segment for number, segment in self._journal.segments.items() if number < self._stop]
+        catalogue = self._journal.catalogue.content(self._stop << OFFSET_BITS, {s.number for s in segments})
+        for segment in segments:
+            self._live.usage(segment.number).pins += 1
+        self._journal.run_aside(partial(self._fill, segments, catalogue), partial(self._done, segments))
+
+    def _fill(self, segments: list[Segment], catalogue: bytes) -> OSError | None:
+        """In a thread."""
+        try:
+            for segment in segments:
+                self._take(segment.path)
+                if segment.summarised:
+                    self._take(summary.path_of(segment.path))
+            write_new(self._files, self._directory / CATALOGUE, catalogue)
+            write_format(self._directory, self._files)
+        except OSError as error:
+            return error
+        return None
+
+    def _take(self, path: Path) -> None:
+        new = self._directory / path.name
+        try:
+            self._files.link(path, new)
+        except OSError:  # not every file system has links
+            self._files.copy(path, new)
+
+    def _done(self, segments: list[Segment], error: OSError | None) -> None:
+        self._busy = False
+        for segment in segments:
+            self._live.usage(segment.number).pins -= 1
+        if error is not None:
+            if str(error) != self._reason:  # it is tried again as long as the folder is empty
+                log.warning("store.no-backup", directory=str(self._directory), reason=str(error))
+            self._reason = str(error)
+        else:
+            self._reason = ""
+            log.info("store.backup", directory=str(self._directory), segments=len(segments))

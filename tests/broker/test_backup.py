@@ -1,0 +1,72 @@
+"""A copy of a broker that runs: what was accepted before it was asked for is in it, and nothing is damaged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from services.broker.storage.backup import NAME
+from services.broker.storage.store import Store
+from tests.broker.harness import BrokerProcess, until
+from tests.broker.load import Receiver, Sender
+
+
+def test_a_backup_under_load_has_all_that_was_accepted_before(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("kept")
+        m.queue("through")
+    kept = Sender(broker.url, "kept", size=1000)
+    through, out = Sender(broker.url, "through", size=50_000), Receiver(broker.url, "through")
+    until(lambda: len(list((tmp_path / "data").glob("*.journal"))) > 1 and len(kept.accepted) > 500, "two segments")
+    accepted = set(kept.accepted)
+    backup = tmp_path / "data" / NAME
+    backup.mkdir()
+    until((backup / "FORMAT").exists, "the backup")
+    so_far = out.count, len(kept.accepted)
+    until(lambda: out.count > so_far[0] + 100 and len(kept.accepted) > so_far[1] + 100, "messages to flow on")
+    copy = tmp_path / "copy"
+    shutil.copytree(backup, copy / "data")
+    for client in (kept, through, out):
+        client.stop()
+    broker.stop()
+    again = BrokerProcess(copy).start()
+    assert not again.health_says().get("detail"), "nothing is damaged"
+    with again.manage() as m:
+        held = m.count("kept")
+        receiver = Receiver(again.url, "kept")
+        until(lambda: receiver.count >= held, "everything to be received", moves=lambda: receiver.count)
+        receiver.stop()
+    assert accepted <= set(receiver.got) and set(receiver.got.values()) == {1}
+    assert not (copy / "data" / "damaged").exists()
+    again.stop()
+
+
+def test_a_backup_stays_as_it_was(tmp_path: Path) -> None:
+    """Nothing that happens to the store afterwards changes what its backup holds."""
+    store = Store.open(tmp_path / "d", segment_size=2000)
+    first, gone = store.new_id(), store.new_id()
+    store.define(first, b'{"name": "first"}')
+    store.define(gone, b'{"name": "gone"}')
+    store.undefine(gone)
+    ids = [store.add(b"%d" % i * 50, [first]) for i in range(100)]
+    store.remove_many(ids[:30], first)
+    store.flush()
+    (tmp_path / "d" / NAME).mkdir()
+    store.tick()
+    later = store.new_id()
+    store.define(later, b'{"name": "later"}')
+    store.flush()
+    assert (tmp_path / "d" / NAME / "FORMAT").exists()
+    store.remove_many(ids[30:], first)
+    store.undefine(first)
+    for _ in range(20):
+        store.flush()
+        store.tick()
+    store.close()
+    copy = Store.open(tmp_path / "d" / NAME, segment_size=2000)
+    assert not copy.recovered.damaged
+    assert copy.recovered.definitions.keys() - {later} == {first}
+    assert [r.message for r in copy.recovered.references(first)] == ids[30:]
+    assert copy.load(ids[40]) == b"40" * 50
+    copy.close()
