@@ -15,7 +15,7 @@ def main() -> None:
     if sys.argv[1:2] == ["up"]:
         for number in STOPPING:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, _told_early)
+                signal.signal(number, _stop_early)
     try:
         from enmasse.cli.commands import run
 
@@ -25,6 +25,6 @@ def main() -> None:
     sys.exit(status)
 
 
-def _told_early(*_: object) -> NoReturn:
-    """Until the suite has handlers of its own nothing runs yet that were to be ended."""
+def _stop_early(*_: object) -> NoReturn:
+    """Before the suite has installed its handlers nothing runs that has to be stopped."""
     sys.exit(0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, here, port_offset, say
+from enmasse.cli.common import UNREACHABLE, end, here, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
 
@@ -21,8 +21,8 @@ def command() -> None:
     """List, show, add and remove addresses.
 
     Works on the files in --config. Without it: on those of the running suite (at --port-offset), else on those in
-    this directory, else on those in the default folder of `enmasse up`. What is changed while the suite runs takes
-    effect within a second.
+    this directory, else on those in the default folder of `enmasse up`. Changes take effect within a second while the
+    suite runs.
     """
 
 
@@ -53,16 +53,16 @@ def _entries(folder: Path, text: str) -> dict[str, Any]:
     try:
         found = {entry.key: entry.value for entry in parse(text)}
     except (ValueError, RecursionError) as error:
-        end(f"{path}: is not a JSON object: {error}. Put it right first; nothing was changed.")
+        end(f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.")
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        end(f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Put it right first; nothing was changed.")
+        end(f"{path}: has half of a surrogate pair (\\ud800 to \\udfff). Correct it first; nothing was changed.")
     return found
 
 
 def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """What the suite that runs on `folder` says of its addresses, by name; empty where none does."""
+    """The addresses in the status of the suite that runs on `folder`, by name; empty if none does."""
     from enmasse.cli.http import NotRunning, get_status, suite_info
 
     try:
@@ -93,7 +93,7 @@ def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
 @_options
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
 def list_(config: Path | None, offset: int, as_json: bool) -> None:
-    """List the addresses of the file, with their state where the suite runs."""
+    """List the addresses in the file, with their state if the suite runs."""
     from enmasse.cli import validate
 
     folder = edited_folder(config, offset)
@@ -115,7 +115,7 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
 @_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
-    """Show what the file says of one address, and its state where the suite runs."""
+    """Show the entry of one address in the file, and its state if the suite runs."""
     from enmasse.cli import validate
 
     folder = edited_folder(config, offset)
@@ -141,7 +141,7 @@ def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
 @click.option("--type", "type_", type=click.Choice(TYPES), required=True, help="Semantics of the address.")
 @click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
-              help="A further property of the entry; VALUE is JSON, else a string. May be repeated.")  # fmt: skip
+              help="Another property of the entry; VALUE is JSON or a string. May be repeated.")  # fmt: skip
 @_options
 def add(
     name: str, type_: str, flavor: str | None, properties: tuple[str, ...], config: Path | None, offset: int
@@ -166,7 +166,7 @@ def add(
 
 @command.command("remove")
 @click.argument("name", shell_complete=addresses)
-@click.option("--force", is_flag=True, help="Throw away the messages it holds (needs the running suite).")
+@click.option("--force", is_flag=True, help="Delete the messages it holds (needs the running suite).")
 @_options
 def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
     """Remove an address from the file.
@@ -184,7 +184,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
         if found:
             changed = jsonfile.remove(text, name)
             for problem in new_problems(folder, text, changed):  # such as a dead-letter queue that others name
-                say(f"warning: {problem}")
+                report(f"warning: {problem}")
             _write(folder, changed)
     if not found and not (force and name in _running(offset, folder)):
         end(f"{folder / 'addresses.json'}: there is no address {name!r}; nothing was changed.")
@@ -201,9 +201,9 @@ def _force(name: str, offset: int) -> None:
         _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
     except NotRunning as error:
         again = f"enmasse address remove {name} --force{here(offset)}"
-        end(f"what {name} holds was not thrown away: {error} Then say `{again}` again.", UNREACHABLE)
+        end(f"the messages of {name} were not deleted: {error} Then run `{again}` again.", UNREACHABLE)
     if not answer.get("accepted"):
-        end(f"what {name} holds was not thrown away: {answer.get('message')}")
+        end(f"the messages of {name} were not deleted: {answer.get('message')}")
     click.echo(f"what {name} holds is thrown away")
 
 

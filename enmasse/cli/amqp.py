@@ -1,4 +1,4 @@
-"""What `send` and `receive` share: a connection to a target, and endings by what went wrong."""
+"""Shared by `send` and `receive`: the client, and the exit status and message for each error."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
-from enmasse.cli.common import INTERRUPTED, UNREACHABLE, here, say
-from enmasse.cli.target import Target
+from enmasse.cli.common import INTERRUPTED, UNREACHABLE, here, report
+from enmasse.cli.remote import RemoteAddress
 
 CONNECT_SECONDS = 10.0
 
 
-def client_for(target: Target, container: str | None = None) -> Client:
-    """A client for the target's server, not connected yet."""
+def client_for(remote: RemoteAddress, container: str | None = None) -> Client:
+    """A client for the server of `remote`, not connected yet."""
     return connect(
-        host=target.host,
-        port=target.port,
-        user=target.user,
-        password=target.password,
-        ssl=target.tls or None,
+        host=remote.host,
+        port=remote.port,
+        user=remote.user,
+        password=remote.password,
+        ssl=remote.tls or None,
         container_id=container,
         timeout=CONNECT_SECONDS,
     )
 
 
-def run(work: Coroutine[Any, Any, int], target: Target) -> int:
-    """The exit status of `work`; what it raises becomes a line on stderr and a status."""
+def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
+    """The exit status of `work`; an exception becomes a line on stderr and a status."""
     try:
         return asyncio.run(work)
     except (AmqpError, OSError) as error:
-        say(explain(error, target))
+        report(explain(error, remote))
         return UNREACHABLE
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def explain(error: AmqpError | OSError, target: Target) -> str:
-    """What went wrong, where, and what to do."""
+def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
+    """The error, the address, and a remedy."""
     if isinstance(error, AmqpError):
-        known = error.condition == NOT_FOUND and target.offset is not None
-        which = f"`enmasse address list{here(target.offset or 0)}` shows which addresses there are."
-        return f"{target}: {error}. {which}" if known else f"{target}: {error}"
+        known = error.condition == NOT_FOUND and remote.offset is not None
+        which = f"`enmasse address list{here(remote.offset or 0)}` shows which addresses there are."
+        return f"{remote}: {error}. {which}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
-        return f"{target}: {error}"
-    return f"cannot connect to {target.host}:{target.port}: {error.strerror or error}. {remedy(error, target)}"
+        return f"{remote}: {error}"
+    return f"cannot connect to {remote.host}:{remote.port}: {error.strerror or error}. {remedy(error, remote)}"
 
 
-def remedy(error: OSError, target: Target) -> str:
-    """What to do where no connection came about."""
+def remedy(error: OSError, remote: RemoteAddress) -> str:
+    """What to do if the connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "Let SSL_CERT_FILE name the file of its authority, and write the host name that the certificate is for."
+        return "Set SSL_CERT_FILE to the file of its authority, and use the host name of the certificate."
     if isinstance(error, ssl.SSLError):
         return "Is this an AMQPS port? AMQP without TLS is amqp://…"
-    if target.offset is None:
-        return "Does a server run there, on this port?"
-    return f"Is `enmasse up{here(target.offset)}` running? --port-offset chooses between suites."
+    if remote.offset is None:
+        return "Is a server running there, on this port?"
+    return f"Is `enmasse up{here(remote.offset)}` running? --port-offset selects another suite."

@@ -13,10 +13,10 @@ from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.cli.load import ReceivingEnd
-    from enmasse.cli.target import Target
+    from enmasse.cli.remote import RemoteAddress
 
 PATIENCE = 10.0
-"""Seconds without any message after which it is given up."""
+"""Seconds without any message after which the measurement fails."""
 LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
 """Latency is measured at this share of the rate, and at no more than so many messages a second."""
 PERCENTILES = (50, 90, 99, 99.9)
@@ -26,25 +26,25 @@ PERCENTILES = (50, 90, 99, 99.9)
 @click.argument("address", required=False, shell_complete=addresses)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS", help="An address of another server.")
 @click.option("--seconds", type=Seconds(0.1, 3600), default=5.0, show_default=True, metavar="SECONDS",
-              help="How long each of the two measurements takes.")  # fmt: skip
-@click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes of a body.")
+              help="Duration of each of the two measurements.")  # fmt: skip
+@click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes in a body.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @port_offset
 def command(
     address: str | None, url: str | None, seconds: float, size: int, non_durable: bool, as_json: bool, offset: int
 ) -> None:
-    """Measure rate and latency of an ADDRESS: first as fast as it goes, then at a tenth of that rate, but at no more
-    than 1,000 messages a second.
+    """Measure rate and latency of an ADDRESS: first at full speed, then at a tenth of that rate, but at most 1,000
+    messages a second.
 
-    One sender, one receiver, each a process of its own; every message is acknowledged. The address must be empty.
+    Sender and receiver are separate processes; every message is acknowledged. The address must be empty.
     """
     from enmasse.cli.load import LoadError, run
-    from enmasse.cli.target import choose
+    from enmasse.cli.remote import choose
 
-    target = choose(address, url, offset)
+    remote = choose(address, url, offset)
     try:
-        result = run(_measure(target, seconds, size, not non_durable))
+        result = run(_measure(remote, seconds, size, not non_durable))
     except LoadError as error:
         end(str(error), FAILED if error.foreign else UNREACHABLE)
     if as_json:
@@ -52,27 +52,27 @@ def command(
     else:
         _print(result)
     if not result["received"] or not result["latency_ms"]:
-        end(f"{target}: no message came through within {PATIENCE:g} s", TIMED_OUT)
+        end(f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
 
 
-async def _measure(target: Target, seconds: float, size: int, durable: bool) -> dict[str, Any]:
+async def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
     import secrets
     from dataclasses import asdict
 
     from enmasse.cli.load import ReceivingEnd
 
     run = secrets.token_bytes(16)
-    receiver = ReceivingEnd(target, run)
+    receiver = ReceivingEnd(remote, run)
     await receiver.connect("enmasse-bench-receiver")
     options = {
-        "target": asdict(target), "run": run.hex(), "size": size, "durable": durable, "rate": None, "seconds": seconds,
+        "remote": asdict(remote), "run": run.hex(), "size": size, "durable": durable, "rate": None, "seconds": seconds,
         "patience": PATIENCE,
     }  # fmt: skip
     sent = await _phase(receiver, options, "rate")
     span = max(receiver.last - receiver.first, 1) / 1e9
     rate = receiver.received / span if receiver.received > 1 else 0.0
     result = {
-        "address": target.address, "size": size, "durable": durable, "sent": sent["sent"], "accepted": sent["accepted"],
+        "address": remote.address, "size": size, "durable": durable, "sent": sent["sent"], "accepted": sent["accepted"],
         "received": receiver.received, "rate": round(rate, 1), "latency_rate": 0.0, "latency_ms": {},
     }  # fmt: skip
     if rate:
@@ -85,7 +85,7 @@ async def _measure(target: Target, seconds: float, size: int, durable: bool) -> 
 
 
 async def _phase(receiver: ReceivingEnd, options: dict[str, Any], title: str) -> dict[str, Any]:
-    """Run one sender; returns what it says when all it got accepted has arrived. Raises LoadError."""
+    """Run one sender; returns its result when all accepted messages have arrived. Raises LoadError."""
     import asyncio
 
     from enmasse.cli.load import LoadError
@@ -100,11 +100,11 @@ async def _phase(receiver: ReceivingEnd, options: dict[str, Any], title: str) ->
         if receiver.failed.done():
             await receiver.failed
         output = (await talk)[0]
-        said: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
-        if "error" in said:
-            raise LoadError(said["error"])
-        await receiver.until(said["accepted"], PATIENCE)
-        return said
+        outcome: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
+        if "error" in outcome:
+            raise LoadError(outcome["error"])
+        await receiver.until(outcome["accepted"], PATIENCE)
+        return outcome
     finally:
         show.cancel()
         await asyncio.gather(show, return_exceptions=True)

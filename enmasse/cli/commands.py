@@ -1,4 +1,4 @@
-"""The subcommands, each in a module of its own that is imported when it is called."""
+"""The subcommands, each in a module that is imported only if the command is called."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 
 import click
 
-from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, say, shows_colors
+from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 
 COMMANDS = {
     "init": "Write a starting point for a configuration.",
     "up": "Run everything in the foreground.",
     "status": "Show whether the running suite is ready.",
-    "scale": "Say how many processes a service shall have.",
+    "scale": "Set the number of processes of a service.",
     "address": "List, show, add and remove addresses.",
     "send": "Send messages to an address.",
     "receive": "Receive messages from an address.",
@@ -77,10 +77,10 @@ def run() -> int:
             raise
         if error.errno == errno.EPIPE:
             return NOBODY_READS
-        say(f"cannot write to standard output: {error.strerror}")
+        report(f"cannot write to standard output: {error.strerror}")
         return FAILED
     finally:
-        _give_up_unwritten()
+        _drop_unwritten()
 
 
 def _run() -> int:
@@ -109,16 +109,16 @@ def _name_source(error: click.ClickException) -> None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether it was raised by writing on standard output: what is said on stderr does not raise (`common.say`)."""
+    """Whether writing to standard output raised it; writing to stderr does not raise (`common.report`)."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return frame is not None and frame.tb_frame.f_code is click.echo.__code__
 
 
-def _give_up_unwritten() -> None:
-    """What could not be written cannot be written at the end either: else the interpreter's last attempt would become
-    the exit status."""
+def _drop_unwritten() -> None:
+    """Drop output that could not be written: otherwise the interpreter tries again at exit and its failure becomes the
+    exit status."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             try:

@@ -1,4 +1,4 @@
-"""What all subcommands share: the exit statuses, the --port-offset option, what is said on stderr."""
+"""What all subcommands share: the exit statuses, the --port-offset option, messages on stderr."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 OK, FAILED, COULD_NOT_START, TIMED_OUT, UNREACHABLE, INTERRUPTED, NOBODY_READS = 0, 1, 2, 3, 4, 130, 141
-"""The exit statuses of every command (docs/cli.md). 2 is wrong usage too, as click has it; 130 and 141 are what shells
-make of SIGINT and SIGPIPE.
+"""The exit statuses of every command (docs/cli.md). 2 is also wrong usage, as in click; shells show 130 and 141 after
+SIGINT and SIGPIPE.
 """
 
 AMQP_PORT, HTTP_PORT = 5672, 8080
 MAX_OFFSET = 65535 - HTTP_PORT
 
 MAX_SECONDS = 4_294_967
-"""The longest time that AMQP can name (milliseconds in 32 bits), 49 days: nobody waits longer."""
+"""The longest time that AMQP can express (milliseconds in 32 bits): 49 days."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Seconds(click.FloatRange):
-    """A time an option takes, in seconds from `least` to `most`; `above_zero`: not none at all."""
+    """An option in seconds, from `least` to `most`; with `above_zero` not 0."""
 
     name = "number of seconds"
 
@@ -48,24 +48,24 @@ def port_offset(function: F) -> F:
         type=click.IntRange(0, MAX_OFFSET),
         default=0,
         metavar="N",
-        help="Added to every public port; chooses between suites on one machine.",
+        help="Added to every public port; selects one of several suites on this machine.",
     )(function)
 
 
-def say(line: str) -> None:
-    """A line on stderr. That nobody reads, or no room for it, is no reason to end otherwise."""
+def report(line: str) -> None:
+    """Write a line to stderr. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(line, err=True)
 
 
 def end(message: str, status: int = FAILED) -> NoReturn:
-    """Say why on stderr and end with `status`."""
-    say(message)
+    """Write the reason to stderr and end with `status`."""
+    report(message)
     sys.exit(status)
 
 
 def shows_colors() -> bool:
-    """Whether a terminal is to get colours (https://no-color.org)."""
+    """Whether colours may be written to a terminal (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

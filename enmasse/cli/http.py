@@ -10,11 +10,11 @@ from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end, here
 
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0
-"""For an answer of the suite; on a loaded machine it may take its time."""
+"""For an answer of the suite; a loaded machine is slow."""
 
 
 class NotRunning(Exception):
-    """No suite answers at this port offset; the text says what was met instead."""
+    """No suite answers at this port offset; the text has the reason."""
 
 
 def request(offset: int, method: str, path: str, body: Any = None, timeout: float = ANSWER_SECONDS) -> tuple[int, Any]:
@@ -40,10 +40,10 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
     except ConnectionRefusedError:
         raise NotRunning(
             f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
-            f"`enmasse up{here(offset)} …` starts it; --port-offset chooses between suites."
+            f"`enmasse up{here(offset)}` starts it; --port-offset selects another suite."
         ) from None
     except (OSError, ValueError) as error:
-        raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no sensible answer ({error})") from None
+        raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no valid answer ({error})") from None
 
 
 def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = False) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
 
 
 def order(offset: int, path: str, body: Any) -> tuple[bool, str]:
-    """POST an order: (accepted, message). Ends the command with status 4 where nothing runs."""
+    """POST a request: (accepted, message). Ends the command with status 4 if no suite runs."""
     try:
         _, answer = request(offset, "POST", path, body)
     except NotRunning as error:

@@ -57,7 +57,7 @@ An object: the name of an address, and what it is.
 | `anycast` | no | one of the receivers that are attached; senders wait until there is one |
 | `multicast` | no | every receiver that is attached |
 
-`queue` and `topic` need a flavor. The older way of saying the same is understood too:
+`queue` and `topic` need a flavor. The older notation works too:
 `{"store_and_forward": true, "multicast": false, "flavor": "small-persisted-queue"}` is a queue
 (both true: a topic; both false: anycast; only `multicast`: multicast).
 
@@ -78,8 +78,8 @@ A flavor is a pool of brokers that carries queues or topics.
 | `small-persisted-queue`, `small-persisted-topic` | on disk, before they are accepted | 1 GiB |
 | `large-persisted-queue`, `large-persisted-topic` | on disk, before they are accepted | 10 GiB |
 
-`enmasse status` and `enmasse address show` say of every address of a flavor in memory that its messages are lost with
-their broker.
+`enmasse status` and `enmasse address show` report for every address of a flavor in memory that its messages are
+lost with their broker.
 
 `templateParameters` may hold:
 
@@ -96,8 +96,8 @@ their broker.
 Both files may be changed while the suite runs, with an editor or with `enmasse address`; it takes effect within a
 second. A file that does not parse changes nothing. An entry that is wrong keeps its last good version and is reported
 by `enmasse status` with file, entry, field, line and reason. An address that is removed, or given another type or
-flavor, while it holds messages is kept and reported until it is empty, or until `enmasse address remove --force` throws
-them away (after which it can be added again).
+flavor, while it holds messages is kept and reported until it is empty, or until `enmasse address remove --force`
+deletes the messages (after which it can be added again).
 """
 
 FILES = {"addresses.json": ADDRESSES, "flavors.json": FLAVORS, "README.md": README}
@@ -109,7 +109,7 @@ def command(folder: Path) -> None:
     """Write a starting point for a configuration into DIR: addresses.json, flavors.json and a README.md that explains
     them.
 
-    Overwrites nothing: where one of the files exists, none is written and the status is 1.
+    Overwrites nothing: if one of the files exists, none is written and the exit status is 1.
     """
     if there := existing(folder):
         end(f"{folder}: {', '.join(there)} exist{'s' if len(there) == 1 else ''} already; nothing was written. "

@@ -76,7 +76,7 @@ def add(text: str, key: str, value: Any) -> str:
 
 
 def remove(text: str, key: str) -> str:
-    """`text` without the entry (or, where it is written twice, the entries) `key`."""
+    """`text` without the entry (or the entries, if it occurs twice) `key`."""
     while True:
         entries = parse(text)
         index = next((i for i, entry in enumerate(entries) if entry.key == key), None)
@@ -108,7 +108,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _indent(text: str, start: int) -> str | None:
-    """The white space before an entry that begins a line; None where it shares the line with others."""
+    """The white space before an entry that begins a line; None if it shares the line with others."""
     line = text[text.rfind("\n", 0, start) + 1 : start]
     return line if "\n" in text[:start] and not line.strip() else None
 

@@ -21,11 +21,10 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.message import Message
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source
-from enmasse.amqp.performatives import Target as TargetTerminus
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
 from enmasse.cli.amqp import explain
-from enmasse.cli.target import Target
+from enmasse.cli.remote import RemoteAddress
 
 CREDIT = 1000
 STAMP = Struct(">16sQ")
@@ -34,7 +33,7 @@ TICK = 0.001
 
 
 class LoadError(Exception):
-    """Why there is nothing to measure; `foreign`: the address holds messages of somebody else."""
+    """Why nothing can be measured; `foreign`: the address holds messages of another sender."""
 
     def __init__(self, reason: str, *, foreign: bool = False) -> None:
         super().__init__(reason)
@@ -44,8 +43,8 @@ class LoadError(Exception):
 class _End(Handler):
     """One connection with one link."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, remote: RemoteAddress) -> None:
+        self.remote = remote
         self.loop = asyncio.get_running_loop()
         self.attached: asyncio.Future[None] = self.loop.create_future()
         self.failed: asyncio.Future[None] = self.loop.create_future()
@@ -54,25 +53,25 @@ class _End(Handler):
         """Returns when the link is attached. Raises LoadError."""
         import ssl
 
-        target = self.target
-        mechanism = PlainClient(target.user, target.password or "") if target.user is not None else AnonymousClient()
+        remote = self.remote
+        mechanism = PlainClient(remote.user, remote.password or "") if remote.user is not None else AnonymousClient()
         self.connection = Connection(
             self,
             container_id=container,
             is_client=True,
-            hostname=target.host,
-            sasl=SaslClient([mechanism], target.host),
+            hostname=remote.host,
+            sasl=SaslClient([mechanism], remote.host),
         )
         try:
             await dial(
-                Hub(), target.host, target.port, self.connection, ssl.create_default_context() if target.tls else None
+                Hub(), remote.host, remote.port, self.connection, ssl.create_default_context() if remote.tls else None
             )
             async with asyncio.timeout(10):
                 await self.attached
         except TimeoutError:
-            raise LoadError(f"{target} does not answer") from None
+            raise LoadError(f"{remote} does not answer") from None
         except OSError as error:
-            raise LoadError(explain(error, target)) from None
+            raise LoadError(explain(error, remote)) from None
 
     def on_attached(self, link: Link) -> None:
         terminus = link.remote_target if link.is_sender else link.remote_source
@@ -80,24 +79,24 @@ class _End(Handler):
             self.attached.set_result(None)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        self.fail(LoadError(explain(error, self.target) if error else f"{self.target}: the link was closed"))
+        self.fail(LoadError(explain(error, self.remote) if error else f"{self.remote}: the link was closed"))
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        self.fail(LoadError(f"{self.target}: {error or c.transport_error or 'the connection was closed'}"))
+        self.fail(LoadError(f"{self.remote}: {error or c.transport_error or 'the connection was closed'}"))
 
     def fail(self, error: LoadError) -> None:
         """The first failure counts."""
         for future in (self.attached, self.failed):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: nobody has to wait for it
+                future.exception()  # retrieved, so that asyncio does not report it
 
 
 class SendingEnd(_End):
     """Sends `payload` with fresh stamps: `rate` a second, or as fast as credit lets it (None)."""
 
-    def __init__(self, target: Target, run: bytes, size: int, durable: bool, rate: float | None) -> None:
-        super().__init__(target)
+    def __init__(self, remote: RemoteAddress, run: bytes, size: int, durable: bool, rate: float | None) -> None:
+        super().__init__(remote)
         whole = Message(STAMP.pack(run, 0) + bytes(size - MIN_SIZE), durable=durable).encode()
         at = whole.index(run)
         self._head, self._run, self._tail = whole[:at], run, whole[at + MIN_SIZE :]
@@ -107,7 +106,7 @@ class SendingEnd(_End):
         self.changed = asyncio.Event()
 
     def on_open(self, c: Connection) -> None:
-        self.link = c.begin().attach_sender(None, Source(address=""), TargetTerminus(address=self.target.address))
+        self.link = c.begin().attach_sender(None, Source(address=""), Target(address=self.remote.address))
 
     def on_flow(self, link: Sender) -> None:
         self.changed.set()
@@ -133,7 +132,7 @@ class SendingEnd(_End):
 
         The time begins with the first credit, for which it waits as long.
         """
-        while not self.link.credit and not self.failed.done() and await self._news(patience):
+        while not self.link.credit and not self.failed.done() and await self._changes_within(patience):
             pass
         start = self.loop.time()
         self._running = True
@@ -147,15 +146,15 @@ class SendingEnd(_End):
         self._running = False
         took = self.loop.time() - start
         while self.decided < self.sent and not self.failed.done():
-            if not await self._news(patience):
+            if not await self._changes_within(patience):
                 break
         if self.failed.done():
             await self.failed
         self.connection.close()
         return {"sent": self.sent, "accepted": self.accepted, "seconds": took}
 
-    async def _news(self, patience: float) -> bool:
-        """Wait for credit or an outcome; False where none comes for so long."""
+    async def _changes_within(self, patience: float) -> bool:
+        """Wait for credit or an outcome; False if none arrives in `patience` seconds."""
         self.changed.clear()
         try:
             await asyncio.wait_for(self.changed.wait(), patience)
@@ -167,8 +166,8 @@ class SendingEnd(_End):
 class ReceivingEnd(_End):
     """Receives, accepts and counts messages of this run. `latencies`: nanoseconds, while `timing`."""
 
-    def __init__(self, target: Target, run: bytes) -> None:
-        super().__init__(target)
+    def __init__(self, remote: RemoteAddress, run: bytes) -> None:
+        super().__init__(remote)
         self._run = run
         self.received = 0
         self.first = self.last = 0
@@ -176,20 +175,22 @@ class ReceivingEnd(_End):
         self.latencies: list[int] = []
 
     def on_open(self, c: Connection) -> None:
-        link = c.begin().attach_receiver(None, Source(address=self.target.address), TargetTerminus(address=""))
+        link = c.begin().attach_receiver(None, Source(address=self.remote.address), Target(address=""))
         link.credit_window = CREDIT
-        link.on_delivery = self._taker(link)
+        link.on_delivery = self._receive_function(link)
 
-    def _taker(self, link: Receiver) -> Callable[..., None]:
+    def _receive_function(self, link: Receiver) -> Callable[..., None]:
         run, settle, unpack = self._run, link.session.settle, STAMP.unpack_from
 
-        def take(_: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int) -> None:
+        def accept(
+            _: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+        ) -> None:
             at = payload.find(run)
             if at < 0:
                 settle(delivery_id, RELEASED)
                 link.credit_window = 0
-                reason = "holds messages of others, which were left there; take an address that is empty"
-                self.fail(LoadError(f"{self.target.address} {reason}", foreign=True))
+                reason = "holds other messages, which were left there; use an empty address"
+                self.fail(LoadError(f"{self.remote.address} {reason}", foreign=True))
                 return
             now = perf_counter_ns()
             if not self.received:
@@ -201,7 +202,7 @@ class ReceivingEnd(_End):
             if not settled:
                 settle(delivery_id)
 
-        return take
+        return accept
 
     def restart(self, *, timing: bool) -> None:
         """Count from zero."""
@@ -227,7 +228,7 @@ def main() -> None:
 
     async def send() -> dict[str, Any]:
         end = SendingEnd(
-            Target(**options["target"]),
+            RemoteAddress(**options["remote"]),
             bytes.fromhex(options["run"]),
             options["size"],
             options["durable"],
@@ -243,7 +244,7 @@ def main() -> None:
 
 
 def run(work: Any) -> Any:
-    """Run a coroutine on uvloop where there is one."""
+    """Run a coroutine, on uvloop if it is installed."""
     from enmasse.aio.transport import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

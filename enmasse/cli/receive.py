@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, say
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, report
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.aio.client import Client, ClientReceiver
     from enmasse.amqp.errors import AmqpError
-    from enmasse.cli.target import Target
+    from enmasse.cli.remote import RemoteAddress
 
 CREDIT = 100
 CONTAINER = "enmasse-receive"
@@ -28,13 +29,13 @@ FIRST_DELAY, LAST_DELAY = 0.1, 5.0
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), default=0, metavar="N",
-              help="End after so many; 0 (default): do not end.")  # fmt: skip
+              help="End after N messages; 0 (default): do not end.")  # fmt: skip
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
-              help="End when no message has come for so long.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Each message as one JSON object on a line.")
+              help="End if no message arrives for so long.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on one line.")
 @click.option("--selector", help="A JMS selector (queues and topics).")
-@click.option("--durable", "subscription", metavar="NAME", help="From the durable subscription NAME of a topic.")
-@click.option("--unsubscribe", is_flag=True, help="With --durable: delete the subscription in the end.")
+@click.option("--durable", "subscription", metavar="NAME", help="Receive from a topic's durable subscription NAME.")
+@click.option("--unsubscribe", is_flag=True, help="With --durable: delete the subscription at the end.")
 @click.option("--container", metavar="ID", help=f"Container-id; owns durable subscriptions (default {CONTAINER}).")
 @port_offset
 def command(
@@ -45,21 +46,21 @@ def command(
 
     It connects again when the connection is lost.
 
-    Status 0: as many as wanted (without --count: until --timeout). 1: --unsubscribe of what does not exist.
-    3: fewer than --count within --timeout.
-    4: no connection, or the address was refused.
+    Exit status 0: --count messages were received (without --count: until --timeout). 1: the subscription of
+    --unsubscribe does not exist. 3: fewer than --count messages within --timeout. 4: no connection, or the address
+    was refused.
     """
     from enmasse.cli import amqp
-    from enmasse.cli.target import choose
+    from enmasse.cli.remote import choose
 
     if unsubscribe and subscription is None:
-        raise click.UsageError("--unsubscribe goes with --durable NAME")
-    target = choose(address, url, offset)
+        raise click.UsageError("--unsubscribe needs --durable NAME")
+    remote = choose(address, url, offset)
     if container is None and subscription is not None:
         container = CONTAINER
-    wish = Wish(count, timeout, as_json, selector, subscription, unsubscribe)
+    options = ReceiveOptions(count, timeout, as_json, selector, subscription, unsubscribe)
     try:
-        status = amqp.run(Session(target, container, wish).run(), target)
+        status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
     except NoSubscription as error:
         end(str(error))
     except Unprinted as error:
@@ -68,46 +69,45 @@ def command(
     sys.exit(status)
 
 
-class Wish:
-    """What the command was asked for."""
+@dataclass(frozen=True, slots=True)
+class ReceiveOptions:
+    """The options of the command."""
 
-    def __init__(
-        self, count: int, timeout: float | None, as_json: bool, selector: str | None, subscription: str | None,
-        unsubscribe: bool,
-    ) -> None:  # fmt: skip
-        self.count = count
-        self.timeout = timeout
-        self.as_json = as_json
-        self.selector = selector
-        self.subscription = subscription
-        self.unsubscribe = unsubscribe
+    count: int
+    """Messages after which it ends; 0: it does not."""
+    timeout: float | None
+    """Seconds without a message after which it ends."""
+    as_json: bool
+    selector: str | None
+    subscription: str | None
+    unsubscribe: bool
 
 
 class NoSubscription(Exception):
-    """There is none to be deleted."""
+    """There is no subscription to delete."""
 
 
 class Unprinted(Exception):
-    """Standard output takes no more; the cause says why."""
+    """Standard output cannot be written; the cause has the reason."""
 
 
-class Session:
-    """Receives over one connection after the other, until there is as much as is wanted."""
+class ReceiveLoop:
+    """Receives until the count or the timeout is reached. After a loss it connects again."""
 
-    def __init__(self, target: Target, container: str | None, wish: Wish) -> None:
-        self._target = target
+    def __init__(self, remote: RemoteAddress, container: str | None, options: ReceiveOptions) -> None:
+        self._remote = remote
         self._container = container
-        self._wish = wish
+        self._options = options
         self._received = 0
         self._attached = False
-        """Whether it has been since the last loss."""
+        """Whether the link has been attached since the last loss."""
         self._known = False
-        """Whether a subscription that is to be deleted in the end has been found."""
+        """Whether the subscription that --unsubscribe deletes exists."""
         self._deadline: float | None = None
-        """The end of the patience; begins with the first attach."""
+        """When --timeout ends. It starts with the first attach."""
 
     async def run(self) -> int:
-        """The exit status. Raises AmqpError or OSError where there is nothing to receive from, Unprinted."""
+        """The exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
         from enmasse.amqp.errors import AmqpError
 
         delay, was_attached = FIRST_DELAY, False
@@ -119,7 +119,7 @@ class Session:
                 if not was_attached or _is_final(error):
                     raise
                 if self._attached:
-                    say(f"{self._target}: {error}; connecting again")
+                    report(f"{self._remote}: {error}; connecting again")
                     delay = FIRST_DELAY
                 self._attached = False
                 if self._deadline is not None and time.monotonic() + delay >= self._deadline:
@@ -127,38 +127,38 @@ class Session:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_DELAY)
 
-    def _heard(self) -> None:
-        if self._wish.timeout is not None:
-            self._deadline = time.monotonic() + self._wish.timeout
+    def _extend_deadline(self) -> None:
+        if self._options.timeout is not None:
+            self._deadline = time.monotonic() + self._options.timeout
 
     async def _once(self) -> int:
         from enmasse.cli.amqp import client_for
 
-        wish = self._wish
-        async with client_for(self._target, self._container) as client:
-            if wish.unsubscribe and not self._known:
+        options = self._options
+        async with client_for(self._remote, self._container) as client:
+            if options.unsubscribe and not self._known:
                 await self._look_for_subscription(client)
             receiver = await client.receiver(
-                self._target.address, credit=0, durable_name=wish.subscription, selector=wish.selector
+                self._remote.address, credit=0, durable_name=options.subscription, selector=options.selector
             )
             self._check(receiver)
             self._attached = True
             if self._deadline is None:
-                self._heard()
+                self._extend_deadline()
             try:
                 return await self._print_messages(receiver)
-            finally:  # what was fetched and not printed goes back to the address
+            finally:  # messages that were not printed go back to the address
                 if not receiver.closed:
-                    if wish.subscription is None or wish.unsubscribe:
+                    if options.subscription is None or options.unsubscribe:
                         await receiver.close()
                     else:
                         await receiver.detach()
 
     async def _look_for_subscription(self, client: Client) -> None:
-        """Raises NoSubscription: to make one only to delete it would be no answer."""
+        """Raises NoSubscription if it does not exist: an attach would create it."""
         from enmasse.amqp.errors import NOT_FOUND, AmqpError
 
-        name = self._wish.subscription
+        name = self._options.subscription
         assert name is not None
         try:
             found = await client.subscription(name)
@@ -166,18 +166,18 @@ class Session:
             if error.condition != NOT_FOUND:
                 raise
             raise NoSubscription(
-                f"{self._target}: there is no durable subscription {name!r} of container {self._container!r}; "
+                f"{self._remote}: there is no durable subscription {name!r} of container {self._container!r}; "
                 "nothing was deleted"
             ) from None
         await found.detach()
         self._known = True
 
     def _check(self, receiver: ClientReceiver) -> None:
-        """Raises AmqpError where the server has attached something else than was asked for."""
+        """Raises AmqpError if the server attached a link without the durable subscription."""
         from enmasse.amqp.errors import NOT_IMPLEMENTED, AmqpError
 
         source = receiver.link.remote_source
-        if self._wish.subscription is not None and not getattr(source, "durable", 0):
+        if self._options.subscription is not None and not getattr(source, "durable", 0):
             reason = "only a topic has durable subscriptions; receive from this address without --durable"
             raise AmqpError(NOT_IMPLEMENTED, reason)
 
@@ -185,14 +185,14 @@ class Session:
         from enmasse.amqp.errors import AmqpError
         from enmasse.cli.show import as_json, as_text
 
-        wish, target = self._wish, self._target
-        show = as_json if wish.as_json else as_text
+        options, remote = self._options, self._remote
+        show = as_json if options.as_json else as_text
         granted = 0
-        while not wish.count or self._received < wish.count:
-            if granted <= CREDIT // 2:  # never more than are wanted: the others are for others
+        while not options.count or self._received < options.count:
+            if granted <= CREDIT // 2:  # never more than --count: other receivers may get the rest
                 more = CREDIT - granted
-                if wish.count:
-                    more = min(more, wish.count - self._received - granted)
+                if options.count:
+                    more = min(more, options.count - self._received - granted)
                 if more > 0:
                     receiver.grant(more)
                     granted += more
@@ -201,16 +201,16 @@ class Session:
                     None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
                 )
             except TimeoutError:
-                if not wish.count:
+                if not options.count:
                     return OK
-                say(f"{target}: {self._received} of {wish.count} messages within {wish.timeout:g} s")
+                report(f"{remote}: {self._received} of {options.count} messages within {options.timeout:g} s")
                 return TIMED_OUT
             granted -= 1
             try:
                 line = show(delivery.message)
             except AmqpError as error:
                 await delivery.reject(error.condition, error.description)
-                say(f"{target}: a message that is none was rejected: {error}")
+                report(f"{remote}: a message that cannot be decoded was rejected: {error}")
             else:
                 try:
                     click.echo(line)
@@ -218,7 +218,7 @@ class Session:
                     raise Unprinted from error
                 await delivery.accept()
             self._received += 1
-            self._heard()
+            self._extend_deadline()
         return OK
 
 

@@ -1,4 +1,4 @@
-"""`enmasse scale SERVICE=N`: how many processes a service shall have."""
+"""`enmasse scale SERVICE=N`: the number of processes of a service."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import click
 from enmasse.cli.common import end, port_offset
 
 
-@click.command(name="scale", short_help="Say how many processes a service shall have.")
-@click.argument("wish", metavar="SERVICE=N")
+@click.command(name="scale", short_help="Set the number of processes of a service.")
+@click.argument("service_count", metavar="SERVICE=N")
 @port_offset
-def command(wish: str, offset: int) -> None:
-    """Say how many processes a service of the running suite shall have.
+def command(service_count: str, offset: int) -> None:
+    """Set the number of processes of a service of the running suite.
 
-    Status 0 when the service has that many, 1 with the reason on stderr when it cannot, 4 when nothing runs.
+    Exit status 0: the service has that many. 1: refused, with the reason on stderr. 4: no suite is running.
     """
     from enmasse.cli.http import order
 
-    service, equals, count = wish.partition("=")
+    service, equals, count = service_count.partition("=")
     if not equals or not service or not (count.isascii() and count.isdigit()):
-        raise click.BadParameter(f"expected SERVICE=N such as router=1, got {wish!r}")
+        raise click.BadParameter(f"expected SERVICE=N such as router=1, got {service_count!r}")
     accepted, message = order(offset, "/api/scale", {"service": service, "count": int(count)})
     if not accepted:
-        end(f"{wish}: {message}")
-    click.echo(f"{wish}: {message}")
+        end(f"{service_count}: {message}")
+    click.echo(f"{service_count}: {message}")

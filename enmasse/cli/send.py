@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, say
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
     from enmasse.aio.client import ClientSender
-    from enmasse.cli.target import Target
+    from enmasse.cli.remote import RemoteAddress
 
 WINDOW = 500
-"""Messages sent and not answered at a time."""
+"""Messages sent without an outcome at a time."""
 OUTCOMES = ("accepted", "rejected", "released", "modified")
 INTERRUPTED_SECONDS = 2.0
-"""For the answers that are on their way when somebody says Ctrl-C; a second one does not wait for them."""
+"""After Ctrl-C, for outcomes that are on their way; a second Ctrl-C does not wait."""
 READ_AHEAD = 16
 """Pieces of 64 KiB read from stdin and not sent."""
 
@@ -36,34 +36,34 @@ READ_AHEAD = 16
 @click.argument("body", required=False)
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
-@click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="How many.")
+@click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
 @click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
               help="How long to wait for credit, or for an outcome.")  # fmt: skip
 @click.option("--ttl", type=Seconds(above_zero=True), metavar="SECONDS", help="Time to live.")
 @click.option("--subject", help="Subject of each message.")
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not survive the loss of a broker.")
-@click.option("--json", "as_json", is_flag=True, help="The counts as one JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object.")
 @port_offset
 def command(
     address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, ttl: float | None,
     subject: str | None, properties: tuple[str, ...], non_durable: bool, as_json: bool, offset: int,
 ) -> None:  # fmt: skip
-    """Send messages to an ADDRESS: BODY (--count times); or without BODY each line of stdin; or with --count and
-    without BODY, as Proton's examples do, {"sequence": 1} and so on.
+    """Send messages to an ADDRESS: BODY (--count times). Without BODY, each line of stdin is a message. With --count
+    and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
 
-    Status 0: every message was accepted. 1: some were rejected, released or modified. 3: not within --timeout.
-    4: no connection, or the address was refused.
+    Exit status 0: every message was accepted. 1: some were rejected, released or modified. 3: no credit or no outcome
+    within --timeout. 4: no connection, or the address was refused.
     """
     from enmasse.cli import amqp
+    from enmasse.cli.remote import choose, is_from_environment
     from enmasse.cli.show import properties_from
-    from enmasse.cli.target import choose, is_from_environment
 
     if url is not None and address is not None and body is None:
         address, body = None, address
     elif url is not None and address is not None and not is_from_environment("url"):
         raise click.UsageError("with -a there is no ADDRESS, only BODY")
-    target = choose(address, url, offset)
+    remote = choose(address, url, offset)
     try:
         template = {
             "durable": not non_durable,
@@ -73,18 +73,18 @@ def command(
         }
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--property") from None
-    tally = Tally(target.address)
-    status = amqp.run(_send(target, _bodies(body, count), template, timeout, tally), target)
+    tally = Tally(remote.address)
+    status = amqp.run(_send(remote, _bodies(body, count), template, timeout, tally), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
-        click.echo(f"sent {tally.sent} to {target}: {tally}")
+        click.echo(f"sent {tally.sent} to {remote}: {tally}")
     sys.exit(status)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the messages."""
+    """Counts of sent messages by outcome."""
 
     address: str
     sent: int = 0
@@ -94,7 +94,7 @@ class Tally:
     error: str | None = None
 
     def take(self, outcome: Any) -> None:
-        """Count one outcome. A peer that settles without a word has accepted."""
+        """Count one outcome. A delivery settled without an outcome counts as accepted."""
         from enmasse.amqp.performatives import Modified, Rejected, Released
 
         if isinstance(outcome, Rejected):
@@ -110,7 +110,7 @@ class Tally:
 
     @property
     def unknown(self) -> int:
-        """Sent and not answered: they may have arrived or not."""
+        """Sent without an outcome: they may have arrived or not."""
         return self.sent - sum(self.counts.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Tally:
 
 
 async def _send(
-    target: Target, bodies: AsyncIterator[Any], template: dict[str, Any], timeout: float, tally: Tally
+    remote: RemoteAddress, bodies: AsyncIterator[Any], template: dict[str, Any], timeout: float, tally: Tally
 ) -> int:
     from enmasse.amqp.errors import AmqpError
     from enmasse.amqp.message import Message
@@ -130,11 +130,11 @@ async def _send(
 
     waiting: deque[asyncio.Future[Any]] = deque()
     try:
-        async with client_for(target) as client:
-            sender = await client.sender(target.address)
+        async with client_for(remote) as client:
+            sender = await client.sender(remote.address)
             try:
                 async for body in bodies:
-                    if not await _has_room(sender, waiting, timeout, tally, target):
+                    if not await _has_room(sender, waiting, timeout, tally, remote):
                         return TIMED_OUT
                     outcome = sender.send_nowait(Message(body, **template))
                     tally.sent += 1
@@ -158,14 +158,14 @@ async def _send(
         tally.error = str(error)
         raise
     if tally.error is not None:
-        say(f"{target}: rejected: {tally.error}")
+        report(f"{remote}: rejected: {tally.error}")
     return OK if tally.counts["accepted"] == tally.sent else FAILED
 
 
 async def _has_room(
-    sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally, target: Target
+    sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally, remote: RemoteAddress
 ) -> bool:
-    """Wait until a message can be sent; False (told on stderr) where that takes too long."""
+    """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
     while waiting and waiting[0].done():
         tally.take(waiting.popleft().result())
     while len(waiting) >= WINDOW:
@@ -175,22 +175,22 @@ async def _has_room(
         await sender.wait_credit(timeout)
     except TimeoutError:
         _take_those_done(waiting, tally)
-        reason = await asyncio.to_thread(_why_no_credit, target)
-        tally.error = f"no credit within {timeout:g} s: nothing takes messages from this sender now. {reason}"
-        say(f"{tally.address}: {tally.error}.")
+        reason = await asyncio.to_thread(_why_no_credit, remote)
+        tally.error = f"no credit within {timeout:g} s: nothing receives messages from this sender now. {reason}"
+        report(f"{tally.address}: {tally.error}.")
         return False
     return True
 
 
-def _why_no_credit(target: Target) -> str:
-    """What the suite knows of the address, or what may be the case on a server that is not one on this machine."""
+def _why_no_credit(remote: RemoteAddress) -> str:
+    """What the suite reports about the address; for another server, the possible reasons."""
     from enmasse.cli.http import NotRunning, get_status
 
     known: dict[str, dict[str, Any]] = {}
-    if target.offset is not None:
+    if remote.offset is not None:
         with contextlib.suppress(NotRunning):
-            known = {entry["name"]: entry for entry in get_status(target.offset)["addresses"]}
-    name = target.address
+            known = {entry["name"]: entry for entry in get_status(remote.offset)["addresses"]}
+    name = remote.address
     while name not in known and "/" in name:  # below a topic
         name = name.rpartition("/")[0]
     if (entry := known.get(name)) is None:
@@ -205,12 +205,12 @@ def _why_no_credit(target: Target) -> str:
 
 
 async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
-    """Wait for the oldest outcome; False (told on stderr) where that takes too long. Raises AmqpError."""
+    """Wait for the oldest outcome; False (reported on stderr) if that takes too long. Raises AmqpError."""
     await asyncio.wait([waiting[0]], timeout=timeout)
     if not waiting[0].done():
         _take_those_done(waiting, tally)
         tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
-        say(f"{tally.address}: {tally.error}; they may have arrived or not.")
+        report(f"{tally.address}: {tally.error}; they may have arrived or not.")
         return False
     tally.take(waiting[0].result())
     waiting.popleft()
@@ -237,7 +237,7 @@ async def _bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
 
 
 async def _lines() -> AsyncIterator[str | bytes]:
-    """Lines of stdin as they come, without their ends; bytes where they are not UTF-8."""
+    """Lines of stdin as they arrive, without line ends; bytes if they are not UTF-8."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(READ_AHEAD)

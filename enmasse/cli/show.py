@@ -38,7 +38,7 @@ def as_text(message: Message) -> str:
 
 
 def plain(value: Any) -> Any:
-    """An AMQP value as JSON can say it: binary as text where it is UTF-8, else {"base64": …}; unknown types as text."""
+    """An AMQP value as JSON: binary as text if it is UTF-8, else {"base64": …}; unknown types as text."""
     if isinstance(value, AmqpValue):
         return plain(value.value)
     if isinstance(value, AmqpSequence):

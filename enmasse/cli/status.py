@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, port_offset, say
+from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, port_offset, report
 
 POLL_SECONDS = 0.05
 BROKERS = "brokers.json"
@@ -19,8 +19,8 @@ FILES = ("addresses.json", "flavors.json", BROKERS)
 MOST = 20
 """Lines about what is missing."""
 NOBODY_MAKES_BROKERS = (
-    f"{BROKERS} was there when the suite started, so that no storage controller runs, which would make the brokers now:"
-    " put it back, or end `enmasse up` and start it again"
+    f"{BROKERS} was there when the suite started, so no storage controller runs to make the brokers now:"
+    " put the file back, or restart `enmasse up`"
 )
 Hashes = dict[str, str | None]
 """File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
@@ -28,14 +28,14 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
 
 
 @click.command(name="status", short_help="Show whether the running suite is ready.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also when nothing runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also if no suite is running.")
 @click.option("--wait", "wait", type=Seconds(), metavar="SECONDS",
-              help="Wait until the files as they are now are applied and all is ready, at most so long.")  # fmt: skip
+              help="Wait until the current files are applied and everything is ready, at most so long.")  # fmt: skip
 @port_offset
 def command(as_json: bool, wait: float | None, offset: int) -> None:
     """Show whether the running suite is ready.
 
-    Status 0 when it is, 1 when not, 4 when it is not running.
+    Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
     status, problem = _fetch(offset, wait)
     if as_json:
@@ -45,14 +45,14 @@ def command(as_json: bool, wait: float | None, offset: int) -> None:
 
         print_status(status, offset, problem[1:])
     if problem:
-        say("\n".join(problem))
+        report("\n".join(problem))
     if status is None:
         sys.exit(UNREACHABLE)
     sys.exit(OK if status["ready"] and not problem else FAILED)
 
 
 def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """(status or None, lines that are to be said on stderr: what was waited for first)."""
+    """(status or None, lines for stderr)."""
     from enmasse.cli.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
 
     if wait is None:
@@ -64,7 +64,7 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list
     hashes: Hashes | None = None
     while True:
         left = deadline - time.monotonic()
-        patience = max(ANSWER_SECONDS, left)  # who answers late is running all the same
+        patience = max(ANSWER_SECONDS, left)  # a suite that answers late is running, too
         try:
             if hashes is None:
                 hashes = file_hashes(Path(suite_info(offset)["config_dir"]))
@@ -86,17 +86,17 @@ def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:
     missing = missing_files(hashes, status)
     if not missing:
         return []
-    told = [f"{name} (its removal)" if hashes[name] is None else name for name in missing]
-    # What keeps them from it may be told by what is ready all the same.
+    names = [f"{name} (its removal)" if hashes[name] is None else name for name in missing]
+    # The reason may be in the message of something that is ready.
     notes = [f"address {a['name']}: {a['message']}" for a in status["addresses"] if a["ready"] and a.get("message")]
     notes += [f"{c['name']}: {c['detail']}" for c in status["components"] if c["ready"] and c["detail"]]
     if hashes.get(BROKERS, "") is None and all(c["kind"] != "storage_controller" for c in status["components"]):
         notes.insert(0, NOBODY_MAKES_BROKERS)
-    return [f"not applied yet: {', '.join(told)}", *notes[:MOST]]
+    return [f"not applied yet: {', '.join(names)}", *notes[:MOST]]
 
 
 def file_hashes(folder: Path) -> Hashes:
-    """What is to be applied of each configuration file. One that cannot be read is left out: nobody can apply it."""
+    """The expected hash of each configuration file. A file that cannot be read is left out: it cannot be applied."""
     from enmasse.supervisor.files import read_file
 
     hashes: Hashes = {}

@@ -1,4 +1,4 @@
-"""Tables for people: plain lines, whose columns no narrow terminal folds. What may be long stands below."""
+"""Tables for people: plain lines with short columns. Long texts are printed below the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enmasse.supervisor.lines import error_lines
 
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
-"""Addresses of which one message is told by name."""
+"""Names printed with one message; the others are counted."""
 CLIENT_SCHEMES = ("amqp", "amqps")
 COLORS = {"yes": "green", "no": "red"}
 
@@ -22,12 +22,12 @@ Rows = Sequence[Sequence[Any]]
 
 
 def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = ()) -> None:
-    """The status JSON as tables on stdout. `missing`: what was waited for and has not come."""
+    """The status JSON as tables on stdout. `missing`: what --wait waited for in vain."""
     _print_entry_points(status["components"], offset)
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], _age(c["since"])) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
-    # Those that are not ready first: with thousands of addresses they are what somebody looks for.
+    # Those that are not ready come first: among thousands of addresses these matter.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
         click.echo()
@@ -59,7 +59,7 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:
-    """Addresses of the status JSON, and below them what is to be said of each."""
+    """Addresses of the status JSON, and below them the message of each."""
     fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers")
     print_table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
     _print_notes((entry["name"], entry.get("message")) for entry in addresses)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from enmasse.cli.common import COULD_NOT_START, end, port_offset, say
+from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
 from enmasse.cli.folders import config_folder, data_folder
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -101,17 +101,17 @@ def _run(
             log_levels=log_levels,
         )
     except OSError as error:
-        say(f"the directory this was called in is gone ({error.strerror}): call it in another one")
+        report(f"the current directory does not exist ({error.strerror}): change to another one")
         sys.exit(COULD_NOT_START)
     try:
-        start.run(options, sys.stdout or io.StringIO(), say)
+        start.run(options, sys.stdout or io.StringIO(), report)
     except StartError as error:
-        say("\n".join(error.lines))
+        report("\n".join(error.lines))
         sys.exit(COULD_NOT_START)
 
 
 def _occupy_standard_streams() -> None:
-    """Where 0, 1 or 2 is closed, the next file that is opened would be what others take for the terminal."""
+    """If descriptor 0, 1 or 2 is closed, the next file that is opened would get its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""What the model says about an edit, before it is written."""
+"""Checks an edit against the model before it is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def type_of(entry: Any) -> str:
-    """The type an entry of addresses.json asks for, in either way of saying it; empty where it says none."""
+    """The type that an entry of addresses.json has, in either notation; empty if it has none."""
     if not isinstance(entry, dict):
         return ""
     if isinstance(entry.get("type"), str):
@@ -23,7 +23,7 @@ def type_of(entry: Any) -> str:
 
 
 def in_memory(folder: Path) -> set[str]:
-    """The flavors of flavors.json that keep messages in memory; none where the file cannot be used."""
+    """The flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
     from enmasse.supervisor.files import read_file

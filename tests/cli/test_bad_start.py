@@ -113,7 +113,7 @@ def test_called_in_a_directory_that_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "--config", "c", "--data", "d"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 2 and "the directory this was called in is gone" in done.stderr, done.stderr
+    assert done.returncode == 2 and "the current directory does not exist" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

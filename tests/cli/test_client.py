@@ -24,8 +24,8 @@ from enmasse.amqp.types import Array, Described, Symbol, UInt
 from enmasse.cli.amqp import run
 from enmasse.cli.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
+from enmasse.cli.remote import RemoteAddress, at_suite, parse
 from enmasse.cli.show import as_json, as_text, properties_from
-from enmasse.cli.target import Target, at_suite, parse
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, listen
 from tests.cli.running import ENMASSE, enmasse, wait_for
 
@@ -150,16 +150,16 @@ def test_credit_that_ends() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ssl.SSLCertVerificationError("self-signed"), "Let SSL_CERT_FILE name"),
+        (ssl.SSLCertVerificationError("self-signed"), "Set SSL_CERT_FILE to"),
         (ssl.SSLError("wrong version number"), "AMQP without TLS is amqp://"),
-        (ConnectionRefusedError(), "Does a server run there"),
+        (ConnectionRefusedError(), "Is a server running there"),
     ],
 )
 def test_a_connection_that_fails_says_what_to_do(error: OSError, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> int:
         raise error
 
-    assert run(work(), Target("host", 5671, "a", True)) == UNREACHABLE
+    assert run(work(), RemoteAddress("host", 5671, "a", True)) == UNREACHABLE
     assert said in capsys.readouterr().err
 
 
@@ -393,22 +393,22 @@ def test_a_measurement_begins_with_the_first_credit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "target"),
+    ("text", "remote"),
     [
         ("q", at_suite("q", 7)),
-        ("localhost:5672/examples", Target("localhost", 5672, "examples")),
-        ("host/a/b", Target("host", 5672, "a/b")),
-        ("amqp://host/a", Target("host", 5672, "a")),
-        ("amqps://host/a", Target("host", 5671, "a", True)),
-        ("amqp://u%40x:p%2Fw@[::1]:1234/a", Target("::1", 1234, "a", False, "u@x", "p/w")),
+        ("localhost:5672/examples", RemoteAddress("localhost", 5672, "examples")),
+        ("host/a/b", RemoteAddress("host", 5672, "a/b")),
+        ("amqp://host/a", RemoteAddress("host", 5672, "a")),
+        ("amqps://host/a", RemoteAddress("host", 5671, "a", True)),
+        ("amqp://u%40x:p%2Fw@[::1]:1234/a", RemoteAddress("::1", 1234, "a", False, "u@x", "p/w")),
     ],
 )
-def test_targets(text: str, target: Target) -> None:
-    assert parse(text, 7) == target
+def test_remote_addresses(text: str, remote: RemoteAddress) -> None:
+    assert parse(text, 7) == remote
 
 
 @pytest.mark.parametrize("text", ["http://host/a", "amqp://host", "amqp://host/", "host:x/a", "host:99999/a"])
-def test_targets_that_are_none(text: str) -> None:
+def test_remote_addresses_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"scheme|address|port"):
         parse(text, 0)
     assert enmasse("send", "-a", text, "x").returncode == 2

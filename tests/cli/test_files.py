@@ -177,7 +177,7 @@ def test_list_and_show_without_a_suite(folder: Path) -> None:
 def test_force_without_a_suite_says_so(folder: Path) -> None:
     done = edit(folder, "remove", "myqueue", "--force")
     assert done.returncode == 4
-    assert "not thrown away: EnMasse is not running" in done.stderr
+    assert "not deleted: EnMasse is not running" in done.stderr
     assert "myqueue" not in json.loads((folder / "addresses.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""Where `send`, `receive` and `bench` go: a server and an address on it."""
+"""The server and the address that `send`, `receive` and `bench` use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """`address` at `host`:`port`; TLS with verification where `tls`.
+class RemoteAddress:
+    """`address` at `host`:`port`; with `tls` over TLS, verified.
 
-    `offset`: that of the suite on this machine, where no other server was named.
+    `offset`: of the suite on this machine; None for a server that the user named.
     """
 
     host: str
@@ -29,12 +29,12 @@ class Target:
         return f"{'amqps' if self.tls else 'amqp'}://{self.host}:{self.port}/{self.address}"
 
 
-def at_suite(address: str, offset: int) -> Target:
+def at_suite(address: str, offset: int) -> RemoteAddress:
     """An address of the suite on this machine."""
-    return Target("127.0.0.1", AMQP_PORT + offset, address, offset=offset)
+    return RemoteAddress("127.0.0.1", AMQP_PORT + offset, address, offset=offset)
 
 
-def parse(text: str, offset: int) -> Target:
+def parse(text: str, offset: int) -> RemoteAddress:
     """URL/address as Proton's examples take it: `[amqp[s]://][user:password@]host[:port]/address`, or an address alone.
 
     Raises ValueError.
@@ -54,7 +54,7 @@ def parse(text: str, offset: int) -> Target:
         port = parts.port or PORTS[scheme]
     except ValueError:
         raise ValueError("the port must be a number up to 65535") from None
-    return Target(
+    return RemoteAddress(
         parts.hostname or "localhost",
         port,
         address,
@@ -64,8 +64,8 @@ def parse(text: str, offset: int) -> Target:
     )
 
 
-def choose(address: str | None, url: str | None, offset: int) -> Target:
-    """The target from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
+def choose(address: str | None, url: str | None, offset: int) -> RemoteAddress:
+    """The remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was given.
 
     An ADDRESS on the command line wins over a URL of the environment.
     """
