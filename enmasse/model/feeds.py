@@ -27,7 +27,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
-    addresses: dict[AddressName, Address] = {}
+    addresses: dict[AddressName, Address]
     forced: list[AddressName] = []
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
 
@@ -37,7 +37,7 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
-    flavors: dict[str, Flavor] = {}
+    flavors: dict[str, Flavor]
 
 
 class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -51,6 +51,10 @@ class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Differs after each start of the broker: then whoever is connected to it may not be."""
 
 
+StoredType = Literal["queue", "topic"]
+"""What lies on a broker."""
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A broker that carries an address. Draining: it is emptied, nothing new goes there.
 
@@ -59,7 +63,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: str
     state: Literal["active", "draining"] = "active"
-    type: Literal["queue", "topic"] | None = None
+    type: StoredType | None = None
+
+    @property
+    def draining(self) -> bool:
+        """It is emptied, nothing new goes there."""
+        return self.state == "draining"
 
 
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +79,8 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
-    brokers: dict[str, BrokerEndpoint] = {}
-    addresses: dict[AddressName, list[Placement]] = {}
+    brokers: dict[str, BrokerEndpoint]
+    addresses: dict[AddressName, list[Placement]]
     invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -81,7 +90,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     failed: bool = False
     message: str = ""
-    components: list[str] = []
+    components: tuple[str, ...] = ()
     messages: Count | None = None
     consumers: Count | None = None
 
@@ -91,9 +100,10 @@ class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `seen`: feed → revision of the newest snapshot that all the reporter has said so far takes into account (0: none on
     this link yet), for the feeds it judges by; None: it does not tell. `pending`: feed → what it has yet to do because
-    of that snapshot beside what the addresses say.
+    of that snapshot beside what the addresses say. `instance`: which process of its role reports; empty: not stated.
     """
 
+    instance: str = ""
     addresses: dict[AddressName, Readiness] = {}
     removed: list[AddressName] = []
     seen: dict[str, Count] | None = None

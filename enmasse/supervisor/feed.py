@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
-from enmasse.control.configuration import encode_message, follow
+from enmasse.control.feeds import encode_message, follow
 from enmasse.settings import host_port
 
 MAX_SNAPSHOT = 256 << 20
@@ -36,7 +36,9 @@ class StatusFeed:
     async def _follow(self, connection: ControlConnection) -> None:
         self._connection = connection
         try:
-            follow(connection, "status/changes", self._taken).on_closed = lambda _: connection.close()  # then all anew
+            follow(connection, "status/changes", self._taken, dict).on_closed = lambda _: (
+                connection.close()
+            )  # then all anew
             await connection.wait_closed()
         finally:
             self._connection, self.attached = None, False

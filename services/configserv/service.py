@@ -338,7 +338,8 @@ class ConfigService:
 
 def moved(before: feeds.Placements | None, now: feeds.Placements | None) -> list[AddressName]:
     """The addresses that lie elsewhere, or whose broker is elsewhere."""
-    old, new = before or feeds.Placements(), now or feeds.Placements()
+    nothing = feeds.Placements(brokers={}, addresses={})
+    old, new = before or nothing, now or nothing
     gone = {name for name in old.brokers.keys() | new.brokers.keys() if old.brokers.get(name) != new.brokers.get(name)}
     found = [
         name

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
-from enmasse.control.configuration import ReadinessReporter, Report, Restored, follow
+from enmasse.control.configuration import ConfigurationClient, Feed
+from enmasse.control.reports import ReadinessReporter
 from enmasse.metrics import gauge, single
+from enmasse.model import feeds
+from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.ragent import entities
 from services.ragent.byhand import ByHand
 from services.ragent.desired import Desired
-from services.ragent.entities import ACTIVE, AUTO_LINK, CONNECTOR, LINK_ROUTE
-from services.ragent.router import Router
-from services.ragent.table import OUTDATED, PRESENT, WORKING
+from services.ragent.entities import ROUTER
+from services.ragent.router import ManagedRouter
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-REPORTER = "ragent"
+ROLE = "ragent"
 FEEDS = ("addresses", "flavors", "placements")
 ROUTER_PRODUCT = "qpid-dispatch-router"
 MAX_ROUTERS = 64
+DOUBLED, DOUBLED_WITHIN = 3, 30.0
+"""So many replacements of a router's connection in so many seconds are no restarts: there are two with the same id."""
+DOUBLED_TEXT = "several routers have this id and replace each other: give each an id of its own"
 FOREIGN_SHOWN = 5
 _LOG = log.get()
 
@@ -56,91 +62,65 @@ class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fiel
     configserv: settings.HostPort
     listeners: tuple[ClientListener, ...] = ()
     static: tuple[str, ...] = ("ragent",)
-    """Names of what stands in the routers' own configuration: it is not told of as made by somebody else."""
+    """Names of what stands in the routers' own configuration: it is not reported as made by somebody else."""
 
 
-_State = tuple[bool, bool, str, tuple[str, ...], int | None]
-"""ready, failed, message, components, consumers"""
-
-
-class Agent:
-    """All routers, and what is said of the addresses."""
+class RouterAgent:
+    """All routers, and what is reported of the addresses."""
 
     def __init__(self, config: Settings) -> None:
         self.desired = Desired(
-            (each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router)
+            entities.ClientListener(
+                each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
+            )
             for each in config.listeners
         )
-        self.routers: dict[str, Router] = {}
-        self._static = frozenset(config.static)
+        self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._lies_differently)
-        self.reporter = ReadinessReporter(
-            REPORTER, self._reports, FEEDS, self._pending, lambda: self.reporter.received("addresses")
+        self.book = ReadinessBook("what was missing on a router has been made again")
+        self.readiness = ReadinessReporter(
+            ROLE,
+            config.name,
+            self.book,
+            feeds=FEEDS,
+            pending=self._pending,
+            begin=lambda: self.readiness.received("addresses"),
         )
-        self.connected = False
-        self._states: dict[str, _State] = {}
-        self._same: dict[_State, _State] = {}
-        self._restored = Restored(self.reporter, self.evaluate)
-        """Addresses of which something was lost, and until when that is shown."""
-        self.not_ready = 0
+        self.configuration = ConfigurationClient(
+            (
+                Feed("addresses", feeds.Addresses, self._on_addresses),
+                # No flavor changes what routers have yet: a changed one has been applied when it was received.
+                Feed("flavors", feeds.Flavors, lambda _: None),
+                Feed("placements", feeds.Placements, self._on_placements),
+            ),
+            self.readiness,
+        )
+        self._static = frozenset(config.static)
+        self._replaced: Counter[str] = Counter()
+        """Router id → how often another connection has taken its place, within DOUBLED_WITHIN."""
 
     # feeds
 
-    async def configserv(self, connection: ControlConnection) -> None:
-        """The conversation with the configuration service, until the connection is lost."""
-        self.reporter.connected()
-        links = [
-            follow(connection, "addresses", self._on_addresses),
-            follow(connection, "flavors", self._on_flavors),
-            follow(connection, "placements", self._on_placements),
-        ]
-        ended = asyncio.Event()
-        for link in links:
-            link.on_closed = lambda _: ended.set()
-        reporting = asyncio.ensure_future(self.reporter.run(connection))
-        reporting.add_done_callback(lambda _: ended.set())
-        self.connected = True
-        try:
-            await ended.wait()
-            if reporting.done():
-                reporting.result()
-        finally:
-            self.connected = False
-            reporting.cancel()
+    def _on_addresses(self, body: feeds.Addresses) -> None:
+        changed = self.desired.set_addresses(body)
+        self._touch("addresses", changed)
 
-    def _on_addresses(self, body: dict[str, Any]) -> None:
-        first = not self.desired.has_addresses
-        before = self.desired.set_addresses(body)
-        self._touch(before, first)
-        self._saw("addresses", body)
-
-    def _on_placements(self, body: dict[str, Any]) -> None:
-        first = not self.desired.has_placements
-        before, moved = self.desired.set_placements(body)
+    def _on_placements(self, body: feeds.Placements) -> None:
+        changed, moved = self.desired.set_placements(body)
         if moved:
             for router in self.routers.values():
                 router.touch_brokers(moved)
-        self.by_hand.follow(self.desired.by_hand)
-        self._touch(before, first)
+        self.by_hand.follow({name: (broker.host, broker.port) for name, broker in self.desired.by_hand.items()})
+        self._touch("placements", changed)
         self.evaluate(self.desired.carried_by(moved))
-        self._saw("placements", body)
 
-    def _on_flavors(self, body: dict[str, Any]) -> None:
-        if self.desired.set_flavors(body):
-            for router in self.routers.values():
-                router.read_again()
-        self._saw("flavors", body)
-
-    def _saw(self, feed: str, body: Mapping[str, Any]) -> None:
-        revision = body.get("revision")
-        self.reporter.saw(feed, revision if isinstance(revision, int) else 0)
-
-    def _touch(self, before: Mapping[str, set[tuple[str, str]]], first: bool) -> None:
+    def _touch(self, source: str, changed: Collection[str]) -> None:
+        first = self.desired.sources.deliver(source)
         for router in self.routers.values():
-            router.touch(before)
+            router.touch(changed)
             if first:
-                router.read_again()  # what may be deleted can be told only now
-        self.evaluate(before)
+                router.read_again()  # what may be deleted is known only now
+        self.evaluate(changed)
 
     def _lies_differently(self, names: Iterable[str] | None) -> None:
         """What brokers made by hand hold of these (None: of any address) is news."""
@@ -149,7 +129,7 @@ class Agent:
     # routers
 
     def accepted(self, connection: ControlConnection) -> None:
-        """A peer has dialled in; it must be a router (its open says so)."""
+        """A peer has dialled in; it must be a router (its open states so)."""
         connection.on_open = lambda: self._opened(connection)
 
     def _opened(self, connection: ControlConnection) -> None:
@@ -161,27 +141,39 @@ class Agent:
             return
         old = self.routers.get(name)
         if old is not None:
-            # A router that was killed and is back before its old connection has timed out; or two with one name.
-            _LOG.warning("a router with the same id connected again", router=name, peer=connection.peer)
-            old.close("amqp:connection:forced", "replaced by a newer connection of the same router id")
+            self._replace(old, connection)
         elif len(self.routers) >= MAX_ROUTERS:
             connection.close("amqp:resource-limit-exceeded", f"at most {MAX_ROUTERS} routers")
             return
-        router = Router(connection, self.desired, self.evaluate, self._restored.add)
+        router = ManagedRouter(connection, self.desired, self.evaluate, self.book.lose)
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
         process.spawn(self._manage(router), f"router {name}")
 
-    async def _manage(self, router: Router) -> None:
-        work = asyncio.ensure_future(router.run())
-        gone = asyncio.ensure_future(router.wait_closed())
+    def _replace(self, old: ManagedRouter, connection: ControlConnection) -> None:
+        """A router that was killed is back before its old connection has timed out; or there are two with one id."""
+        loop = asyncio.get_running_loop()
+        self._replaced[old.id] += 1
+        loop.call_later(DOUBLED_WITHIN, self._forget_replaced, old.id)
+        if self._is_doubled(old.id):
+            _LOG.error("routers with the same id replace each other", router=old.id, peer=connection.peer)
+        else:
+            _LOG.warning("a router with the same id connected again", router=old.id, peer=connection.peer)
+        old.close("amqp:connection:forced", "replaced by a newer connection of the same router id")
+
+    def _forget_replaced(self, name: str) -> None:
+        doubled = self._is_doubled(name)
+        self._replaced[name] -= 1
+        if doubled and not self._is_doubled(name):
+            self.evaluate(self.desired.addresses)
+
+    def _is_doubled(self, name: str) -> bool:
+        return self._replaced[name] >= DOUBLED
+
+    async def _manage(self, router: ManagedRouter) -> None:
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
+            await router.run()
         finally:
-            work.cancel()
-            gone.cancel()
             if self.routers.get(router.id) is router:
                 del self.routers[router.id]
             router.close("amqp:connection:forced", "management of this router has ended")
@@ -190,135 +182,84 @@ class Agent:
     # readiness
 
     def evaluate(self, names: Iterable[str]) -> None:
-        """Says anew how these addresses are, and reports those whose state is news."""
-        news = []
-        states = self._states
+        """Judges anew how these addresses are."""
         for name in names:
-            state = self._state(name) if self.desired.kind(name) is not None else self._leaving(name)
-            old = states.get(name)
-            if state == old:
-                continue
-            self.not_ready += (state is not None and not state[0]) - (old is not None and not old[0])
-            if state is None:
-                del states[name]
-            else:
-                states[name] = self._same.setdefault(state, state)
-            news.append(name)
-        if len(self._same) > 2 * len(states) + 100:
-            self._same = {state: state for state in states.values()}
-        self.reporter.changed(news)
+            type_ = self.desired.type(name)
+            self.book.put(name, self._state(name, type_) if type_ is not None else self._leaving(name))
+        self.readiness.changed()
 
-    def _state(self, name: str) -> _State:
-        routers = self.routers
-        components = tuple(sorted(routers))
-        if not routers:
-            return False, False, "no router is connected", components, None
-        work = self.desired.work(name)
-        kind = self.desired.kind(name)
-        if work is None or work.kind != kind:
-            message = f"is a {work.kind if work else kind} on the routers until nothing of that is left"
-            return False, False, message, components, None
-        placements = self.desired.placements(name)
-        if kind in ("queue", "topic"):
-            active = {p.broker for p in placements if not p.draining}
-            if not active:
-                return False, False, self._unplaced(), components, None
-            for broker in active:
-                problem = self.by_hand.problem(broker, name, kind)
-                if problem:
-                    return False, False, problem, components, None
-        else:
-            active = set()
+    def _state(self, name: str, type_: str) -> feeds.Readiness:
+        components = tuple(sorted(self.routers))
+        active = frozenset(p.broker for p in self.desired.placements(name) if not p.draining)
         consumers = 0
-        for router in routers.values():
-            failure = router.failed.get(name)
-            if failure is not None:
-                return False, True, f"router {router.id}: {failure}", components, None
-            problem = self._problem(router, name, work, active)
+        failed, problem = False, self._unroutable(name, type_, active)
+        for router in () if problem else self.routers.values():
+            failed, problem = self._problem(router, name, active)
             if problem:
-                return False, False, f"router {router.id}: {problem}", components, None
+                problem = f"router {router.id}: {problem}"
+                break
             consumers += router.consumers.get(name, 0)
-        if name in self._restored:
-            return False, False, "what was missing on a router has been made again", components, None
-        return True, False, "", components, consumers if kind != "topic" else None
+        if problem:
+            return feeds.Readiness(ready=False, failed=failed, message=problem, components=components)
+        return feeds.Readiness(ready=True, components=components, consumers=consumers if type_ != "topic" else None)
 
-    def _unplaced(self) -> str:
-        if self.desired.by_hand:
+    def _unroutable(self, name: str, type_: str, active: Collection[str]) -> str:
+        """What keeps the address from working on any router; empty if nothing does."""
+        if not self.routers:
+            return "no router is connected"
+        for router in self.routers:
+            work = self.desired.work(router, name)
+            if work is None or work.kind != type_:
+                return f"is a {work.kind if work else type_} on the routers until nothing of that is left"
+        if type_ not in ("queue", "topic"):
+            return ""
+        if not active and self.desired.by_hand:
             return "no broker of brokers.json carries it: name it, or its flavor, there"
-        return "no broker carries it yet"
+        if not active:
+            return "no broker carries it yet"
+        return next((text for broker in active if (text := self.by_hand.problem(broker, name, type_))), "")
 
-    def _leaving(self, name: str) -> _State | None:
-        """How it is with an address that is not wanted any more; None: there is nothing left to be done about it."""
+    def _problem(self, router: ManagedRouter, name: str, active: Collection[str]) -> tuple[bool, str]:
+        """Whether the address has failed on a router, and what keeps it from working there."""
+        if self._is_doubled(router.id):
+            return True, DOUBLED_TEXT
+        if refusal := router.refused.get(name):
+            return True, refusal
+        if not router.configured:
+            return False, "is being configured"
+        work = self.desired.work(router.id, name)
+        return False, router.table.problem(name, work, active) if work is not None else ""
+
+    def _leaving(self, name: str) -> feeds.Readiness | None:
+        """How it is with an address that is not desired any more; None: nothing is left to be done about it."""
         for router in self.routers.values():
-            failure = router.failed.get(name)
-            if failure is not None or router.works_on(name):
-                message = f"router {router.id}: {failure or 'is being removed'}"
-                return False, failure is not None, message, tuple(sorted(self.routers)), None
+            refusal = router.refused.get(name)
+            if refusal or router.works_on(name):
+                message = f"router {router.id}: {refusal or 'is being removed'}"
+                components = tuple(sorted(self.routers))
+                return feeds.Readiness(ready=False, failed=bool(refusal), message=message, components=components)
         return None
 
-    def _problem(self, router: Router, name: str, work: entities.Carried, active: set[str]) -> str:
-        """What keeps the address from working on one router, as last read; empty where nothing does."""
-        if not router.configured:
-            return "is being configured"
-        table = router.table
-        for key in entities.names_of_address(name, work):
-            status = table.status(key)
-            type_ = key[0]
-            if type_ in (AUTO_LINK, LINK_ROUTE):
-                owner = entities.owner(key[1])
-                assert owner is not None
-                if owner.broker not in active:
-                    continue
-                connector = table.status((CONNECTOR, entities.connector_name(owner.broker)))
-                if connector == OUTDATED:
-                    return f"broker {owner.broker} moved or was started again; the connection to it is looked at"
-                if status == ACTIVE:
-                    if connector in WORKING:
-                        continue
-                    return f"the connection to broker {owner.broker} is {connector or 'missing'}"
-                what = f"the {'auto-link' if type_ == AUTO_LINK else 'link route'} {key[1]}"
-                why = table.errors.get(key[1]) or table.errors.get(entities.connector_name(owner.broker)) or ""
-                return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
-            if status != PRESENT:
-                return f"the address entity is {status or 'missing'}"
-        return ""
-
     def _pending(self) -> dict[str, str]:
-        """What the addresses do not tell: routers may still have what is not wanted."""
+        """What the addresses do not show: routers may still have what is not desired."""
         late = sorted(router.id for router in self.routers.values() if not router.settled)
         if self.routers and not late:
             return {}
         text = f"{', '.join(late)}: being configured" if late else "no router is connected"
         return {"addresses": text, "placements": text}
 
-    def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
-        states = self._states
-        found: dict[str, Report] = {}
-        for name in states if names is None else names:
-            state = states.get(name)
-            if state is None:
-                continue
-            ready, failed, message, components, consumers = state
-            found[name] = {
-                "ready": ready,
-                "failed": failed,
-                "message": message,
-                "components": components,
-                "messages": None,
-                "consumers": consumers,
-            }
-        return found
-
     # health
 
     def healthy(self) -> tuple[bool, str]:
         """Whether everything is configured, and if not, what is awaited."""
-        if not self.connected:
+        if not self.configuration.connected:
             return False, "no connection to the configuration service"
-        if not self.desired.has_addresses:
+        if not self.desired.sources.has("addresses"):
             return False, "no addresses were delivered yet"
         if not self.routers:
             return False, "no router is connected"
+        if doubled := [name for name in sorted(self.routers) if self._is_doubled(name)]:
+            return False, f"router {', '.join(doubled)}: {DOUBLED_TEXT}"
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
@@ -326,7 +267,11 @@ class Agent:
 
     def _refusals(self) -> list[str]:
         """What routers have refused that is no address's."""
-        return [f"{name}: {router.failed['']}" for name, router in sorted(self.routers.items()) if "" in router.failed]
+        return [
+            f"{name}: {router.refused[ROUTER]}"
+            for name, router in sorted(self.routers.items())
+            if ROUTER in router.refused
+        ]
 
     def _notes(self) -> list[str]:
         """What people should know of routers that work."""
@@ -338,7 +283,7 @@ class Agent:
             if self.desired.has_listeners and not self.desired.listeners(name):
                 notes.append(f"{name} has no listener for clients: each of them is another router's")
             elif not router.extended:
-                notes.append(f"clients of {name} reach its management: it cannot be told otherwise")
+                notes.append(f"clients of {name} reach its management: it cannot be configured otherwise")
         return notes
 
     def metrics(self) -> Iterator[Metric]:
@@ -346,15 +291,15 @@ class Agent:
         rows = sum(len(rows) for router in self.routers.values() for rows in router.table.rows.values())
         foreign = [({"router": name}, len(router.foreign(self._static))) for name, router in self.routers.items()]
         yield gauge("ragent_routers", "Routers connected.", single(len(self.routers)))
-        yield gauge("ragent_addresses", "Addresses that are desired or still being removed.", single(len(self._states)))
-        yield gauge("ragent_addresses_not_ready", "Those of them that are not ready.", single(self.not_ready))
+        yield gauge("ragent_addresses", "Addresses that are desired or still being removed.", single(len(self.book)))
+        yield gauge("ragent_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
         yield gauge("ragent_foreign_entities", "Entities on a router that somebody else made.", foreign)
         yield gauge("ragent_entities", "Entities that the agent made, on all routers.", single(rows))
 
 
 async def serve(config: Settings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal where a port cannot be had."""
-    agent = Agent(config)
+    agent = RouterAgent(config)
     state = health.Health(config.health, agent.metrics)
     state.check = agent.healthy
     await state.start()
@@ -369,7 +314,7 @@ async def serve(config: Settings, stop: asyncio.Event) -> None:
     )
     state.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     host, port = settings.host_port(config.configserv)
-    feeding = asyncio.ensure_future(keep_connected(host, port, agent.configserv, container=config.name))
+    feeding = asyncio.ensure_future(keep_connected(host, port, agent.configuration.session, container=config.name))
     try:
         await stop.wait()
     finally:

@@ -5,73 +5,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from enmasse import log, process
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
+from enmasse.control.listings import AddressRow, QueueRow, read_listings
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker; COST times as long as a look takes, in between."""
 COST = 100
 RETRY = 2.0
 """Seconds until a broker is asked again that did not say what it holds."""
-_ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
-_EVERYTHING = (_ALL, 1, 2147483647)
-
 Where = tuple[str, int]
 
 
-class _Queue(msgspec.Struct):
-    """What is used of a row of listQueues; Artemis gives every value as a string."""
-
-    name: str
-    address: str = ""
-    routingType: str = ""
-    temporary: str = "false"
-
-
-class _Address(msgspec.Struct):
-    """What is used of a row of listAddresses; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
-
-    name: str
-    routingTypes: str = ""
-
-
-class _Queues(msgspec.Struct):
-    data: list[_Queue]
-
-
-class _Addresses(msgspec.Struct):
-    data: list[_Address]
-
-
-class View(NamedTuple):
-    """One look at a broker: addresses with an ANYCAST queue, and MULTICAST addresses."""
+class Offer(NamedTuple):
+    """What a broker has for addresses: names with an ANYCAST queue, and MULTICAST addresses."""
 
     queues: frozenset[str]
     topics: frozenset[str]
 
 
-def view(queues: str, addresses: str) -> View:
-    """From the JSON texts of listQueues and listAddresses. Raises ValueError."""
-    return View(
-        frozenset(
-            row.address
-            for row in msgspec.json.decode(queues, type=_Queues).data
-            if row.routingType == "ANYCAST" and row.temporary != "true"
-        ),
-        frozenset(
-            row.name for row in msgspec.json.decode(addresses, type=_Addresses).data if "MULTICAST" in row.routingTypes
-        ),
+def offer(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Offer:
+    """From the rows of a broker's listings."""
+    return Offer(
+        frozenset(row.address for row in queues if row.routingType == "ANYCAST" and row.temporary != "true"),
+        frozenset(row.name for row in addresses if "MULTICAST" in row.routingTypes),
     )
 
 
-def missing(broker: str, name: str, kind: str, seen: View) -> str:
-    """What keeps the address from working on the broker, and what to make there; empty where nothing does.
+def missing(broker: str, name: str, kind: str, seen: Offer) -> str:
+    """What keeps the address from working on the broker, and what to make there; empty if nothing does.
 
     That a broker may make it by itself when a client comes does not count: not all do for a client behind a router.
     """
@@ -92,7 +57,7 @@ class ByHand:
     def __init__(self, container: str, changed: Callable[[Iterable[str] | None], None]) -> None:
         self._container = container
         self._changed = changed
-        self._brokers: dict[str, _Broker] = {}
+        self._brokers: dict[str, HandMadeBroker] = {}
 
     def follow(self, brokers: Mapping[str, Where]) -> None:
         """These are the brokers made by hand now."""
@@ -104,7 +69,7 @@ class ByHand:
                 self._brokers.pop(name).close()
         for name, where in brokers.items():
             if name not in self._brokers:
-                self._brokers[name] = _Broker(name, where, self._container, self._changed)
+                self._brokers[name] = HandMadeBroker(name, where, self._container, self._changed)
         self._changed(None)
 
     def problem(self, broker: str, name: str, kind: str) -> str:
@@ -112,27 +77,27 @@ class ByHand:
         found = self._brokers.get(broker)
         if found is None:
             return ""
-        if found.view is None:
+        if found.offer is None:
             return f"broker {broker} {found.detail}"
-        return missing(broker, name, kind, found.view)
+        return missing(broker, name, kind, found.offer)
 
     def close(self) -> None:
         """Ends the conversations."""
         self.follow({})
 
 
-class _Broker:
-    """One broker. `view` is None while it does not say what it holds; `detail` says why."""
+class HandMadeBroker:
+    """One broker. `offer` is None while that is not known; `detail` says why."""
 
     def __init__(
         self, name: str, where: Where, container: str, changed: Callable[[Iterable[str] | None], None]
     ) -> None:
         self.where = where
-        self.view: View | None = None
+        self.offer: Offer | None = None
         self.detail = f"cannot be reached at {where[0]}:{where[1]}"
         self._changed = changed
         self._log = log.get(broker=name)
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[int, int] | None = None
         self._work = process.spawn(keep_connected(*where, self._session, container=container), f"broker {name}")
 
     def close(self) -> None:
@@ -153,26 +118,16 @@ class _Broker:
             self._lost(f"cannot be reached at {self.where[0]}:{self.where[1]}")
 
     def _lost(self, detail: str) -> None:
-        self.view, self.detail, self._seen = None, detail, ()
+        self.offer, self.detail, self._seen = None, detail, None
         self._changed(None)
 
     async def _look(self, node: Artemis) -> float:
         """Reads everything, tells what is news; gives the seconds until the next look."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        replies = await asyncio.gather(
-            node.ask("broker", "listQueues", *_EVERYTHING), node.ask("broker", "listAddresses", *_EVERYTHING)
-        )
-        seen = tuple(map(node.digest, replies))
-        if seen != self._seen:
-            old, self.view = self.view, view(*(_text(node.result(reply)) for reply in replies))
-            self._seen = seen
-            new = self.view
+        listings = await read_listings(node)
+        if listings.digest != self._seen:
+            old, new = self.offer, offer(*listings.rows())
+            self.offer, self._seen = new, listings.digest
             self._changed(None if old is None else (old.queues ^ new.queues) | (old.topics ^ new.topics))
         return max(LOOK_EVERY, min(LOOK_LAST, COST * (loop.time() - began)))
-
-
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise ValueError("its management does not answer as Artemis' does")
-    return found

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from enmasse.model.feeds import Placement
+
 _DISPATCH: Final = "org.apache.qpid.dispatch."
 ADDRESS: Final = _DISPATCH + "router.config.address"
 AUTO_LINK: Final = _DISPATCH + "router.config.autoLink"
@@ -24,6 +26,11 @@ ALL_TYPES: Final = (CONNECTOR, *ADDRESS_TYPES, SSL_PROFILE, LISTENER)
 """Everything the agent makes; clients are let in by the last one."""
 
 PREFIX: Final = "ragent-"
+
+EntityKey = tuple[str, str]
+"""Type and name of an entity."""
+ROUTER: Final = ""
+"""Stands for what is no address's in places that are about addresses: connectors and listeners."""
 
 COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
@@ -73,12 +80,15 @@ class Entity(NamedTuple):
         return [self.attributes.get(key) for key in COMPARED[self.type]]
 
 
-class Placement(NamedTuple):
-    """Where (part of) an address lies: the broker's name, whether it drains, and the kind that lies there, if told."""
+class ClientListener(NamedTuple):
+    """A listener for clients: name, host, port, files of its certificate and key, and the one router that has it (None:
+    each router has one)."""
 
-    broker: str
-    draining: bool
-    kind: str | None
+    name: str
+    host: str
+    port: int
+    tls: tuple[str, str] | None = None
+    router: str | None = None
 
 
 class Carried(NamedTuple):
@@ -105,11 +115,11 @@ def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None
     As long as something of another kind lies under the name (an address that was retyped, or removed, while it held
     messages), it stays reachable for its consumers, and the new kind waits: one name cannot be two things on a router.
     """
-    old = [p for p in placements if p.draining and p.kind is not None and p.kind != kind]
+    old = [p for p in placements if p.draining and p.type is not None and p.type != kind]
     if old:
-        first = old[0].kind
+        first = old[0].type
         assert first is not None
-        return Carried(first, tuple((p.broker, _drain_direction(first)) for p in old if p.kind == first))
+        return Carried(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
     if kind is None:
         # Not told what lies there: placements made by hand name brokers only, and then it is a queue.
         left = [p for p in placements if p.draining]
@@ -118,7 +128,7 @@ def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None
         return Carried(kind, ())
     links: list[tuple[str, str]] = []
     for placement in placements:
-        if placement.kind not in (None, kind):
+        if placement.type not in (None, kind):
             continue
         if placement.draining:
             links.append((placement.broker, _drain_direction(kind)))
@@ -142,7 +152,7 @@ def of_address(name: str, work: Carried | None) -> list[Entity]:
     entities = [
         Entity(
             ADDRESS,
-            f"{PREFIX}address/{name}",
+            address_key(name)[1],
             {
                 "pattern": name,
                 "distribution": "multicast" if work.kind == "multicast" else "balanced",
@@ -153,6 +163,11 @@ def of_address(name: str, work: Carried | None) -> list[Entity]:
     return entities + [_auto_link(name, broker, direction) for broker, direction in work.links]
 
 
+def address_key(name: str) -> EntityKey:
+    """The entity that states what an address is."""
+    return ADDRESS, f"{PREFIX}address/{name}"
+
+
 def names_of_address(name: str, work: Carried | None) -> list[tuple[str, str]]:
     """Type and name of each of `of_address`."""
     if work is None:
@@ -160,7 +175,7 @@ def names_of_address(name: str, work: Carried | None) -> list[tuple[str, str]]:
     if work.kind == "topic":
         return [(LINK_ROUTE, _link_name(f"route-{direction}", broker, name)) for broker, direction in work.links]
     links = [(AUTO_LINK, _link_name(direction, broker, name)) for broker, direction in work.links]
-    return [(ADDRESS, f"{PREFIX}address/{name}"), *links]
+    return [address_key(name), *links]
 
 
 def _auto_link(name: str, broker: str, direction: str) -> Entity:
@@ -193,22 +208,24 @@ def connector(broker: str, host: str, port: int) -> Entity:
     return Entity(CONNECTOR, connector_name(broker), attributes)
 
 
-def listeners(
-    wanted: Iterable[tuple[str, str, int, tuple[str, str] | None]], link_capacity: int | None
-) -> list[Entity]:
-    """Client listeners (and their TLS profiles) from (name, host, port, (certificate file, key file) or None)."""
+def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:
+    """Client listeners and their TLS profiles."""
     entities = []
-    for name, host, port, tls in wanted:
+    for name, host, port, tls, _ in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal", "authenticatePeer": False}
         attributes["management"] = False
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
             entities.append(Entity(SSL_PROFILE, profile, {"certFile": tls[0], "privateKeyFile": tls[1]}))
             attributes |= {"sslProfile": profile, "requireSsl": True}
-        if link_capacity is not None:
-            attributes["linkCapacity"] = link_capacity
         entities.append(Entity(LISTENER, f"{PREFIX}listener/{name}", attributes))
     return entities
+
+
+def subject_of(key: EntityKey) -> str:
+    """The address that an entity with our prefix serves; ROUTER if it is no address's."""
+    found = owner(key[1]) if key[0] in ADDRESS_TYPES else None
+    return found.subject if found is not None else ROUTER
 
 
 def owner(name: str) -> Owner | None:

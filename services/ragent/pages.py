@@ -1,20 +1,21 @@
-"""Pages of a router's tables: what a QUERY answered, and what is remembered of it. Pure."""
+"""Pages of a router's tables: what a QUERY answered, and the consumers in the router's addresses."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from enmasse.control import ControlError, Reply
 
 
-class Unchanged(NamedTuple):
-    """A complete sweep of a type that found nothing new: the table's version then, digest and rows of each page."""
+class ConsumerSource(Protocol):
+    """Where pages of the router's addresses come from (management.py)."""
 
-    version: int
-    pages: list[tuple[int, int]]
+    async def query_consumers(self, offset: int, count: int) -> Reply:
+        """A page of the addresses and their subscribers on this router."""
 
 
-class Counts(NamedTuple):
+class ConsumerPage(NamedTuple):
     """A page of the router's addresses: digest, rows, and the subscribers of those that have any, by key."""
 
     digest: int
@@ -22,12 +23,52 @@ class Counts(NamedTuple):
     counts: dict[str, int]
 
 
-def counts(reply: Reply) -> Counts:
+class ConsumerCounts:
+    """How many receivers each address has on this router (a topic's are the broker's to count).
+
+    `kind(name)`: the desired type of an address, None if it is not desired. `changed(names)`: their counts differ.
+    """
+
+    def __init__(self, kind: Callable[[str], str | None], changed: Callable[[set[str]], None]) -> None:
+        self.found: dict[str, int] = {}
+        self._kind = kind
+        self._changed = changed
+        self._pages: list[ConsumerPage] = []
+        self._number = 0
+
+    async def page(self, source: ConsumerSource, size: int) -> tuple[int, bool]:
+        """Reads the next page: its rows, and whether it was the last. Raises ControlError."""
+        number = self._number
+        reply = await source.query_consumers(number * size, size)
+        if number == len(self._pages) or self._pages[number].digest != reply.digest:
+            self._pages[number : number + 1] = [consumer_page(reply)]
+        count = self._pages[number].rows
+        if count == size:
+            self._number += 1
+            return count, False
+        del self._pages[number + 1 :]
+        self._number = 0
+        self._sum_up()
+        return count, True
+
+    def _sum_up(self) -> None:
+        found = {}
+        for page in self._pages:
+            for key, consumers in page.counts.items():
+                # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
+                kind = self._kind(key[2:])
+                if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
+                    found[key[2:]] = consumers
+        old, self.found = self.found, found
+        self._changed({name for name in old.keys() | found.keys() if old.get(name) != found.get(name)})
+
+
+def consumer_page(reply: Reply) -> ConsumerPage:
     """The subscribers in a page of the router's addresses. Raises ControlError, ValueError where it is none."""
     names, rows = results(reply)
     at, count_at = names.index("key"), names.index("subscriberCount")
     found = {row[at]: row[count_at] for row in rows if isinstance(row[at], str) and row[count_at]}
-    return Counts(reply.digest, len(rows), {key: int(n) for key, n in found.items() if isinstance(n, int)})
+    return ConsumerPage(reply.digest, len(rows), {key: int(n) for key, n in found.items() if isinstance(n, int)})
 
 
 def results(reply: Reply) -> tuple[list[str], list[list[Any]]]:

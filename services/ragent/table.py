@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from services.ragent.entities import (
@@ -19,9 +19,15 @@ from services.ragent.entities import (
     PREFIX,
     SSL_PROFILE,
     STATUS,
+    Carried,
     Entity,
+    EntityKey,
     Owner,
+    connector_name,
     link_prefixes,
+    names_of_address,
+    owner,
+    subject_of,
 )
 
 PRESENT = "present"
@@ -35,15 +41,13 @@ CREATED = "created"
 """The router said 201; it has not been read back yet."""
 WORKING = frozenset({PRESENT, ACTIVE, "success", "up"})
 
-Key = tuple[str, str]
-"""Type and name of an entity."""
 Expected = Callable[[str, str], Entity | None]
 
 _CREATE_ORDER = {type_: number for number, type_ in enumerate(ALL_TYPES)}
 _DELETE_ORDER = {LISTENER: 0, SSL_PROFILE: 1, AUTO_LINK: 2, LINK_ROUTE: 3, ADDRESS: 4, CONNECTOR: 5}
 
 
-class Operation(NamedTuple):
+class EntityOperation(NamedTuple):
     """CREATE (with attributes) or DELETE (without) of one entity."""
 
     type: str
@@ -51,30 +55,38 @@ class Operation(NamedTuple):
     attributes: Mapping[str, Any] | None
 
 
-class Table:
+class EntityTable:
     """Entities with our prefix on one router: type → name → status (`active`, `inactive`, `present` …)."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
         self.errors: dict[str, str] = {}
         """Why an entity does not work, or could not be made; the router's words."""
-        self.waiting: set[Key] = set()
+        self.waiting: set[EntityKey] = set()
         """What is there and has not been seen to work yet."""
         self.version = dict.fromkeys(ALL_TYPES, 0)
         """How often something of a type was news."""
         self.foreign: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
         """What others have made: type → name → where it leads."""
+        self._of: dict[str, tuple[EntityKey, ...]] = {}
 
-    def status(self, key: Key) -> str | None:
+    def status(self, key: EntityKey) -> str | None:
         """None: the router does not have it."""
         return self.rows[key[0]].get(key[1])
 
-    def set(self, key: Key, status: str, error: str | None = None) -> bool:
+    def of(self, subject: str) -> tuple[EntityKey, ...]:
+        """What is there of an address; of ROUTER: the connectors and listeners."""
+        return self._of.get(subject, ())
+
+    def set(self, key: EntityKey, status: str, error: str | None = None) -> bool:
         """Notes what was read; True where that is news."""
         type_, name = key
         rows = self.rows[type_]
         news = rows.get(name) != status
         self.version[type_] += news
+        if name not in rows:
+            subject = subject_of(key)
+            self._of[subject] = (*self._of.get(subject, ()), key)
         rows[name] = sys.intern(status)
         if error and status not in WORKING:
             self.errors[name] = error[:200]
@@ -86,15 +98,47 @@ class Table:
             self.waiting.add(key)
         return news
 
-    def drop(self, key: Key) -> bool:
+    def drop(self, key: EntityKey) -> bool:
         """Notes that it is not there; True where that is news."""
         self.waiting.discard(key)
         self.errors.pop(key[1], None)
         news = self.rows[key[0]].pop(key[1], None) is not None
+        if news:
+            subject = subject_of(key)
+            if left := tuple(other for other in self._of[subject] if other != key):
+                self._of[subject] = left
+            else:
+                del self._of[subject]
         self.version[key[0]] += news
         return news
 
-    def forget_links(self, connector: Owner | None) -> list[Key]:
+    def problem(self, name: str, work: Carried, active: Collection[str]) -> str:
+        """What keeps an address from working, as last read; empty if nothing does. `active`: brokers that are to carry
+        it."""
+        for key in names_of_address(name, work):
+            type_, status = key[0], self.status(key)
+            if type_ not in (AUTO_LINK, LINK_ROUTE):
+                if status != PRESENT:
+                    return f"the address entity is {status or 'missing'}"
+                continue
+            link = owner(key[1])
+            assert link is not None
+            if link.broker in active and (text := self._link_problem(key, link.broker)):
+                return text
+        return ""
+
+    def _link_problem(self, key: EntityKey, broker: str) -> str:
+        status, connector = self.status(key), connector_name(broker)
+        connected = self.status((CONNECTOR, connector))
+        if connected == OUTDATED:
+            return f"broker {broker} moved or was started again; the connection to it is looked at"
+        if status == ACTIVE:
+            return "" if connected in WORKING else f"the connection to broker {broker} is {connected or 'missing'}"
+        what = f"the {'auto-link' if key[0] == AUTO_LINK else 'link route'} {key[1]}"
+        why = self.errors.get(key[1]) or self.errors.get(connector) or ""
+        return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
+
+    def forget_links(self, connector: Owner | None) -> list[EntityKey]:
         """The links over this connector have to be read again before they count as active. Gives all of them."""
         prefixes = link_prefixes(connector.broker) if connector is not None else ()
         keys = [
@@ -142,17 +186,17 @@ def columns(type_: str, extended: bool = False) -> list[str]:
     return ["name", *COMPARED[type_], *more]
 
 
-def difference(table: Table, wanted: Iterable[Entity], unwanted: Iterable[Key]) -> list[Operation]:
+def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[EntityKey]) -> list[EntityOperation]:
     """The operations that bring `wanted` about and remove `unwanted`; deletions first, in an order that pipelines."""
-    deletes: list[Operation] = []
-    creates: list[Operation] = []
+    deletes: list[EntityOperation] = []
+    creates: list[EntityOperation] = []
     for entity in wanted:
         status = table.status((entity.type, entity.name))
         if status == DIFFERENT:
-            deletes.append(Operation(entity.type, entity.name, None))
+            deletes.append(EntityOperation(entity.type, entity.name, None))
         if status is None or status == DIFFERENT:
-            creates.append(Operation(entity.type, entity.name, entity.attributes))
-    deletes += [Operation(*key, None) for key in unwanted if table.status(key) is not None]
+            creates.append(EntityOperation(entity.type, entity.name, entity.attributes))
+    deletes += [EntityOperation(*key, None) for key in unwanted if table.status(key) is not None]
     deletes.sort(key=lambda operation: _DELETE_ORDER[operation.type])
     creates.sort(key=lambda operation: _CREATE_ORDER[operation.type])
     return deletes + creates
@@ -165,13 +209,13 @@ class Scan:
     What was created or deleted while the scan went on (`touch`) is left out: the scan may have seen either state.
     """
 
-    def __init__(self, table: Table, type_: str, expected: Expected) -> None:
+    def __init__(self, table: EntityTable, type_: str, expected: Expected) -> None:
         self.table = table
         self.type = type_
         self.offset = 0
         self.changed: set[str] = set()
         """Names whose status is news."""
-        self.unwanted: list[Key] = []
+        self.unwanted: list[EntityKey] = []
         """Ours by name, and not wanted."""
         self.different: list[str] = []
         self.pages: list[tuple[int, int]] = []

@@ -5,6 +5,6 @@ from enmasse import startup
 if __name__ == "__main__":
     startup.begin()
     from enmasse import process
-    from services.storage_controller.controller import Settings, serve
+    from services.storage_controller.controller import ControllerSettings, serve
 
-    process.start(Settings, serve)
+    process.start(ControllerSettings, serve)

@@ -3,133 +3,102 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from enmasse import health, log, process, settings
-from enmasse.control import ControlConnection, keep_connected
-from enmasse.control.configuration import FullReporter, ReadinessReporter, Report, Restored, follow
+from enmasse import health, process, settings
+from enmasse.control import keep_connected
+from enmasse.control.configuration import ConfigurationClient, Feed
+from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
+from enmasse.model.names import address_name
+from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.storage_controller import fleet, policies
-from services.storage_controller.conversation import Conversation
-from services.storage_controller.core import Broker, Core, Decision, Entry
-from services.storage_controller.driver import LocalDriver, Running, Wish
-from services.storage_controller.told import Told
+from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.conversation import BrokerConversation
+from services.storage_controller.core import Core, Decision
+from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
+from services.storage_controller.drivers.local import LocalDriver, LocalSettings
+from services.storage_controller.provisioner import Provisioner
+from services.storage_controller.reported import ReportedPlacements
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-REPORTER = "storage_controller"
+ROLE = "storage_controller"
 FEEDS = ("addresses", "flavors")
 PATIENCE = 15.0
-"""Seconds from the start in which no address is made anywhere before every known broker has said what it holds."""
-POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
-ASK_AGAIN = 2.0
-"""Seconds after which a broker is asked for again that could not be: the disk was full, say."""
-_LOG = log.get()
-T = TypeVar("T")
+"""Seconds from the start in which no address is made anywhere before it is known what every broker holds."""
 
 
-class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The local driver: the folder `desired` and the file `actual`, shared with the supervisor."""
-
-    kind: Literal["local"]
-    desired: str
-    actual: str
-
-
-class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ControllerSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The controller's settings (docs/contracts.md, "A service as a process")."""
 
     configserv: settings.HostPort
     driver: LocalSettings
 
 
-_State = tuple[bool, bool, str, tuple[str, ...], int | None, int | None]
-"""ready, failed, message, components, messages, consumers"""
-
-
-class Controller:
+class StorageController:
     """Everything the controller knows, and the conversations with the brokers."""
 
-    def __init__(self, name: str, driver: LocalDriver) -> None:
+    def __init__(self, name: str, driver: BrokerDriver) -> None:
         self.core = Core()
-        self.connected = False
-        self.not_ready = 0
-        self.readiness = ReadinessReporter(REPORTER, self._reports, FEEDS, self._pending, self._may_report)
-        self.placements = FullReporter("placements", self._placements, self._placements_answered)
+        self.book = ReadinessBook("it was gone from its broker and has been made again")
+        self.readiness = ReadinessReporter(
+            ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
+        )
+        self.placements = PlacementsReporter(self._report_placements, self._placements_answered)
+        self.configuration = ConfigurationClient(
+            (
+                Feed("placements", feeds.Placements, self._on_placements),
+                Feed("addresses", feeds.Addresses, self._on_addresses),
+                Feed("flavors", feeds.Flavors, self._on_flavors),
+            ),
+            self.readiness,
+            self.placements,
+        )
         self._name = name
         self._driver = driver
-        self._wishes: dict[str, Wish] = {}
+        self._provisioner = Provisioner(
+            driver,
+            applied=self._applied,
+            deleted=self._deleted,
+            looked=self._looked,
+            is_settled=lambda: self.core.complete and all(b.connected for b in self.core.brokers.values()),
+        )
         self._wanted: dict[str, str] = {}
+        """The brokers that the addresses need, and their flavors."""
         self._refit: set[str] = set()
-        """Brokers whose settings are to change once that loses nothing."""
+        """Brokers whose manifest is to change once that loses nothing."""
         self._restarting: set[str] = set()
-        """Brokers that run with other settings than they are to have: another process is about to come."""
-        self._endpoints: dict[str, Running] = {}
-        self._conversations: dict[str, Conversation] = {}
+        """Brokers that do not run by their manifest: another process is about to come."""
+        self._grown: set[str] = set()
+        """Flavors that have got brokers since addresses were placed last."""
+        self._running: dict[str, RunningBroker] = {}
+        self._conversations: dict[str, BrokerConversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._entries: dict[str, tuple[Entry, ...]] = {}
-        self._told = Told()
-        self._states: dict[str, _State] = {}
+        self._placed: dict[str, tuple[feeds.Placement, ...]] = {}
+        self._same: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
+        self._reported = ReportedPlacements()
         self._knew_all = False
-        self._restored = Restored(self.readiness, self.evaluate)
-        """Addresses that had vanished, and until when that is shown."""
-        self._same: dict[object, object] = {}
         self._began = asyncio.get_running_loop().time()
-        self._trouble: dict[str, str] = {}
-        """Brokers that could not be asked for, and why."""
-        self._ask_again = 0.0
-        self._damaged: dict[str, str] = {}
-        """Brokers of which the wish cannot be read any more, and why."""
 
     # life
 
-    def start(self) -> None:
-        """Takes over what was wished for before. Raises process.Fatal where that cannot be read."""
+    async def start(self) -> None:
+        """Takes over what was applied before. Raises process.Fatal if that cannot be read."""
         try:
-            self._read_wishes()
-        except OSError as error:
-            raise process.Fatal(f"cannot read which brokers there shall be: {error}; make it readable") from None
-        for reason in self._damaged.values():
-            _LOG.error("the wish for a broker cannot be read", reason=reason)
-
-    def _read_wishes(self) -> None:
-        wishes, self._damaged = self._driver.wishes()
-        for name, wish in wishes.items():
-            if name not in self._wishes:
-                self._wishes[name] = wish
-                self._add(name, wish.flavor, fresh=False)
+            await self._provisioner.read()
+        except DriverError as error:
+            raise process.Fatal(f"cannot read which brokers there are to be: {error}; make it readable") from None
 
     async def run(self) -> None:
-        """Follows what runs, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            running = self._driver.running()
-            if running is not None:
-                self._follow(running)
-            self._restore_wishes()
-            if self.core.patient and loop.time() - self._began > PATIENCE and not self.core.heard_all:
-                self.core.patient = False
-                self.evaluate(list(self.core.addresses))
-                self.placements.changed()
-            if self.core.complete:
-                if self._trouble and loop.time() >= self._ask_again:
-                    self._size_fleet()
-                    self.evaluate(list(self.core.addresses))
-                self._tidy()
-                if not self._knew_all and self._knows_all():
-                    self._knew_all = True
-                    self.placements.changed()
-            settled = self.core.complete and all(broker.connected for broker in self.core.brokers.values())
-            await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
+        """Makes brokers and follows what runs, until cancelled."""
+        await self._provisioner.run()
 
     async def close(self) -> None:
         """Ends the conversations."""
@@ -139,36 +108,6 @@ class Controller:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # feeds
-
-    async def configserv(self, connection: ControlConnection) -> None:
-        """The conversation with the configuration service, until the connection is lost."""
-        ended = asyncio.Event()
-        self._told.answered = False
-        self.readiness.connected()
-        hints = follow(connection, "placements", self._on_placements, feeds.Placements)
-        links = [
-            hints,
-            follow(connection, "addresses", self._on_addresses, feeds.Addresses),
-            follow(connection, "flavors", self._on_flavors, feeds.Flavors),
-        ]
-        for link in links:
-            link.on_closed = lambda _: ended.set()
-        reporting = [
-            asyncio.ensure_future(self.readiness.run(connection)),
-            asyncio.ensure_future(self.placements.run(connection)),
-        ]
-        for task in reporting:
-            task.add_done_callback(lambda _: ended.set())
-        self.connected = True
-        try:
-            await ended.wait()
-            for task in reporting:
-                if task.done():
-                    task.result()
-        finally:
-            self.connected = False
-            for task in reporting:
-                task.cancel()
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
         old = self.core.addresses
@@ -180,188 +119,173 @@ class Controller:
         changed = self.core.set_addresses(found, body.forced, body.invalid or ())
         self._size_fleet()
         self.evaluate(changed)
-        self.readiness.saw("addresses", body.revision)
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
         changed = self.core.set_flavors(body.flavors)
         self._size_fleet()
         self.evaluate(changed)
-        self.readiness.saw("flavors", body.revision)
 
     def _on_placements(self, body: feeds.Placements) -> None:
-        """What an earlier controller reported; our own reports come back too, and say nothing new."""
+        """What an earlier controller reported; our own reports come back too, and are nothing new."""
         if self._knows_all():
             return
         for name, entries in body.addresses.items():
             for entry in entries:
-                if entry.state == "active":
+                if not entry.draining:
                     self.core.hint(name, entry.broker)
         self.evaluate(body.addresses)
 
-    # brokers
+    # which brokers there are
 
     def _size_fleet(self) -> None:
-        """Wishes for the brokers that the addresses need."""
-        core = self.core
+        """Asks for the brokers that the addresses need."""
+        core, provisioner = self.core, self._provisioner
         if not core.complete:
             return
         self._wanted = fleet.wanted(core.addresses, core.flavors)
-        self._trouble = {name: reason for name, reason in self._trouble.items() if name in self._wanted}
         for name in self._wanted:
-            wish = self._fitting(name)
-            known = self._wishes.get(name)
-            if known is None:
-                self._wish(name, wish)
-            elif known != wish:
+            manifest, asked = self._fitting(name), provisioner.asked.get(name)
+            if asked is None:
+                provisioner.ask(name, manifest)
+            elif asked != manifest:
                 self._refit.add(name)
             else:
                 self._refit.discard(name)
+        for name in [name for name in provisioner.asked if name not in self._wanted]:
+            if name not in provisioner.manifests:
+                provisioner.give_up(name)  # it has not come into being
         self._tidy()
 
-    def _restore_wishes(self) -> None:
-        """Nobody else changes what is wished for: a broker must not end because its file was deleted by hand."""
-        for name in self._driver.altered():
-            if name in self._wishes:
-                if name not in self._trouble:
-                    _LOG.warning("what is wished for was changed by somebody else and is written again", broker=name)
-                self._wish(name, self._wishes[name])
-        if self._damaged:
-            with contextlib.suppress(OSError):
-                self._read_wishes()  # somebody may have put it right
+    def _fitting(self, name: str) -> Manifest:
+        flavor = self._wanted[name]
+        return self._driver.manifest(policies.desired_broker(name, flavor, self.core.flavors[flavor]))
 
-    def _wish(self, name: str, wish: Wish) -> None:
-        try:
-            self._driver.wish(name, wish)
-        except OSError as error:
-            self._ask_again = asyncio.get_running_loop().time() + ASK_AGAIN
-            reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            if self._trouble.get(name) != reason:
-                self._trouble[name] = reason
-                _LOG.error("cannot ask for a broker", broker=name, reason=reason)
-            return
-        self._trouble.pop(name, None)
-        self._wishes[name] = wish
-        self._add(name, wish.flavor, fresh=self._damaged.pop(name, None) is None)
-        now = self._endpoints.get(name)
-        if now is not None and (name in self._restarting or _is_outdated(now, wish)):
-            self._meet(name, now)
+    def _tidy(self) -> None:
+        """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing."""
+        for name, before in self._provisioner.manifests.items():
+            conversation, broker = self._conversations[name], self.core.brokers[name]
+            if name not in self._wanted:
+                unused = not self.core.load.get(name) and _is_empty(broker)
+                conversation.quiesce(partial(self._give_up, name) if unused else None)
+            elif name not in self._refit:
+                conversation.quiesce(None)
+                self._notice(broker, "")
+            elif before.storage is not None and before.storage == self._fitting(name).storage:
+                self._refit_now(name)  # its messages survive that
+            else:
+                text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
+                if before.storage is None and self._fitting(name).storage is not None:
+                    text += ", which it still keeps in memory: they are lost with it"
+                self._notice(broker, text)
+                conversation.quiesce(partial(self._refit_now, name))
 
-    def _add(self, name: str, flavor: str, *, fresh: bool) -> None:
+    def _refit_now(self, name: str) -> None:
+        self._refit.discard(name)
+        if name in self._wanted:
+            self._provisioner.ask(name, self._fitting(name))
+
+    def _give_up(self, name: str) -> None:
+        if name not in self._wanted and not self.core.load.get(name):
+            self._provisioner.give_up(name)
+
+    def _notice(self, broker: ManagedBroker, text: str) -> None:
+        if broker.notice != text:
+            broker.notice = text
+            self.evaluate(self._at_home(broker.name))
+
+    def _at_home(self, broker: str) -> list[str]:
+        return [name for name, home in self.core.homes.items() if home == broker]
+
+    # what the provisioner reports
+
+    def _applied(self, name: str, fresh: bool) -> None:
+        """The driver has taken a broker's manifest."""
         if name in self._conversations:
             return
-        broker = self.core.add_broker(name, flavor, fresh=fresh)
-        self._conversations[name] = Conversation(
-            self.core, broker, self.evaluate, self._restored.add, self._told.is_left_alone
+        flavor = self._provisioner.manifests[name].flavor
+        broker = self.core.add_broker(name, flavor, self._driver.engine, fresh=fresh)
+        self._conversations[name] = BrokerConversation(
+            self.core, broker, self.evaluate, self.book.lose, self._reported.is_left_alone
         )
-        if name in self._endpoints:
-            self._meet(name, self._endpoints[name])
+        if name in self._running:
+            self._meet(name, self._running[name])
+        self._grown.add(flavor)
 
-    def _follow(self, running: dict[str, Running]) -> None:
+    def _deleted(self, name: str) -> None:
+        """The driver has given a broker up."""
+        self._refit.discard(name)
+        self._restarting.discard(name)
+        # What is known of it as running is kept: asked for again before it has ended, it just goes on running.
+        self._conversations.pop(name, None)
+        self._stop_talking(name)
+        self.evaluate(self.core.remove_broker(name))
+        self.placements.changed()
+
+    def _looked(self, running: Mapping[str, RunningBroker]) -> None:
+        """What runs, every now and then: a turn of all that waits for time or for brokers."""
+        self._follow(running)
+        core = self.core
+        if core.complete and self._grown:
+            grown, self._grown = self._grown, set()
+            self.evaluate([n for n, want in core.addresses.items() if want.flavor in grown and n not in core.homes])
+        if core.patient and asyncio.get_running_loop().time() - self._began > PATIENCE and not core.knows_all:
+            core.patient = False
+            self.evaluate(list(core.addresses))
+            self.placements.changed()
+        if core.complete:
+            self._tidy()
+            if not self._knew_all and self._knows_all():
+                self._knew_all = True
+                self.placements.changed()
+
+    def _follow(self, running: Mapping[str, RunningBroker]) -> None:
         """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
         moved = False
         for name, now in running.items():
-            before = self._endpoints.get(name)
+            before = self._running.get(name)
             if before is not None and not now.run:
                 now = now._replace(run=before.run)  # it is no other one before it runs again
-            self._endpoints[name] = now
+            self._running[name] = now
             if before is not None and before.run != now.run and self._knows_all():
                 # The routers have to look whether they are connected to this one.
                 moved = True
-                self._told.moved(address for address, home in self.core.homes.items() if home == name)
+                self._move(self._at_home(name))
             broker = self.core.brokers.get(name)
             if broker is not None and not broker.connected and not now.ready:
                 broker.detail = now.detail or broker.detail
             if before is None or before[:2] != now[:2] or name not in self._tasks:
-                moved = True
+                moved = moved or before is None or before[:2] != now[:2]
                 self._meet(name, now)
-            elif before.settings != now.settings:
+            elif before.is_current != now.is_current:
                 self._meet(name, now)
             elif now.ready and not before.ready and broker is not None and not broker.connected:
                 self._meet(name, now)  # at once, not after the back-off
         if moved:
             self.placements.changed()
 
-    def _meet(self, name: str, now: Running) -> None:
-        """Talks with a broker's process, unless it has other settings than wished for: then it is about to end."""
-        wish, broker = self._wishes.get(name), self.core.brokers.get(name)
-        if wish is None or broker is None or not _is_outdated(now, wish):
+    def _meet(self, name: str, now: RunningBroker) -> None:
+        """Talks with a broker's process, unless it does not run by its manifest: then it is about to end."""
+        broker = self.core.brokers.get(name)
+        if broker is None or now.is_current:
             self._restarting.discard(name)
             self._talk(name, now)
-            return
-        self._restarting.add(name)
-        task = self._tasks.pop(name, None)
-        if task is not None:
-            task.cancel()
-        text = f"it is being restarted with the settings of flavor {wish.flavor}"
-        self.evaluate(self.core.set_connected(broker, False, text))
+        elif name not in self._restarting:
+            self._restarting.add(name)
+            self._stop_talking(name)
+            text = f"it is being restarted with the settings of flavor {broker.flavor}"
+            self.evaluate(self.core.disconnected(broker, text))
 
-    def _talk(self, name: str, where: Running) -> None:
+    def _talk(self, name: str, where: RunningBroker) -> None:
         conversation = self._conversations.get(name)
-        if conversation is None or not where.port:
-            return
-        old = self._tasks.pop(name, None)
-        if old is not None:
-            old.cancel()
-        work = keep_connected(where.host, where.port, conversation.session, container=self._name)
-        self._tasks[name] = process.spawn(work, f"broker {name}")
+        if conversation is not None and where.port:
+            self._stop_talking(name)
+            work = keep_connected(where.host, where.port, conversation.session, container=self._name)
+            self._tasks[name] = process.spawn(work, f"broker {name}")
 
-    def _tidy(self) -> None:
-        """Brokers that nobody needs go when they are empty; new settings apply when that loses nothing."""
-        for name in self._wishes:
-            conversation, broker = self._conversations[name], self.core.brokers[name]
-            if name not in self._wanted:
-                unused = not self.core.load.get(name) and _is_empty(broker)
-                conversation.quiesce(partial(self._unwish, name) if unused else None)
-            elif name not in self._refit:
-                conversation.quiesce(None)
-                self._notice(broker, "")
-            elif self._survives_restart(name):
-                self._refit_now(name)
-            else:
-                text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
-                before, after = (wish.settings.get("data_dir") for wish in (self._wishes[name], self._fitting(name)))
-                if before is None and after is not None:
-                    text += ", which it still keeps in memory: they are lost with it"
-                self._notice(broker, text)
-                conversation.quiesce(partial(self._refit_now, name))
-
-    def _survives_restart(self, name: str) -> bool:
-        """What the broker holds is still there after it has got its new settings."""
-        before = self._wishes[name].settings.get("data_dir")
-        return before is not None and before == self._fitting(name).settings["data_dir"]
-
-    def _fitting(self, name: str) -> Wish:
-        flavor = self._wanted[name]
-        return Wish(flavor, policies.broker_settings(name, self.core.flavors[flavor]))
-
-    def _refit_now(self, name: str) -> None:
-        self._refit.discard(name)
-        if name in self._wanted:
-            self._wish(name, self._fitting(name))
-
-    def _notice(self, broker: Broker, text: str) -> None:
-        if broker.notice != text:
-            broker.notice = text
-            self.evaluate([name for name, home in self.core.homes.items() if home == broker.name])
-
-    def _unwish(self, name: str) -> None:
-        if name in self._wanted or self.core.load.get(name):
-            return
-        try:
-            self._driver.unwish(name)
-        except OSError as error:
-            _LOG.error("cannot give a broker up", broker=name, reason=str(error))
-            return
-        del self._wishes[name]
-        self._refit.discard(name)
-        self._restarting.discard(name)
-        # Its endpoint is kept: wished for again before the supervisor has looked, it just goes on running.
-        self._conversations.pop(name, None)
+    def _stop_talking(self, name: str) -> None:
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
-        self.evaluate(self.core.remove_broker(name))
-        self.placements.changed()
 
     # decisions
 
@@ -371,19 +295,17 @@ class Controller:
         if not core.complete:
             return
         queue = list(names)
-        news: list[str] = []
         placed = False
         while queue:
             for name in queue:
                 decision = core.decide(name)
                 placed |= self._place(name, decision)
-                if self._say(name, decision):
-                    news.append(name)
+                self._put(name, decision)
                 self._carry_out(name, decision)
             queue = list(core.concerned())
         if placed:
             self.placements.changed()
-        self.readiness.changed(news)
+        self.readiness.changed()
 
     def _carry_out(self, name: str, decision: Decision) -> None:
         for broker in decision.keep:
@@ -393,87 +315,72 @@ class Controller:
             self._conversations[broker].retire(name)
 
     def _place(self, name: str, decision: Decision) -> bool:
-        old = self._entries.get(name, ())
         entries = decision.entries
-        if entries == old:
+        if entries == self._placed.get(name, ()):
             return False
         if entries:
-            self._entries[name] = self._share(entries)
+            if len(self._same) > 2 * len(self._placed) + 100:
+                self._same.clear()
+            self._placed[name] = self._same.setdefault(entries, entries)
         else:
-            del self._entries[name]
+            del self._placed[name]
         if self._knows_all():  # else nothing is reported yet, and what an earlier controller has reported holds
-            self._told.moved((name,))
+            self._reported.moved((name,))
         return True
 
-    def _say(self, name: str, decision: Decision) -> bool:
-        state: _State | None = None
-        if decision.kind is not None or decision.entries:
-            components = tuple(dict.fromkeys(entry.broker for entry in decision.entries))
-            failed = not decision.ready and self.core.refused(name)
-            shown = name in self._restored
-            state = (
-                decision.ready and not shown,
-                failed,
-                decision.message or ("it was gone from its broker and has been made again" if shown else ""),
-                components,
-                decision.messages,
-                decision.consumers,
+    def _put(self, name: str, decision: Decision) -> None:
+        """How the address is. Before the routers can know where it lies, it neither works nor is it gone."""
+        unknown = self._reported.is_unknown(name)
+        state: feeds.Readiness | None = None
+        if decision.kind is not None or decision.entries or unknown:
+            text = "the routers have not received yet where it lies" if unknown else ""
+            state = feeds.Readiness(
+                ready=decision.ready and not unknown,
+                failed=not decision.ready and self.core.refused(name),
+                message=decision.message or text,
+                components=tuple(dict.fromkeys(entry.broker for entry in decision.entries)),
+                messages=decision.messages,
+                consumers=decision.consumers,
             )
-        old = self._states.get(name)
-        if state == old:
-            return False
-        self.not_ready += (state is not None and not state[0]) - (old is not None and not old[0])
-        if state is None:
-            del self._states[name]
-        else:
-            self._states[name] = self._share(state)
-        return True
+        self.book.put(name, state)
 
-    def _share(self, value: T) -> T:
-        if len(self._same) > 2 * (len(self._states) + len(self._entries)) + 100:
-            self._same.clear()
-        return cast(T, self._same.setdefault(value, value))
+    def _move(self, names: Iterable[str]) -> None:
+        """Nobody else knows yet where these lie."""
+        names = list(names)
+        self._reported.moved(names)
+        self.evaluate(names)
 
     # reports
 
     def _knows_all(self) -> bool:
         core = self.core
-        return core.complete and (core.heard_all or not core.patient)
+        return core.complete and (core.knows_all or not core.patient)
 
-    def _placements(self) -> dict[str, object] | None:
-        core = self.core
+    def _report_placements(self) -> feeds.Placements | None:
         if not self._knows_all():
             return None
-        self._told.made(dict(self._entries))
-        # Thousands are alike, and then one and the same object.
-        shown = {
-            entries: [{"broker": broker, "state": state, "type": kind} for broker, state, kind in entries]
-            for entries in set(self._entries.values())
-        }
-        return {
-            "schema": feeds.SCHEMA,
-            "brokers": {
-                name: {"host": where.host, "port": where.port, "run": where.run}
-                for name, where in self._endpoints.items()
-                if name in core.brokers and where.port
+        self._reported.made(dict(self._placed))
+        lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
+        return feeds.Placements(
+            brokers={
+                name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
+                for name, where in self._running.items()
+                if name in self.core.brokers and where.port
             },
-            "addresses": {name: shown[entries] for name, entries in self._entries.items()},
-        }
+            addresses={address_name(name): lists[entries] for name, entries in self._placed.items()},
+        )
 
     def _placements_answered(self, accepted: bool) -> None:
-        self.readiness.changed(self._told.answer(accepted))
+        self.evaluate(self._reported.answer(accepted))
 
     def _may_report(self) -> bool:
-        return self.readiness.received(*FEEDS) and (self._told.answered or not self._knows_all())
+        return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self._knows_all())
 
     def _pending(self) -> dict[str, str]:
-        """What the addresses do not tell: brokers to come, to get other settings, and of which too little is known."""
+        """What the addresses do not show: brokers to come, to get other settings, and of which too little is known."""
         found = {}
-        unknown = [
-            name
-            for name, broker in self.core.brokers.items()
-            if (not broker.fresh and broker.view is None) or not self._conversations[name].sure
-        ]
+        brokers = self.core.brokers
+        unknown = [name for name, b in brokers.items() if not b.is_known or not self._conversations[name].is_sure]
         if unknown:
             found["addresses"] = f"it is not known yet what these brokers hold: {_listed(unknown)}"
         coming = [name for name in self._wanted if name in self._restarting or not self._has_come(name)]
@@ -484,44 +391,26 @@ class Controller:
         return found
 
     def _has_come(self, name: str) -> bool:
-        broker = self.core.brokers.get(name)
-        return name in self._wishes and broker is not None and not (broker.fresh and broker.view is None)
-
-    def _reports(self, names: Iterable[str] | None) -> dict[str, Report]:
-        found: dict[str, Report] = {}
-        for name in self._states.keys() | self._told.unknown if names is None else names:
-            state = self._states.get(name)
-            if self._told.is_unknown(name):
-                # Before the routers can know of it, it neither works nor is it gone.
-                old = state or (False, False, "", (), None, None)
-                state = (False, old[1], old[2] or "the routers are being told where it lies", *old[3:])
-            if state is None:
-                continue
-            ready, failed, message, components, messages, consumers = state
-            found[name] = {
-                "ready": ready,
-                "failed": failed,
-                "message": message,
-                "components": components,
-                "messages": messages,
-                "consumers": consumers,
-            }
-        return found
+        """Whether a broker runs by what is asked for, as far as that is to change now."""
+        provisioner, broker = self._provisioner, self.core.brokers.get(name)
+        if provisioner.manifests.get(name) != provisioner.asked.get(name):
+            return False
+        return (broker is not None and broker.contents is not None) or (broker is not None and not broker.fresh)
 
     # health
 
     def healthy(self) -> tuple[bool, str]:
         """Whether all is well, and if not, what is awaited."""
-        if not self.connected:
+        if not self.configuration.connected:
             return False, "no connection to the configuration service"
         if not self.core.complete:
             return False, "no addresses and flavors were delivered yet"
-        if self._trouble:
-            name, reason = min(self._trouble.items())
+        if self._provisioner.refused:
+            name, reason = min(self._provisioner.refused.items())
             return False, f"cannot ask for broker {name}: {reason}; put that right, it is tried again by itself"
-        if self._damaged:
-            reason = min(self._damaged.values())
-            return False, f"cannot be read: {reason}; put it right, or delete it where that broker holds nothing"
+        if self._provisioner.damaged:
+            reason = min(self._provisioner.damaged.values())
+            return False, f"cannot be read: {reason}; put it right, or delete it if that broker holds nothing"
         away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
@@ -530,14 +419,10 @@ class Controller:
     def metrics(self) -> Iterator[Metric]:
         """Of the controller and its brokers (docs/metrics.md)."""
         load = [({"broker": name}, float(count)) for name, count in self.core.load.items() if name in self.core.brokers]
-        known = len(self._states)
+        known = len(self.book)
         yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))
-        yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.not_ready))
+        yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
         yield gauge("storage_broker_addresses", "Addresses placed on each broker.", load)
-
-
-def _is_outdated(now: Running, wish: Wish) -> bool:
-    return now.settings is not None and now.settings != wish.settings
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -545,26 +430,28 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
-def _is_empty(broker: Broker) -> bool:
-    view = broker.view
+def _is_empty(broker: ManagedBroker) -> bool:
+    contents = broker.contents
     return (
-        view is not None
-        and not view.stored
-        and not view.durable_subscriptions
-        and not any(held.ours is not False for held in view.held.values())
+        contents is not None
+        and not contents.stored
+        and not contents.durable_subscriptions
+        and not any(held.ours is not False for held in contents.held.values())
     )
 
 
-async def serve(config: Settings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal where it cannot begin."""
-    controller = Controller(config.name, LocalDriver(config.driver.desired, config.driver.actual))
-    controller.start()
+async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
+    controller = StorageController(config.name, LocalDriver(config.driver))
+    await controller.start()
     state = health.Health(config.health, controller.metrics)
     state.check = controller.healthy
     await state.start()
     host, port = settings.host_port(config.configserv)
     tasks = [
-        process.spawn(keep_connected(host, port, controller.configserv, container=config.name), "configserv"),
+        process.spawn(
+            keep_connected(host, port, controller.configuration.session, container=config.name), "configserv"
+        ),
         process.spawn(controller.run(), "fleet"),
     ]
     try:

@@ -1,4 +1,4 @@
-"""What shall lie where: addresses, flavors and what the brokers hold become decisions per address. Sans-IO.
+"""What is to lie where: addresses, flavors and what the brokers hold become decisions per address. Sans-IO.
 
 Where an address lies is not remembered but read from the brokers; `homes` only keeps, while the controller runs, what
 was decided or seen (so that the addresses of a broker that is down stay its own, and an in-memory broker that comes
@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from enmasse import process
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import Placement, StoredType
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
+from enmasse.reconcile import Sources
 from enmasse.text import counted
 from services.storage_controller import fleet, policies
-from services.storage_controller.view import EMPTY, Held, View
-
-
-class Entry(NamedTuple):
-    """A line of the placements: broker, state (active, draining), and what lies there (queue, topic)."""
-
-    broker: str
-    state: str
-    kind: str
+from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.contents import EMPTY, Contents, Holding
+from services.storage_controller.engines import Engine
 
 
 class Decision(NamedTuple):
-    """What is to be done with one address, and what is said of it.
+    """What is to be done with one address, and what is reported of it.
 
     `keep`: brokers on which it must exist as `kind`; `retire`: brokers from which it is to go once nothing is lost by
     it. `ready` and `message` do not yet know whether the broker's answer is recent (the conversation does).
@@ -38,51 +34,20 @@ class Decision(NamedTuple):
     kind: str | None
     keep: tuple[str, ...]
     retire: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[Placement, ...]
     ready: bool
     message: str
     messages: int | None
     consumers: int | None
 
 
-class Broker:
-    """A broker as the core knows it. `view` is None until it has delivered a complete one in this controller's life."""
+Holders = list[tuple[ManagedBroker, Holding]]
+"""Brokers, and what each of them holds of an address."""
 
-    __slots__ = (
-        "connected",
-        "cut",
-        "detail",
-        "failed",
-        "flavor",
-        "foreign",
-        "fresh",
-        "marked",
-        "name",
-        "notice",
-        "settled",
-        "view",
-    )
 
-    def __init__(self, name: str, flavor: str, fresh: bool) -> None:
-        self.name = name
-        self.flavor = flavor
-        self.fresh = fresh
-        """Wished for in this controller's life: it cannot hold what is looked for."""
-        self.view: View | None = None
-        self.connected = False
-        self.cut = False
-        """Producers are kept off, because it is about to end or to be restarted."""
-        self.detail = "it was not reached yet"
-        self.failed: dict[str, str] = {}
-        """Address → why the broker refused an operation."""
-        self.settled: dict[str, Address] = {}
-        """Address → what its settings on the broker were made from, or found to hold, since it is connected."""
-        self.marked: set[str] = set()
-        """Topics that bear our mark, as far as that was looked up."""
-        self.foreign: set[str] = set()
-        """Topics that do not."""
-        self.notice = ""
-        """What people should know of it, though it works."""
+def placed(broker: str, kind: str, *, active: bool) -> Placement:
+    """A line of the placements; `kind`: queue or topic."""
+    return Placement(broker=broker, state="active" if active else "draining", type=cast(StoredType, kind))
 
 
 class Core:
@@ -96,13 +61,12 @@ class Core:
         self.forced: frozenset[str] = frozenset()
         self.invalid: frozenset[str] = frozenset()
         """Names that are wanted, and nobody knows as what: what lies there goes on as it is."""
-        self.has_addresses = False
-        self.has_flavors = False
-        self.brokers: dict[str, Broker] = {}
+        self.sources = Sources(("addresses", "flavors"))
+        self.brokers: dict[str, ManagedBroker] = {}
         self.homes: dict[str, str] = {}
         self.load: dict[str, int] = {}
         self.patient = True
-        """While set, an address that is nowhere is not made anywhere before every known broker was heard."""
+        """While set, an address that is nowhere is not made anywhere before it is known what every broker holds."""
         self._holders: dict[str, tuple[str, ...]] = {}
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._referring: dict[str, set[str]] = {}
@@ -111,11 +75,11 @@ class Core:
     @property
     def complete(self) -> bool:
         """Both feeds have delivered."""
-        return self.has_addresses and self.has_flavors
+        return self.sources.complete
 
     @property
-    def heard_all(self) -> bool:
-        return all(broker.view is not None or broker.fresh for broker in self.brokers.values())
+    def knows_all(self) -> bool:
+        return all(broker.is_known for broker in self.brokers.values())
 
     # what comes in
 
@@ -141,13 +105,13 @@ class Core:
         changed.update(name for name in unclear ^ self.invalid if name in self._holders)
         self.forced, self.invalid = now, unclear
         self.addresses, self.direct = stored, direct
-        first, self.has_addresses = not self.has_addresses, True
+        first = self.sources.deliver("addresses")
         for name in list(changed):
             changed |= self._refer(name, old.get(name), stored.get(name))
         return changed | self._everything() if first and self.complete else changed
 
     def _everything(self) -> set[str]:
-        """What is concerned by the last feed that was awaited: nothing could be decided before, whatever was heard."""
+        """What is concerned by the last feed that was awaited: nothing could be decided before."""
         return self.addresses.keys() | self._holders.keys()
 
     def _refer(self, name: str, old: Address | None, new: Address | None) -> set[str]:
@@ -163,7 +127,7 @@ class Core:
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[str]:
         """Takes the flavors; what has an address of a changed one is concerned."""
         changed = {name for name in flavors.keys() | self.flavors.keys() if flavors.get(name) != self.flavors.get(name)}
-        first, self.has_flavors = not self.has_flavors, True
+        first = self.sources.deliver("flavors")
         self.flavors = dict(flavors)
         if first and self.complete:
             return self._everything()
@@ -171,70 +135,71 @@ class Core:
             return set()
         return {name for name, address in self.addresses.items() if address.flavor in changed}
 
-    def add_broker(self, name: str, flavor: str, *, fresh: bool = False) -> Broker:
-        """A broker that runs or shall run; `fresh`: it was not wished for before."""
-        return self.brokers.setdefault(name, Broker(name, flavor, fresh))
+    def add_broker(self, name: str, flavor: str, engine: Engine, *, fresh: bool = False) -> ManagedBroker:
+        """A broker that runs or is to run; `fresh`: it was not asked for before."""
+        return self.brokers.setdefault(name, ManagedBroker(name, flavor, engine, fresh))
 
     def remove_broker(self, name: str) -> set[str]:
-        """It is wished for no more (it held nothing)."""
+        """It is given up (it held nothing)."""
         concerned = self._held_by(name)
         broker = self.brokers.pop(name, None)
         if broker is not None:
-            self._index(name, broker.view or EMPTY, EMPTY)
+            self._index(name, broker.contents or EMPTY, EMPTY)
         return concerned
 
-    def set_view(self, broker: Broker, view: View) -> set[str]:
-        """Takes a complete view of a broker."""
-        first = broker.view is None and not broker.fresh
-        old = broker.view or EMPTY
-        changed = self._index(broker.name, old, view)
-        broker.view = view
+    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[str]:
+        """Takes a complete listing of a broker."""
+        first = broker.contents is None and not broker.fresh
+        old = broker.contents or EMPTY
+        changed = self._index(broker.name, old, contents)
+        broker.contents = contents
         for name in changed:
-            held = view.held.get(name)
+            held = contents.held.get(name)
             if held is None:  # what comes next under this name may be somebody else's
                 broker.marked.discard(name)
                 broker.foreign.discard(name)
             self._settle_home(name, broker.name, held)
-        if first and self.complete and self.heard_all:
+        if first and self.complete and self.knows_all:
             return set(self.addresses) | changed  # what is nowhere may be placed now
         return changed
 
-    def note(self, broker: Broker, name: str, held: Held | None) -> None:
+    def note(self, broker: ManagedBroker, name: str, held: Holding | None) -> None:
         """Takes the news of one address on a broker."""
-        view = broker.view
-        if view is None:
+        contents = broker.contents
+        if contents is None:
             return
         if held is None:
-            if view.held.pop(name, None) is not None:
+            if contents.held.pop(name, None) is not None:
                 self._remove_holder(name, broker.name)
         else:
-            if name not in view.held:
+            if name not in contents.held:
                 self._add_holder(name, broker.name)
-            view.held[name] = held
+            contents.held[name] = held
             self._settle_home(name, broker.name, held)
 
-    def set_connected(self, broker: Broker, connected: bool, detail: str = "") -> set[str]:
-        """The conversation with a broker began or ended."""
-        broker.connected = connected
-        broker.detail = detail
-        if not connected:
-            broker.settled.clear()
-            broker.failed.clear()
+    def connected(self, broker: ManagedBroker) -> set[str]:
+        """The conversation with a broker began."""
+        broker.connected, broker.detail = True, ""
+        return self._held_by(broker.name)
+
+    def disconnected(self, broker: ManagedBroker, detail: str) -> set[str]:
+        """The conversation with a broker ended."""
+        broker.disconnect(detail)
         return self._held_by(broker.name)
 
     def hint(self, name: str, broker: str) -> None:
         """An earlier report placed it there: that counts until the broker says what it holds."""
-        if broker in self.brokers and self.brokers[broker].view is None and name not in self.homes:
+        if broker in self.brokers and self.brokers[broker].contents is None and name not in self.homes:
             self._set_home(name, broker)
 
     # who holds what
 
     def _held_by(self, broker: str) -> set[str]:
         known = self.brokers.get(broker)
-        held = set(known.view.held) if known is not None and known.view is not None else set()
+        held = set(known.contents.held) if known is not None and known.contents is not None else set()
         return held | {name for name, home in self.homes.items() if home == broker}
 
-    def _index(self, broker: str, old: View, new: View) -> set[str]:
+    def _index(self, broker: str, old: Contents, new: Contents) -> set[str]:
         changed = set()
         for name, held in new.held.items():
             before = old.held.get(name)
@@ -271,7 +236,7 @@ class Core:
         if self._referring:
             self._concerned.update(self.referred(name))
 
-    def _settle_home(self, name: str, broker: str, held: Held | None) -> None:
+    def _settle_home(self, name: str, broker: str, held: Holding | None) -> None:
         """What a broker holds and may hold is at home there, unless it has another home already."""
         want = self.addresses.get(name)
         if held is None or want is None or held.kind != want.type or name in self.homes:
@@ -283,14 +248,14 @@ class Core:
         flavor = self.flavors.get(want.flavor or "")
         return fleet.carriers(name, want.flavor or "", flavor) if flavor is not None else []
 
-    def holdings(self, name: str) -> list[tuple[Broker, Held]]:
+    def holdings(self, name: str) -> Holders:
         """The brokers that hold something of ours, or of a wanted address, under this name."""
         found = []
         want = self.addresses.get(name)
         for broker_name in self._holders.get(name, ()):
             broker = self.brokers[broker_name]
-            assert broker.view is not None
-            held = broker.view.held[name]
+            assert broker.contents is not None
+            held = broker.contents.held[name]
             if held.ours is None and name in broker.marked:
                 held = held._replace(ours=True)
             elif held.ours is None and name in broker.foreign:
@@ -330,11 +295,11 @@ class Core:
             held = self._seen(broker_name, name, want.type)
             if held is not None:
                 active = broker_name == home and not self.brokers[broker_name].cut
-                entries.append(Entry(broker_name, "active" if active else "draining", want.type))
+                entries.append(placed(broker_name, want.type, active=active))
             problem = problem or self._problem(broker_name, name, held)
         if want.type == "queue":
             # A topic moves only without subscriptions; whoever subscribes meanwhile must not be led to the old place.
-            entries += [Entry(broker_name, "draining", want.type) for broker_name in retire]
+            entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
         if home is None:
             problem = self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
@@ -353,12 +318,17 @@ class Core:
         )
 
     def _awaited(
-        self, name: str, want: Address, home: str | None, keep: tuple[str, ...], holdings: list[tuple[Broker, Held]]
+        self,
+        name: str,
+        want: Address,
+        home: str | None,
+        keep: tuple[str, ...],
+        holdings: Holders,
     ) -> Decision:
         """It lies somewhere else, and is not there yet where it belongs."""
         old = next(broker.name for broker, _ in holdings if broker.name not in keep)
         entries = tuple(
-            Entry(broker.name, "active" if broker.name == old and not broker.cut else "draining", want.type)
+            placed(broker.name, want.type, active=broker.name == old and not broker.cut)
             for broker, _ in holdings
             if want.type == "queue" or broker.name == old
         )
@@ -370,13 +340,13 @@ class Core:
         if name in self.homes:
             self._set_home(name, None)
 
-    def _unclear(self, holdings: list[tuple[Broker, Held]]) -> Decision:
-        entries = tuple(Entry(broker.name, "active", held.kind) for broker, held in holdings)
+    def _unclear(self, holdings: Holders) -> Decision:
+        entries = tuple(placed(broker.name, held.kind, active=True) for broker, held in holdings)
         messages = sum(held.messages for _, held in holdings)
         text = "what lies there goes on as it is until the entry is put right" if entries else ""
         return Decision(None, (), (), entries, False, text, messages if entries else None, _consumers(holdings))
 
-    def _unwanted(self, name: str, holdings: list[tuple[Broker, Held]]) -> Decision:
+    def _unwanted(self, name: str, holdings: Holders) -> Decision:
         """It was removed, or has become an address that is stored nowhere."""
         # A topic's mark is not in the listing: before it has been looked up nothing is said or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
@@ -386,14 +356,14 @@ class Core:
             None,
             (),
             tuple(broker.name for broker, held in holdings),
-            tuple(Entry(broker.name, "draining", held.kind) for broker, held in ours),
+            tuple(placed(broker.name, held.kind, active=False) for broker, held in ours),
             False,
             f"{what}: {_left(ours)}{_discard(name, ours, again=now is not None)}" if ours else "",
             sum(held.messages for _, held in ours) if ours else None,
             _consumers(ours),
         )
 
-    def _retyped(self, name: str, want: Address, others: list[tuple[Broker, Held]]) -> Decision:
+    def _retyped(self, name: str, want: Address, others: Holders) -> Decision:
         """Something of another type lies there: it is emptied first, then the new type comes into being."""
         self._forget_home(name)
         kind = others[0][1].kind
@@ -401,14 +371,14 @@ class Core:
             want.type,
             (),
             tuple(broker.name for broker, _ in others),
-            tuple(Entry(broker.name, "draining", held.kind) for broker, held in others if held.ours is not False),
+            tuple(placed(broker.name, held.kind, active=False) for broker, held in others if held.ours is not False),
             False,
             f"retyped from {kind} to {want.type}: {_left(others)}{_discard(name, others, again=True)}",
             sum(held.messages for _, held in others),
             _consumers(others),
         )
 
-    def _home(self, name: str, want: Address, holdings: list[tuple[Broker, Held]]) -> tuple[str | None, str]:
+    def _home(self, name: str, want: Address, holdings: Holders) -> tuple[str | None, str]:
         """The broker it belongs on, and why that is not one of its flavor, where it is not."""
         carriers = self._carriers(name, want)
         home = self.homes.get(name)
@@ -435,7 +405,7 @@ class Core:
                     )
         if home is not None and home in self.brokers and not self.brokers[home].connected:
             return home, f"moves to flavor {want.flavor} when {home} can be reached"
-        if not self.complete or (self.patient and not self.heard_all):
+        if not self.complete or (self.patient and not self.knows_all):
             return None, ""
         chosen = fleet.least_loaded((b for b in carriers if b in self.brokers), self.load)
         self._set_home(name, chosen)
@@ -453,17 +423,17 @@ class Core:
         want = self.addresses.get(name)
         return [other for other in (want.deadletter, want.expiry) if other] if want is not None else []
 
-    def _seen(self, broker_name: str, name: str, kind: str) -> Held | None:
+    def _seen(self, broker_name: str, name: str, kind: str) -> Holding | None:
         broker = self.brokers.get(broker_name)
         if broker is None:
             return None
-        if broker.view is None:
-            # Not heard of in this controller's life, but an earlier report placed it there.
-            return Held(kind, None) if self.homes.get(name) == broker_name and not broker.fresh else None
-        held = broker.view.held.get(name)
+        if broker.contents is None:
+            # Not known in this controller's life, but an earlier report placed it there.
+            return Holding(kind, None) if self.homes.get(name) == broker_name and not broker.fresh else None
+        held = broker.contents.held.get(name)
         return held if held is not None and held.kind == kind else None
 
-    def _problem(self, broker_name: str, name: str, held: Held | None) -> str:
+    def _problem(self, broker_name: str, name: str, held: Holding | None) -> str:
         broker = self.brokers.get(broker_name)
         if broker is None:
             return f"broker {broker_name} is being made"
@@ -471,38 +441,35 @@ class Core:
             return f"broker {broker_name} cannot be reached: {broker.detail}"
         if broker.cut:
             return f"broker {broker_name} is about to be restarted with other settings"
-        if name in broker.failed:
-            return f"broker {broker_name}: {broker.failed[name]}"
+        if name in broker.refused:
+            return f"broker {broker_name}: {broker.refused[name]}"
         if held is None:
             return f"is being made on broker {broker_name}"
         return "" if self.is_settled(broker, name) else f"its settings on broker {broker_name} are being put right"
 
-    def is_settled(self, broker: Broker, name: str) -> bool:
+    def is_settled(self, broker: ManagedBroker, name: str) -> bool:
         """Whether the settings of an address on a broker are known to be what is wanted now."""
         settled, want = broker.settled.get(name), self.addresses.get(name)
         if settled is None or want is None:
             return False
-        return settled is want or policies.address_settings(name, settled) == policies.address_settings(name, want)
+        return settled is want or policies.address_settings(name, settled, broker.engine) == policies.address_settings(
+            name, want, broker.engine
+        )
 
     def _unplaced(self, want: Address) -> str:
         if want.flavor not in self.flavors:
             return f"there is no flavor {want.flavor}"
-        silent = sorted(b.name for b in self.brokers.values() if b.view is None and not b.fresh)
+        silent = sorted(b.name for b in self.brokers.values() if b.contents is None and not b.fresh)
         if silent:
             return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
         return f"no broker of flavor {want.flavor} runs yet"
 
     def refused(self, name: str) -> bool:
         """Whether a broker that should carry it has refused an operation."""
-        return any(name in broker.failed for broker in self.brokers.values() if broker.failed)
-
-    # what the conversations ask
-
-    def lies(self, broker: Broker, name: str) -> Held | None:
-        return broker.view.held.get(name) if broker.view is not None else None
+        return any(name in broker.refused for broker in self.brokers.values() if broker.refused)
 
 
-def _consumers(holdings: list[tuple[Broker, Held]]) -> int | None:
+def _consumers(holdings: Holders) -> int | None:
     """Consumers of a topic. Those of a queue are behind routers, which count them: here there is a router's link."""
     return (
         sum(held.consumers for _, held in holdings if held.kind == "topic")
@@ -511,7 +478,7 @@ def _consumers(holdings: list[tuple[Broker, Held]]) -> int | None:
     )
 
 
-def _leaving(want: Address, left: list[tuple[Broker, Held]]) -> str:
+def _leaving(want: Address, left: Holders) -> str:
     """What is said of an address of which something lies where it does not belong any more."""
     if not left:
         return ""
@@ -522,7 +489,7 @@ def _leaving(want: Address, left: list[tuple[Broker, Held]]) -> str:
     return f"{what}: {_left(left)}"
 
 
-def _left(left: list[tuple[Broker, Held]]) -> str:
+def _left(left: Holders) -> str:
     messages = sum(held.messages for _, held in left)
     brokers = ", ".join(broker.name for broker, held in left if held.messages or not messages)
     if not messages:
@@ -530,7 +497,7 @@ def _left(left: list[tuple[Broker, Held]]) -> str:
     return f"still holds {counted(messages, 'message')} on broker {brokers}"
 
 
-def _discard(name: str, left: list[tuple[Broker, Held]], *, again: bool) -> str:
+def _discard(name: str, left: Holders, *, again: bool) -> str:
     """What people can do about messages; `again`: the file has the address, and shall go on having it."""
     if not any(held.messages for _, held in left):
         return ""

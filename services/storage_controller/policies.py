@@ -6,6 +6,8 @@ from typing import Any
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
+from services.storage_controller.drivers import DesiredBroker
+from services.storage_controller.engines import Engine
 
 MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
 """Our mark on a topic, or on settings: a setting of exactly this address, without effect while
@@ -13,14 +15,14 @@ MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
 The same value for all, so that brokers can share what they make of it."""
 PAGE = 10 * 1024 * 1024
 DEFAULT_MEMORY = 64 * 1024 * 1024
-"""Bytes of messages that a broker keeps in memory, where the flavor does not say."""
+"""Bytes of messages that a broker keeps in memory if the flavor does not state it."""
 
 Settings = dict[str, Any]
 
 
-def address_settings(name: str, address: Address) -> dict[str, Settings]:
-    """What is set for an address, by match; empty where nothing need be. A topic's hold for everything below it too."""
-    found = _properties(address)
+def address_settings(name: str, address: Address, engine: Engine) -> dict[str, Settings]:
+    """What is set for an address, by match; empty if nothing need be. A topic's hold for everything below it too."""
+    found = _properties(address, engine)
     if address.type != "topic":
         return {name: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {name: {MARK_KEY: MARK}}
@@ -32,7 +34,7 @@ def matches(name: str) -> tuple[str, str]:
     return name, f"{name}/#"
 
 
-def _properties(address: Address) -> Settings:
+def _properties(address: Address, engine: Engine) -> Settings:
     found: Settings = {}
     if address.message_ttl is not None:
         _put(found, "minExpiryDelay", address.message_ttl.minimum)
@@ -49,13 +51,13 @@ def _properties(address: Address) -> Settings:
         found.setdefault("maxDeliveryAttempts", 10)
     _put(found, "expiryAddress", address.expiry)
     _limit(found, address.max_size, address.full_policy)
-    if address.duplicates is not None:
-        found["duplicateDetectionByMessageId"] = True  # the embedded broker's; Artemis has it for a whole acceptor
+    if address.duplicates is not None and engine.duplicates_by_address:
+        found["duplicateDetectionByMessageId"] = True
     return found
 
 
-def broker_settings(name: str, flavor: Flavor) -> Settings:
-    """The desired file's `settings` of one broker. Paths are relative to where brokers keep their data."""
+def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker:
+    """One broker of a flavor."""
     parameters = flavor.template_parameters
     settings: Settings = {
         # Without a dead letter address, giving up is losing: no end to the attempts unless the address says so.
@@ -64,25 +66,25 @@ def broker_settings(name: str, flavor: Flavor) -> Settings:
         "autoCreateAddresses": False,
     }
     policy, capacity = parameters.full_policy, parameters.storage_capacity
-    found: Settings = {}
+    capacity_policy = policy if policy in ("BLOCK", "DROP") else "FAIL"
     if capacity is None:
         _limit(settings, None, policy)
     else:
         # What memory does not hold goes to disk, and there is an end to that too: for the broker, and (as stock Artemis
         # knows it) for each of its addresses.
         settings["addressFullMessagePolicy"] = "PAGE"
-        found = {"capacity": capacity, "capacity_policy": policy if policy in ("BLOCK", "DROP") else "FAIL"}
         if policy != "BLOCK":
-            settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": found["capacity_policy"]}
-    _put(found, "max_subscriptions", parameters.max_subscriptions)
-    memory = parameters.memory if parameters.memory is not None else DEFAULT_MEMORY
-    return {
-        "data_dir": name if flavor.persisted else None,
-        "global_max_size": memory,
-        "page_dir": f"{name}-pages",
-        **found,
-        "settings": settings,
-    }
+            settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": capacity_policy}
+    return DesiredBroker(
+        name,
+        flavor_name,
+        persisted=flavor.persisted,
+        memory=parameters.memory if parameters.memory is not None else DEFAULT_MEMORY,
+        capacity=capacity,
+        capacity_policy=capacity_policy,
+        max_subscriptions=parameters.max_subscriptions,
+        defaults=settings,
+    )
 
 
 def _limit(found: Settings, size: int | None, policy: str | None) -> None:

@@ -50,7 +50,7 @@ def test_an_address_needs_the_word_of_those_who_make_it() -> None:
     merger.report("storage_controller", report({"q": feeds.Readiness(ready=False, message="making it")}), full=True)
     assert phases(merger)["q"] == "Configuring"
     assert statuses(merger)["q"]["message"] == "making it"
-    now = feeds.Readiness(ready=True, components=["broker-1"], messages=3, consumers=1)
+    now = feeds.Readiness(ready=True, components=("broker-1",), messages=3, consumers=1)
     merger.report("storage_controller", report({"q": now}), full=False)
     status = statuses(merger)["q"]
     assert (status["phase"], status["components"], status["messages"], status["consumers"]) == (

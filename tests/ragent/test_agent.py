@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.control import ConnectionLost
+from services.ragent import management, sweep
 from services.ragent import router as router_module
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
 from tests.control.aio import DEADLINE
@@ -131,7 +132,7 @@ def test_what_was_as_it_should_be_for_a_while_is_still_looked_after(
 ) -> None:
     """Pages that are what they were are not compared again; anything else is."""
 
-    monkeypatch.setattr(router_module, "SWEEP_EVERY", 0.02)
+    monkeypatch.setattr(sweep, "SWEEP_EVERY", 0.02)
 
     async def settled(world: World) -> None:
         """Everything was read twice, and found as it should be the first time."""
@@ -180,7 +181,7 @@ def test_clients_are_kept_from_management_where_the_router_can_do_that(play: Pla
         made = [*world.router.tables[LISTENER].values(), *world.router.tables[CONNECTOR].values()]
         assert [row.get("management") for row in made] == ([False] * 3 if extended else [None] * 3)
         if not extended:
-            await world.tells("clients of router-0 reach its management: it cannot be told otherwise")
+            await world.tells("clients of router-0 reach its management: it cannot be configured otherwise")
             return
         world.router.tamper(LISTENER, "ragent-listener/amqp", management=True)
         await until(lambda: world.router.tables[LISTENER].get("ragent-listener/amqp", {}).get("management") is False)
@@ -303,7 +304,7 @@ def test_an_agent_that_restarts_changes_nothing_that_is_right(play: Play) -> Non
 def test_what_nobody_knows_any_more_is_left_alone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries and brokers that are invalid and whose last valid version was lost: they were not removed."""
 
-    monkeypatch.setattr(router_module, "SWEEP_EVERY", 0.02)
+    monkeypatch.setattr(sweep, "SWEEP_EVERY", 0.02)
     valid = {name: entry for name, entry in ALL.items() if name in ("multi", "t")}
     placed = {"q": [{**PLACED["q"][0], "type": "queue"}], "t": PLACED["t"]}
 
@@ -363,7 +364,7 @@ def test_configserv_away_and_back(play: Play) -> None:
 
 
 def test_a_lost_reply_leads_to_reading_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(management, "REQUEST_TIMEOUT", 0.2)
 
     async def scenario(world: World) -> None:
         await begin(world)
@@ -380,13 +381,13 @@ def test_a_lost_reply_leads_to_reading_again(play: Play, monkeypatch: pytest.Mon
 
 
 def test_lost_replies_leave_no_links_behind(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 0.5)
+    monkeypatch.setattr(management, "REQUEST_TIMEOUT", 0.5)
 
     async def scenario(world: World) -> None:
         world.router.drop_replies = 4
         world.configserv.addresses(ALL)
         await until(lambda: world.router.drop_replies == 0)
-        monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 10)
+        monkeypatch.setattr(management, "REQUEST_TIMEOUT", 10)
         await begin(world)
         assert world.router.connection is not None
         assert len(world.router.connection.links) == 2

@@ -7,11 +7,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from services.ragent import router as router_module
+from enmasse.model import feeds
+from enmasse.reconcile import reconciler
+from services.ragent import management
 from services.ragent.desired import Desired
-from services.ragent.entities import ADDRESS_TYPES, CONNECTOR, LISTENER
+from services.ragent.entities import ADDRESS_TYPES, CONNECTOR, LISTENER, ClientListener
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 
@@ -21,9 +24,9 @@ KINDS = ("queue", "topic", "anycast", "multicast")
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 0.15)
-    monkeypatch.setattr(router_module, "RETRY_FIRST", 0.02)
-    monkeypatch.setattr(router_module, "RETRY_LAST", 0.1)
+    monkeypatch.setattr(management, "REQUEST_TIMEOUT", 0.15)
+    monkeypatch.setattr(reconciler, "RETRY_FIRST", 0.02)
+    monkeypatch.setattr(reconciler, "RETRY_LAST", 0.1)
     dice = random.Random(seed)
 
     async def scenario(world: World) -> None:
@@ -96,17 +99,17 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
                 await dice.choice(later)()
             await asyncio.sleep(dice.choice((0, 0, 0.003, 0.03)))
         world.router.refuse = {}
-        monkeypatch.setattr(router_module, "REQUEST_TIMEOUT", 2)  # from now on a late reply is not a lost one
+        monkeypatch.setattr(management, "REQUEST_TIMEOUT", 2)  # from now on a late reply is not a lost one
         publish()
 
-        desired = Desired([("amqp", "127.0.0.1", world.client_port, None, None)])
-        desired.set_addresses(world.configserv.feeds["addresses"])
-        desired.set_placements(world.configserv.feeds["placements"])
+        desired = Desired([ClientListener("amqp", "127.0.0.1", world.client_port)])
+        desired.set_addresses(msgspec.convert(world.configserv.feeds["addresses"], feeds.Addresses))
+        desired.set_placements(msgspec.convert(world.configserv.feeds["placements"], feeds.Placements))
         wanted = {
             entity.type: {e.name: e.attributes for e in group if e.type == entity.type}
             for group in [
-                [entity for name in desired.carriers() for entity in desired.of_address(name)]
-                + desired.connectors()
+                [entity for name in desired.carriers() for entity in desired.of_address("router-0", name)]
+                + desired.connectors("router-0")
                 + desired.listeners("router-0")
             ]
             for entity in group

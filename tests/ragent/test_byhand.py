@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.control.listings import address_rows, queue_rows
 from enmasse.testing import free_port
-from services.ragent.byhand import View, missing, view
+from services.ragent.byhand import Offer, missing, offer
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL
@@ -90,7 +91,7 @@ def test_brokers_of_a_storage_controller_are_left_to_it(play: Play) -> None:
     play(scenario)
 
 
-SEEN = View(frozenset({"q", "both"}), frozenset({"t", "both"}))
+SEEN = Offer(frozenset({"q", "both"}), frozenset({"t", "both"}))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_what_is_to_be_made(name: str, kind: str, told: str) -> None:
     assert found.startswith(told) and bool(found) == bool(told)
 
 
-def test_a_view() -> None:
+def test_what_a_broker_offers() -> None:
     queues = [
         {"name": "q", "address": "q", "routingType": "ANYCAST"},
         {"name": "other", "address": "r", "routingType": "ANYCAST", "temporary": "false"},
@@ -120,11 +121,11 @@ def test_a_view() -> None:
     ]
     addresses = [{"name": "t", "routingTypes": '["MULTICAST"]'}, {"name": "q", "routingTypes": '["ANYCAST"]'}]
 
-    found = view(json.dumps({"data": queues}), json.dumps({"data": addresses}))
-    assert found == View(frozenset({"q", "r"}), frozenset({"t"}))
+    found = offer(queue_rows(json.dumps({"data": queues})), address_rows(json.dumps({"data": addresses})))
+    assert found == Offer(frozenset({"q", "r"}), frozenset({"t"}))
     for text in ("", "[]", '{"data": 1}'):
         with pytest.raises(ValueError, match=r"."):
-            view(text, json.dumps({"data": addresses}))
+            offer(queue_rows(text), ())
 
 
 def test_placements_say_who_made_a_broker(play: Play) -> None:

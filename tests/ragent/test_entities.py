@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.model import feeds
+from enmasse.model.feeds import Placement
 from services.ragent import entities
 from services.ragent.desired import Desired
 from services.ragent.entities import (
@@ -18,11 +21,24 @@ from services.ragent.entities import (
     LISTENER,
     SSL_PROFILE,
     Carried,
-    Placement,
+    ClientListener,
 )
 
-ACTIVE = Placement("b", False, None)
-DRAINING = Placement("b", True, None)
+
+def placed(broker: str, state: Any, type_: Any = None) -> Placement:
+    return Placement(broker=broker, state=state, type=type_)
+
+
+def addresses_of(found: dict[str, Any]) -> feeds.Addresses:
+    return msgspec.convert({"addresses": found}, feeds.Addresses)
+
+
+def placements_of(brokers: dict[str, Any], addresses: dict[str, Any]) -> feeds.Placements:
+    return msgspec.convert({"brokers": brokers, "addresses": addresses}, feeds.Placements)
+
+
+ACTIVE = placed("b", "active")
+DRAINING = placed("b", "draining")
 
 
 @pytest.mark.parametrize(
@@ -39,19 +55,19 @@ DRAINING = Placement("b", True, None)
         # Moving between brokers: producers go to the new one, consumers get from both.
         (
             "queue",
-            [Placement("c", False, "queue"), DRAINING],
+            [placed("c", "active", "queue"), DRAINING],
             Carried("queue", (("c", "in"), ("c", "out"), ("b", "in"))),
         ),
         # Removed: consumers may empty it, nobody can put anything in; once the placement is gone, nothing is left.
-        (None, [Placement("b", True, "queue")], Carried("queue", (("b", "in"),))),
-        (None, [Placement("b", True, "topic")], Carried("topic", (("b", "out"),))),
+        (None, [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
+        (None, [placed("b", "draining", "topic")], Carried("topic", (("b", "out"),))),
         (None, [DRAINING], Carried("queue", (("b", "in"),))),
         (None, [ACTIVE], None),
         (None, [], None),
         # Retyped while it holds messages: the old type stays, for consumers only, and the new one waits.
-        ("topic", [Placement("b", True, "queue")], Carried("queue", (("b", "in"),))),
-        ("queue", [Placement("b", True, "topic")], Carried("topic", (("b", "out"),))),
-        ("anycast", [Placement("b", True, "queue")], Carried("queue", (("b", "in"),))),
+        ("topic", [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
+        ("queue", [placed("b", "draining", "topic")], Carried("topic", (("b", "out"),))),
+        ("anycast", [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
     ],
 )
 def test_what_is_carried(kind: str | None, placements: list[Placement], expected: Carried | None) -> None:
@@ -80,9 +96,9 @@ def test_entities_of_each_type() -> None:
 
 def test_listeners_come_with_their_tls_profile() -> None:
     plain, profile, secure = entities.listeners(
-        [("amqp", "127.0.0.1", 5672, None), ("amqps", "127.0.0.1", 5671, ("c.pem", "k.pem"))], 50
+        [ClientListener("amqp", "127.0.0.1", 5672), ClientListener("amqps", "127.0.0.1", 5671, ("c.pem", "k.pem"))]
     )
-    assert (plain.type, plain.attributes["port"], plain.attributes["linkCapacity"]) == (LISTENER, "5672", 50)
+    assert (plain.type, plain.attributes["port"]) == (LISTENER, "5672")
     assert profile.type == SSL_PROFILE
     assert profile.attributes == {"certFile": "c.pem", "privateKeyFile": "k.pem"}
     assert secure.attributes["sslProfile"] == profile.name
@@ -92,7 +108,7 @@ def test_listeners_come_with_their_tls_profile() -> None:
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 KINDS = st.sampled_from(["queue", "topic", "anycast", "multicast"])
 PLACEMENTS = st.lists(
-    st.builds(Placement, NAMES, st.booleans(), st.sampled_from([None, "queue", "topic"])),
+    st.builds(placed, NAMES, st.sampled_from(["active", "draining"]), st.sampled_from([None, "queue", "topic"])),
     max_size=3,
     unique_by=lambda p: p.broker,
 )
@@ -136,73 +152,54 @@ PLACED = st.dictionaries(st.sampled_from("abcdef"), ENTRIES, max_size=6)
 
 @given(st.lists(st.tuples(ADDRESSES, PLACED), max_size=5))
 def test_following_changes_gives_what_starting_anew_gives(steps: list[tuple[dict[str, str], dict[str, Any]]]) -> None:
-    """What is made for the changed addresses, minus what they had before, must lead to the same set of entities."""
+    """What the changed addresses are to have, and what the others had before, is the same set of entities."""
     desired = Desired([])
-    there: set[tuple[str, str]] = set()
-    for addresses, placed in steps:
+    there: dict[str, set[str]] = {}
+    for types, placed in steps:
         brokers = {e["broker"]: {"host": "h", "port": 1} for entries in placed.values() for e in entries}
-        bodies = {"addresses": {name: {"type": kind} for name, kind in addresses.items()}}
-        for before in (
-            desired.set_addresses(bodies),
-            desired.set_placements({"brokers": brokers, "addresses": placed})[0],
-        ):
-            for name, names in before.items():
-                there -= names
-                there |= desired.names(name)
+        addresses = addresses_of({name: {"type": type_} for name, type_ in types.items()})
+        placements = placements_of(brokers, placed)
+        changed = desired.set_addresses(addresses)
+        changed += desired.set_placements(placements)[0]
+        for name in changed:
+            there[name] = {entity.name for entity in desired.of_address("r", name)}
         anew = Desired([])
-        anew.set_addresses(bodies)
-        anew.set_placements({"brokers": brokers, "addresses": placed})
-        assert there == {key for name in anew.carriers() for key in anew.names(name)}
-        for type_, name in there:
-            entity = anew.expected("r", type_, name)
-            assert entity is not None
-            assert entity.name == name
+        anew.set_addresses(addresses)
+        anew.set_placements(placements)
+        made = [entity for name in anew.carriers() for entity in anew.of_address("r", name)]
+        assert set().union(*there.values()) == {entity.name for entity in made}
+        assert all(anew.expected("r", entity.type, entity.name) == entity for entity in made)
 
 
 def test_an_unchanged_address_is_not_touched() -> None:
     desired = Desired([])
-    desired.set_addresses({"addresses": {"a": {"type": "queue"}, "b": {"type": "anycast"}}})
-    placed = {"a": [{"broker": "x", "state": "active"}]}
-    desired.set_placements({"brokers": {"x": {"host": "h", "port": 1}}, "addresses": placed})
-    assert desired.set_addresses({"addresses": {"a": {"type": "queue"}, "b": {"type": "multicast"}}}).keys() == {"b"}
-    before, moved = desired.set_placements({"brokers": {"x": {"host": "h", "port": 2}}, "addresses": placed})
-    assert (before, moved) == ({}, {"x"})
+    desired.set_addresses(addresses_of({"a": {"type": "queue"}, "b": {"type": "anycast"}}))
+    lies = {"a": [{"broker": "x", "state": "active"}]}
+    desired.set_placements(placements_of({"x": {"host": "h", "port": 1}}, lies))
+    assert desired.set_addresses(addresses_of({"a": {"type": "queue"}, "b": {"type": "multicast"}})) == ["b"]
+    changed, moved = desired.set_placements(placements_of({"x": {"host": "h", "port": 2}}, lies))
+    assert (changed, moved) == ([], {"x"})
     connector = desired.expected("r", CONNECTOR, "ragent-broker/x")
     assert connector is not None
     assert connector.attributes["port"] == "2"
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("kind", "body"),
     [
-        {},
-        {"addresses": []},
-        {"addresses": {"a": {}}},
-        {"addresses": {"a": {"type": "cube"}}},
-        {"addresses": {"a": None}},
+        (feeds.Addresses, {}),
+        (feeds.Addresses, {"addresses": []}),
+        (feeds.Addresses, {"addresses": {"a": {}}}),
+        (feeds.Addresses, {"addresses": {"a": {"type": "cube"}}}),
+        (feeds.Addresses, {"addresses": {"a": None}}),
+        (feeds.Flavors, {}),
+        (feeds.Placements, {}),
+        (feeds.Placements, {"brokers": {}, "addresses": []}),
+        (feeds.Placements, {"brokers": {"b": {}}, "addresses": {}}),
+        (feeds.Placements, {"brokers": {}, "addresses": {"a": [None]}}),
+        (feeds.Placements, {"brokers": {}, "addresses": {"a": [{"broker": "b", "state": "asleep"}]}}),
     ],
 )
-def test_addresses_that_are_none_change_nothing(body: dict[str, Any]) -> None:
-    desired = Desired([])
-    desired.set_addresses({"addresses": {"a": {"type": "queue"}}})
-    with pytest.raises(ValueError, match="addresses"):
-        desired.set_addresses(body)
-    assert desired.kind("a") == "queue"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"brokers": {}, "addresses": []},
-        {"brokers": {"b": {}}, "addresses": {}},
-        {"brokers": {}, "addresses": {"a": [None]}},
-        {"brokers": {}, "addresses": {"a": [{"broker": "b", "state": "asleep"}]}},
-    ],
-)
-def test_placements_that_are_none_change_nothing(body: dict[str, Any]) -> None:
-    desired = Desired([])
-    desired.set_placements({"brokers": {}, "addresses": {"a": [{"broker": "b"}]}})
-    with pytest.raises(ValueError, match=r"brokers|addresses"):
-        desired.set_placements(body)
-    assert desired.placements("a") == (ACTIVE,)
+def test_a_body_that_is_no_snapshot_is_refused(kind: type[Any], body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"addresses|flavors|brokers|Object missing"):
+        msgspec.convert(body, kind)

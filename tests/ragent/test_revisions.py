@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.ragent import router as router_module
+from services.ragent import sweep
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
@@ -90,7 +90,7 @@ def test_links_to_a_broker_that_is_another_one_are_read_again(
     play: Play, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
     """The agent looks at everything now and then only: what it knew last was of the broker before."""
-    monkeypatch.setattr(router_module, "SWEEP_EVERY", 3600)
+    monkeypatch.setattr(sweep, "SWEEP_EVERY", 3600)
 
     async def scenario(world: World) -> None:
         await begin(world)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.ragent import entities
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LISTENER, Entity
-from services.ragent.table import CREATED, DIFFERENT, PRESENT, Operation, Scan, Table, columns, difference
+from services.ragent.table import CREATED, DIFFERENT, PRESENT, EntityOperation, EntityTable, Scan, columns, difference
 
 ANY = Entity(ADDRESS, "ragent-address/a", {"pattern": "a", "distribution": "balanced", "waypoint": False})
 LINK = Entity(AUTO_LINK, "ragent-in/b/a", {"address": "a", "direction": "in", "connection": "ragent-broker/b"})
@@ -25,7 +25,7 @@ def row(entity: Entity, **more: Any) -> dict[str, Any]:
 
 
 def test_status_follows_what_is_read() -> None:
-    table = Table()
+    table = EntityTable()
     key = LINK.type, LINK.name
     assert table.status(key) is None
     assert table.read(AUTO_LINK, row(LINK, operStatus="failed", lastError="no such queue"), LINK)
@@ -40,7 +40,7 @@ def test_status_follows_what_is_read() -> None:
 
 
 def test_a_router_that_shows_no_value_where_none_was_wanted_is_right() -> None:
-    table = Table()
+    table = EntityTable()
     table.read(
         ADDRESS, {"name": ANY.name, "prefix": "", "pattern": "a", "distribution": "balanced", "waypoint": None}, ANY
     )
@@ -48,21 +48,21 @@ def test_a_router_that_shows_no_value_where_none_was_wanted_is_right() -> None:
 
 
 def test_difference_creates_deletes_and_replaces() -> None:
-    table = Table()
+    table = EntityTable()
     table.set((ADDRESS, ANY.name), DIFFERENT)
     table.set((ADDRESS, "ragent-address/old"), PRESENT)
     operations = difference(table, [LINK, ANY], [(ADDRESS, "ragent-address/old"), (ADDRESS, "ragent-address/gone")])
     assert operations == [
-        Operation(ADDRESS, ANY.name, None),
-        Operation(ADDRESS, "ragent-address/old", None),
-        Operation(ADDRESS, ANY.name, ANY.attributes),
-        Operation(AUTO_LINK, LINK.name, LINK.attributes),
+        EntityOperation(ADDRESS, ANY.name, None),
+        EntityOperation(ADDRESS, "ragent-address/old", None),
+        EntityOperation(ADDRESS, ANY.name, ANY.attributes),
+        EntityOperation(AUTO_LINK, LINK.name, LINK.attributes),
     ]
 
 
 def test_connectors_are_made_before_links_and_deleted_after_them_and_listeners_last() -> None:
-    table = Table()
-    connector, listener = entities.connector("b", "h", 1), entities.listeners([("l", "h", 2, None)], None)[0]
+    table = EntityTable()
+    connector, listener = entities.connector("b", "h", 1), entities.listeners([entities.ClientListener("l", "h", 2)])[0]
     made = difference(table, [listener, LINK, ANY, connector], [])
     assert [operation.type for operation in made] == [CONNECTOR, ADDRESS, AUTO_LINK, LISTENER]
     for operation in made:
@@ -78,7 +78,7 @@ def pages(rows: list[dict[str, Any]], type_: str, size: int) -> Iterable[tuple[l
 
 
 def test_a_scan_finds_what_differs_and_leaves_others_alone() -> None:
-    table = Table()
+    table = EntityTable()
     table.set((ADDRESS, "ragent-address/lost"), PRESENT)
     scan = Scan(table, ADDRESS, expected)
     found = [row(ANY, waypoint=True), {"name": "ragent-address/unwanted"}, {"name": "override.mine"}, {"name": None}]
@@ -92,7 +92,7 @@ def test_a_scan_finds_what_differs_and_leaves_others_alone() -> None:
 
 
 def test_what_was_touched_during_a_scan_is_not_judged_by_it() -> None:
-    table = Table()
+    table = EntityTable()
     scan = Scan(table, ADDRESS, expected)
     table.set((ADDRESS, ANY.name), CREATED)
     scan.touch(ANY.name)
@@ -108,7 +108,7 @@ KEYS = st.sampled_from([(ADDRESS, f"ragent-address/{x}") for x in "abcd"])
 def test_difference_brings_about_what_is_wanted(
     has: dict[tuple[str, str], str], wanted: set[tuple[str, str]], unwanted: set[tuple[str, str]]
 ) -> None:
-    table = Table()
+    table = EntityTable()
     for key, status in has.items():
         table.set(key, status)
     operations = difference(table, [Entity(*key, {"pattern": "x"}) for key in wanted], unwanted - wanted)

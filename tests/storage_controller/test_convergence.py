@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
 from services.storage_controller import fleet
+from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.core import Core
-from services.storage_controller.view import Held, View
+from services.storage_controller.engines import EMBEDDED
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 FLAVOR = st.sampled_from(["pool", "own", "topics", "more-topics"])
@@ -55,7 +56,7 @@ class Convergence(RuleBasedStateMachine):
         for broker, of in fleet.wanted(self.core.addresses, self.core.flavors).items():
             if broker not in self.brokers:
                 self.brokers[broker] = {}
-                self.core.add_broker(broker, of, fresh=True)
+                self.core.add_broker(broker, of, EMBEDDED, fresh=True)
 
     # what people do
 
@@ -114,7 +115,7 @@ class Convergence(RuleBasedStateMachine):
         if self.brokers:
             broker = data.draw(st.sampled_from(sorted(self.brokers)))
             self.away.add(broker)
-            self.core.set_connected(self.core.brokers[broker], False, "away")
+            self.core.disconnected(self.core.brokers[broker], "away")
 
     @rule(data=st.data())
     def connect(self, data: st.DataObject) -> None:
@@ -124,7 +125,7 @@ class Convergence(RuleBasedStateMachine):
     def _come_back(self, broker: str) -> None:
         self.away.discard(broker)
         self._look(broker)
-        self.core.set_connected(self.core.brokers[broker], True)
+        self.core.connected(self.core.brokers[broker])
 
     @rule(name=NAMES)
     def delete_by_hand(self, name: str) -> None:
@@ -136,7 +137,7 @@ class Convergence(RuleBasedStateMachine):
     def restart_controller(self) -> None:
         self.core = Core()
         for broker in self.brokers:
-            self.core.add_broker(broker, "")
+            self.core.add_broker(broker, "", EMBEDDED)
         self.told()
         for broker in set(self.brokers) - self.away:
             self._come_back(broker)
@@ -147,7 +148,7 @@ class Convergence(RuleBasedStateMachine):
     def work(self) -> None:
         for broker in set(self.brokers) - self.away:
             self._look(broker)
-            self.core.set_connected(self.core.brokers[broker], True)
+            self.core.connected(self.core.brokers[broker])
         names = {*self.addresses, *(name for held in self.brokers.values() for name in held)}
         for name in sorted(names):
             decision = self.core.decide(name)
@@ -167,11 +168,11 @@ class Convergence(RuleBasedStateMachine):
     def _look(self, broker: str) -> None:
         known = self.core.brokers[broker]
         held = {
-            name: Held(each.kind, each.kind == "queue" or None, each.messages, 0, each.subscriptions)
+            name: Holding(each.kind, each.kind == "queue" or None, each.messages, 0, each.subscriptions)
             for name, each in self.brokers[broker].items()
         }
         known.marked.update(name for name, each in self.brokers[broker].items() if each.kind == "topic")
-        self.core.set_view(known, View(held, sum(each.messages for each in held.values()), 0))
+        self.core.set_contents(known, Contents(held, sum(each.messages for each in held.values()), 0))
 
     @invariant()
     def the_load_is_what_lies_there(self) -> None:
@@ -187,7 +188,7 @@ class Convergence(RuleBasedStateMachine):
             for name in (*self.addresses, "a"):
                 entries = self.core.decide(name).entries
                 assert sum(entry.state == "active" for entry in entries) <= 1
-                assert len({entry.kind for entry in entries}) <= 1
+                assert len({entry.type for entry in entries}) <= 1
 
     @rule()
     def in_the_end_all_is_well(self) -> None:

@@ -10,8 +10,10 @@ import pytest
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
-from services.storage_controller.core import Broker, Core, Decision
-from services.storage_controller.view import Held, View
+from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.contents import Contents, Holding
+from services.storage_controller.core import Core, Decision
+from services.storage_controller.engines import EMBEDDED
 
 
 def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Flavor:
@@ -25,39 +27,39 @@ QUEUE = Address(type="queue", flavor="f")
 TOPIC = Address(type="topic", flavor="t")
 
 
-def core(addresses: dict[str, Address], held: dict[str, dict[str, Held]] | None = None, **more: Any) -> Core:
+def core(addresses: dict[str, Address], held: dict[str, dict[str, Holding]] | None = None, **more: Any) -> Core:
     """A core that has heard everything; `held`: broker → address → what lies there."""
     found = Core()
     found.set_addresses(addresses, more.get("forced", ()))
     found.set_flavors(FLAVORS)
     for name, of in BROKERS.items():
-        broker = found.add_broker(name, of)
-        found.set_connected(broker, True)
+        broker = found.add_broker(name, of, EMBEDDED)
+        found.connected(broker)
         if name not in more.get("silent", ()):
             look(found, name, (held or {}).get(name, {}))
     return found
 
 
-def look(found: Core, broker: str, held: dict[str, Held]) -> set[str]:
+def look(found: Core, broker: str, held: dict[str, Holding]) -> set[str]:
     """The broker shows that, and the settings are found to be as they should."""
     known = found.brokers[broker]
     known.settled.update({name: found.addresses[name] for name in held if name in found.addresses})
     stored = sum(each.messages for each in held.values())
-    return found.set_view(found.brokers[broker], View(dict(held), stored, 0))
+    return found.set_contents(found.brokers[broker], Contents(dict(held), stored, 0))
 
 
-def made(found: Core, broker: str, name: str, held: Held) -> None:
+def made(found: Core, broker: str, name: str, held: Holding) -> None:
     """The address has been made there, with its settings."""
     known = found.brokers[broker]
     found.note(known, name, held)
     known.settled[name] = found.addresses[name]
 
 
-def states(decision: Decision) -> list[tuple[str, str, str]]:
-    return [(entry.broker, entry.state, entry.kind) for entry in decision.entries]
+def states(decision: Decision) -> list[tuple[str, str, str | None]]:
+    return [(entry.broker, entry.state, entry.type) for entry in decision.entries]
 
 
-MINE = Held("queue", True)
+MINE = Holding("queue", True)
 
 
 def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
@@ -88,16 +90,16 @@ def test_ready_is_what_has_its_settings() -> None:
     found.set_addresses({"q": msgspec.structs.replace(bounded, flavor="f")}, ())
     assert found.decide("q").ready
     # A broker that was away may have been changed meanwhile, or be another one.
-    found.set_connected(found.brokers["f-0"], False, "away")
-    found.set_connected(found.brokers["f-0"], True)
+    found.disconnected(found.brokers["f-0"], "away")
+    found.connected(found.brokers["f-0"])
     assert not found.decide("q").ready
 
 
 def test_damage_is_told_and_does_not_change_what_is_ready() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": Held("queue", True, lost=2)}})
+    found = core({"q": QUEUE}, {"f-0": {"q": Holding("queue", True, lost=2)}})
     decision = found.decide("q")
     assert (decision.ready, decision.message) == (True, "broker f-0: 2 messages lost by damage to its files")
-    assert look(found, "f-0", {"q": Held("queue", True, lost=2, stalled=True)}) == {"q"}
+    assert look(found, "f-0", {"q": Holding("queue", True, lost=2, stalled=True)}) == {"q"}
     assert "cannot be read at the moment" in found.decide("q").message
     look(found, "f-0", {"q": MINE})
     assert found.decide("q").message == ""
@@ -114,10 +116,10 @@ def test_nothing_is_made_before_every_broker_was_heard() -> None:
 
 def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
     found = core({"q": QUEUE})
-    found.add_broker("h-0", "h", fresh=True)
+    found.add_broker("h-0", "h", EMBEDDED, fresh=True)
     found.set_flavors({**FLAVORS, "h": flavor()})
     found.set_addresses({"q": QUEUE, "new": Address(type="queue", flavor="h")}, ())
-    assert found.heard_all
+    assert found.knows_all
     assert found.decide("q").keep == ("f-0",)
     decision = found.decide("new")
     assert (decision.keep, decision.entries, decision.ready) == (("h-0",), (), False)
@@ -132,7 +134,7 @@ def test_where_it_lies_is_read_from_the_brokers() -> None:
 def test_a_broker_that_is_down_keeps_its_addresses() -> None:
     found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=3)}})
     found.decide("q")
-    assert "q" in found.set_connected(found.brokers["f-1"], False, "connection refused")
+    assert "q" in found.disconnected(found.brokers["f-1"], "connection refused")
     decision = found.decide("q")
     assert states(decision) == [("f-1", "active", "queue")]
     assert not decision.ready
@@ -168,7 +170,7 @@ def test_an_address_that_is_removed_drains() -> None:
 
 @pytest.mark.parametrize("ours", [None, False])
 def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None) -> None:
-    found = core({}, {"f-0": {"x": Held("topic", ours, 2)}})
+    found = core({}, {"f-0": {"x": Holding("topic", ours, 2)}})
     decision = found.decide("x")
     assert (decision.entries, decision.message) == ((), "")
     assert decision.retire == (("f-0",) if ours is None else ()), "a topic's mark has to be looked up"
@@ -177,7 +179,7 @@ def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None
 
 
 def test_what_somebody_made_serves_when_it_is_wanted() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": Held("queue", False)}})
+    found = core({"q": QUEUE}, {"f-0": {"q": Holding("queue", False)}})
     assert states(found.decide("q")) == [("f-0", "active", "queue")]
     found.set_addresses({}, ())
     assert found.decide("q").retire == ()
@@ -236,7 +238,7 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
 
 
 def test_a_topic_does_not_move_under_its_subscribers() -> None:
-    held = Held("topic", None, 0, 0, 1)
+    held = Holding("topic", None, 0, 0, 1)
     found = core({"x": TOPIC}, {"t-0": {"x": held}})
     found.decide("x")
     moved = {"x": Address(type="topic", flavor="u")}
@@ -249,7 +251,7 @@ def test_a_topic_does_not_move_under_its_subscribers() -> None:
     )
     found.set_addresses(moved, ["x"])
     assert states(found.decide("x")) == [("t-0", "active", "topic")]
-    made(found, "u-0", "x", Held("topic", None))
+    made(found, "u-0", "x", Holding("topic", None))
     decision = found.decide("x")
     assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
     assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
@@ -306,22 +308,22 @@ def test_a_change_concerns_only_what_it_changes() -> None:
 def test_a_refusal_of_the_broker_is_told() -> None:
     found = core({"q": QUEUE})
     assert found.decide("q").keep == ("f-0",)
-    found.brokers["f-0"].failed["q"] = "AMQ1: no"
+    found.brokers["f-0"].refused["q"] = "AMQ1: no"
     assert found.decide("q").message == "broker f-0: AMQ1: no"
     assert found.refused("q")
 
 
 def test_a_broker_that_is_given_up_is_forgotten() -> None:
-    found = core({}, {"f-0": {"x": Held("queue", False)}})
+    found = core({}, {"f-0": {"x": Holding("queue", False)}})
     found.remove_broker("f-0")
     assert "f-0" not in found.brokers
     assert found.decide("x") == Decision(None, (), (), (), False, "", None, None)
-    assert isinstance(found.add_broker("f-0", "f"), Broker)
+    assert isinstance(found.add_broker("f-0", "f", EMBEDDED), ManagedBroker)
 
 
 def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
     """Its entry is invalid and its last valid version was lost: it was not removed."""
-    lies = {"q": Held("queue", True, 3), "t": Held("topic", True, 2, 1, 1), "gone": MINE}
+    lies = {"q": Holding("queue", True, 3), "t": Holding("topic", True, 2, 1, 1), "gone": MINE}
     held = {"f-0": {"q": lies["q"], "gone": lies["gone"]}, "t-0": {"t": lies["t"]}}
     found = core({}, held)
     assert found.decide("q").retire == ("f-0",)
@@ -351,8 +353,8 @@ def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
 def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: str) -> None:
     """Also what is wanted no more, and what nobody knows any more: else they would be told to nobody."""
     found = Core()
-    broker = found.add_broker("f-0", "f")
-    found.set_connected(broker, True)
+    broker = found.add_broker("f-0", "f", EMBEDDED)
+    found.connected(broker)
     look(found, "f-0", {"q": MINE, "removed": MINE._replace(messages=1), "unclear": MINE})
     if last == "addresses":
         found.set_flavors(FLAVORS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.control.listings import address_rows, queue_rows
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet, naming, policies
-from services.storage_controller.driver import LocalDriver, Running, Wish
-from services.storage_controller.view import Held, root_of, rows, view
+from services.storage_controller.contents import Holding, contents, root_of
+from services.storage_controller.drivers import Manifest, RunningBroker
+from services.storage_controller.drivers.local import LocalDriver, LocalSettings
+from services.storage_controller.engines import ARTEMIS, EMBEDDED
 
 PERSISTED = Flavor(type="queue", template_name="queue-persisted")
 IN_MEMORY = Flavor(type="queue", template_name="queue-inmemory")
@@ -68,7 +72,7 @@ def test_which_brokers_a_flavor_has() -> None:
 
 def test_settings_of_an_address() -> None:
     plain = Address(type="queue", flavor="f")
-    assert policies.address_settings("q", plain) == {}
+    assert policies.address_settings("q", plain, EMBEDDED) == {}
     full = Address(
         type="queue",
         flavor="f",
@@ -78,7 +82,7 @@ def test_settings_of_an_address() -> None:
         expiry=AddressName("late"),
         max_size=1000,
     )
-    (match, settings), *others = policies.address_settings("q", full).items()
+    (match, settings), *others = policies.address_settings("q", full, EMBEDDED).items()
     assert (match, others) == ("q", [])
     assert settings == {
         "minExpiryDelay": 1,
@@ -94,7 +98,7 @@ def test_settings_of_an_address() -> None:
         "addressFullMessagePolicy": "FAIL",
         policies.MARK_KEY: policies.MARK,
     }
-    topic = policies.address_settings("t", Address(type="topic", flavor="f", message_ttl=Ttl(maximum=5)))
+    topic = policies.address_settings("t", Address(type="topic", flavor="f", message_ttl=Ttl(maximum=5)), EMBEDDED)
     assert topic == {"t": {policies.MARK_KEY: policies.MARK}, "t/#": {"maxExpiryDelay": 5}}
 
 
@@ -107,12 +111,20 @@ def test_settings_hold_when_the_broker_shows_them_among_others() -> None:
     assert policies.holds({}, {})
 
 
+def local(folder: Path) -> LocalDriver:
+    return LocalDriver(LocalSettings("local", str(folder / "desired"), str(folder / "actual.json")))
+
+
+def manifest(flavor: Flavor) -> Manifest:
+    return local(Path()).manifest(policies.desired_broker("f-0", "f", flavor))
+
+
 def test_settings_of_a_broker() -> None:
-    assert policies.broker_settings("f-0", PERSISTED)["data_dir"] == "f-0"
-    assert policies.broker_settings("f-0", IN_MEMORY)["data_dir"] is None
+    assert manifest(PERSISTED).content["data_dir"] == "f-0"
+    assert manifest(IN_MEMORY).content["data_dir"] is None
     parameters = Parameters(storage_capacity=10**9, memory=10**7)
     large = msgspec.structs.replace(PERSISTED, template_parameters=parameters)
-    settings = policies.broker_settings("f-0", large)
+    settings = manifest(large).content
     assert settings["global_max_size"] == 10**7
     assert settings["settings"]["pageLimitBytes"] == settings["capacity"] == 10**9
     assert settings["capacity_policy"] == "FAIL"
@@ -120,13 +132,13 @@ def test_settings_of_a_broker() -> None:
     block = msgspec.structs.replace(
         PERSISTED, template_parameters=Parameters(storage_capacity=100, full_policy="BLOCK")
     )
-    settings = policies.broker_settings("f-0", block)
+    settings = manifest(block).content
     assert (settings["capacity"], settings["capacity_policy"]) == (100, "BLOCK")
     assert settings["settings"]["addressFullMessagePolicy"] == "PAGE", "memory is not what is full"
     assert "pageLimitBytes" not in settings["settings"]
     assert "max_subscriptions" not in settings
     few = msgspec.structs.replace(PERSISTED, template_parameters=Parameters(max_subscriptions=7))
-    assert policies.broker_settings("f-0", few)["max_subscriptions"] == 7
+    assert manifest(few).content["max_subscriptions"] == 7
 
 
 def listing(*found: dict[str, Any]) -> str:
@@ -137,7 +149,7 @@ def queue(name: str, address: str = "", kind: str = "ANYCAST", **more: str) -> d
     return {"name": name, "address": address or name, "routingType": kind, "unknown": "x", **more}
 
 
-def test_a_view_sums_up_what_lies_there() -> None:
+def test_contents_sum_up_what_lies_there() -> None:
     queues = listing(
         queue("q", user="enmasse", messageCount="3", consumerCount="2"),
         queue("theirs", user="bob"),
@@ -156,11 +168,11 @@ def test_a_view_sums_up_what_lies_there() -> None:
         {"name": "t/a/b", "routingTypes": '["MULTICAST"]', "autoCreated": "true"},
         {"name": "activemq.notifications", "routingTypes": '["MULTICAST"]'},
     )
-    found = view(*rows(queues, addresses))
+    found = contents(queue_rows(queues), address_rows(addresses))
     assert found.held == {
-        "q": Held("queue", True, 3, 2, 0),
-        "theirs": Held("queue", False, 0, 0, 0),
-        "t": Held("topic", None, 15, 2, 3, lost=3, stalled=True),
+        "q": Holding("queue", True, 3, 2, 0),
+        "theirs": Holding("queue", False, 0, 0, 0),
+        "t": Holding("topic", None, 15, 2, 3, lost=3, stalled=True),
     }
     assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8, 4)
 
@@ -168,9 +180,9 @@ def test_a_view_sums_up_what_lies_there() -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"data":[{}]}', '{"data":[{"name":1}]}', '{"data":{}}'])
 def test_a_listing_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        rows(text, listing())
+        queue_rows(text)
     with pytest.raises(ValueError, match=r"."):
-        view(*rows(listing(queue("q", messageCount="many")), listing()))
+        contents(queue_rows(listing(queue("q", messageCount="many"))), ())
 
 
 def test_the_root_of_an_address() -> None:
@@ -186,66 +198,115 @@ def test_the_root_of_an_address() -> None:
     ]
 
 
-def test_the_driver_keeps_wishes_in_files(tmp_path: Path) -> None:
-    driver = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual.json"))
-    assert driver.wishes() == ({}, {})
-    wish = Wish("f", {"data_dir": None, "settings": {"maxDeliveryAttempts": -1}})
-    driver.wish("f-0", wish)
-    assert driver.wishes() == ({"f-0": wish}, {})
-    assert json.loads((tmp_path / "desired" / "f-0.json").read_text()) == {
-        "schema": 1,
-        "name": "f-0",
-        "kind": "broker",
-        "flavor": "f",
-        "settings": wish.settings,
+def test_the_driver_keeps_manifests_in_files(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        driver = local(tmp_path)
+        assert await driver.applied() == ({}, {})
+        wanted = manifest(IN_MEMORY)
+        await driver.apply("f-0", wanted)
+        assert await driver.applied() == ({"f-0": wanted}, {})
+        assert json.loads((tmp_path / "desired" / "f-0.json").read_text()) == {
+            "schema": 1,
+            "name": "f-0",
+            "kind": "broker",
+            "flavor": "f",
+            "settings": wanted.content,
+        }
+        await driver.delete("f-0")
+        assert await driver.applied() == ({}, {})
+        assert list((tmp_path / "desired").iterdir()) == []
+
+    asyncio.run(scenario())
+
+
+def test_the_file_of_a_broker_is_the_same_byte_for_byte(tmp_path: Path) -> None:
+    """What a newer controller writes for the same flavor must not restart brokers that run."""
+    parameters = Parameters(storage_capacity=100, max_subscriptions=7)
+    flavor = msgspec.structs.replace(PERSISTED, template_parameters=parameters)
+    asyncio.run(local(tmp_path).apply("f-0", manifest(flavor)))
+    assert (
+        (tmp_path / "desired" / "f-0.json").read_text()
+        == """{
+  "schema": 1,
+  "name": "f-0",
+  "kind": "broker",
+  "flavor": "f",
+  "settings": {
+    "data_dir": "f-0",
+    "global_max_size": 67108864,
+    "page_dir": "f-0-pages",
+    "capacity": 100,
+    "capacity_policy": "FAIL",
+    "max_subscriptions": 7,
+    "settings": {
+      "maxDeliveryAttempts": -1,
+      "autoCreateQueues": false,
+      "autoCreateAddresses": false,
+      "addressFullMessagePolicy": "PAGE",
+      "pageLimitBytes": 100,
+      "pageFullMessagePolicy": "FAIL"
     }
-    driver.unwish("f-0")
-    assert driver.wishes() == ({}, {})
-    assert list((tmp_path / "desired").iterdir()) == []
+  }
+}"""
+    )
 
 
 @pytest.mark.parametrize("text", ["{", "", "[]", '{"settings": {}}', "[" * 100_000, None])
-def test_a_wish_that_cannot_be_read_is_not_a_broker_that_is_not_wanted(tmp_path: Path, text: str | None) -> None:
-    driver = LocalDriver(str(tmp_path), str(tmp_path / "actual"))
-    wish = Wish("f", {})
-    driver.wish("f-1", wish)
-    if text is None:
-        os.mkfifo(tmp_path / "f-0.json")
-    else:
-        (tmp_path / "f-0.json").write_text(text)
-    found, damaged = driver.wishes()
-    assert found == {"f-1": wish} and list(damaged) == ["f-0"]
-    assert damaged["f-0"].startswith(f"{tmp_path / 'f-0.json'}: ")
+def test_a_file_that_cannot_be_read_is_not_a_broker_that_is_not_desired(tmp_path: Path, text: str | None) -> None:
+    async def scenario() -> None:
+        driver, wanted, desired = local(tmp_path), manifest(IN_MEMORY), tmp_path / "desired"
+        await driver.apply("f-1", wanted)
+        if text is None:
+            os.mkfifo(desired / "f-0.json")
+        else:
+            (desired / "f-0.json").write_text(text)
+        found, damaged = await driver.applied()
+        assert found == {"f-1": wanted} and list(damaged) == ["f-0"]
+        assert damaged["f-0"].startswith(f"{desired / 'f-0.json'}: ")
+
+    asyncio.run(scenario())
 
 
-def test_wishes_that_somebody_else_has_altered_are_seen(tmp_path: Path) -> None:
-    driver = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual"))
-    for name in ("a", "b", "c"):
-        driver.wish(name, Wish("f", {}))
-    assert driver.altered() == []
-    (tmp_path / "desired" / "a.json").unlink()
-    (tmp_path / "desired" / "b.json").write_text("something else")
-    assert driver.altered() == ["a", "b"]
-    again = LocalDriver(str(tmp_path / "desired"), str(tmp_path / "actual"))
-    assert list(again.wishes()[0]) == ["c"] and again.altered() == []
-    shutil.rmtree(tmp_path / "desired")
-    driver.unwish("b")
-    assert driver.altered() == ["a", "c"]
-    driver.wish("a", Wish("f", {}))
-    assert driver.altered() == ["c"]
+def test_what_somebody_else_has_altered_is_seen(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        driver, wanted, desired = local(tmp_path), manifest(IN_MEMORY), tmp_path / "desired"
+        for name in ("a", "b", "c"):
+            await driver.apply(name, wanted)
+        assert await driver.altered() == []
+        (desired / "a.json").unlink()
+        (desired / "b.json").write_text("something else")
+        assert await driver.altered() == ["a", "b"]
+        again = local(tmp_path)
+        assert list((await again.applied())[0]) == ["c"] and await again.altered() == []
+        shutil.rmtree(desired)
+        await driver.delete("b")
+        assert await driver.altered() == ["a", "c"]
+        await driver.apply("a", wanted)
+        assert await driver.altered() == ["c"]
+
+    asyncio.run(scenario())
 
 
-def test_what_runs_is_read_when_it_changes(tmp_path: Path) -> None:
-    actual = tmp_path / "actual.json"
-    driver = LocalDriver(str(tmp_path), str(actual))
-    assert driver.running() is None
-    entry = {"name": "f-0", "kind": "broker", "host": "h", "port": 5, "ready": True, "detail": "", "pid": 1}
-    actual.write_text(json.dumps({"schema": 1, "components": [entry, {**entry, "kind": "router", "name": "r"}]}))
-    assert driver.running() == {"f-0": Running("h", 5, True, "", None, "1")}
-    assert driver.running() is None
-    actual.write_text("{")
-    assert driver.running() is None
-    entry["port"] = 6
-    (tmp_path / "new").write_text(json.dumps({"schema": 1, "components": [entry]}))
-    (tmp_path / "new").replace(actual)
-    assert driver.running() == {"f-0": Running("h", 6, True, "", None, "1")}
+def test_what_runs_is_what_the_supervisor_wrote_last(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        driver, actual = local(tmp_path), tmp_path / "actual.json"
+        assert await driver.running() == {}
+        wanted = manifest(IN_MEMORY)
+        entry = {"name": "f-0", "kind": "broker", "host": "h", "port": 5, "ready": True, "detail": "", "pid": 1}
+        actual.write_text(json.dumps({"schema": 1, "components": [entry, {**entry, "kind": "router", "name": "r"}]}))
+        assert await driver.running() == {"f-0": RunningBroker("h", 5, True, "", "1")}
+        actual.write_text("{")
+        assert await driver.running() == {}
+        await driver.apply("f-0", wanted)
+        for settings, is_current in ((wanted.content, True), ({**wanted.content, "data_dir": "f-0"}, False)):
+            (tmp_path / "new").write_text(json.dumps({"schema": 1, "components": [{**entry, "settings": settings}]}))
+            (tmp_path / "new").replace(actual)
+            assert await driver.running() == {"f-0": RunningBroker("h", 5, True, "", "1", is_current)}
+
+    asyncio.run(scenario())
+
+
+def test_what_an_engine_does_not_have_is_not_set() -> None:
+    address = Address(type="queue", flavor="f", duplicates="message-id")
+    assert "duplicateDetectionByMessageId" in policies.address_settings("q", address, EMBEDDED)["q"]
+    assert policies.address_settings("q", address, ARTEMIS) == {}

@@ -186,7 +186,7 @@ def test_ready_is_what_routers_can_know_of(play: Play) -> None:
         world.configserv.hold = lambda body: "q" not in body["addresses"]
         world.configserv.addresses({"r": queue()})
         await until(lambda: world.configserv.held)
-        await world.says("q", "the routers are being told")
+        await world.says("q", "the routers have not received yet")
         world.configserv.release()
         await world.gone("q")
 

@@ -1,23 +1,21 @@
-"""What the configuration service knows of where addresses lie, and with it the routers. Pure."""
+"""What the configuration service, and with it the routers, has received of where addresses lie. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.storage_controller.core import Entry
+from enmasse.model.feeds import Placement
 
-Entries = Mapping[str, tuple[Entry, ...]]
+Placed = Mapping[str, tuple[Placement, ...]]
 
 
-class Told:
-    """Reports of placements: one is made, and later taken in or refused; meanwhile addresses move again."""
+class ReportedPlacements:
+    """Reports of placements: one is made, and later accepted or refused; meanwhile addresses move again."""
 
     def __init__(self) -> None:
-        self.answered = False
-        """A report was taken in or refused on this connection."""
-        self._taken: Entries | None = None
-        """The placements as they were taken in."""
-        self._making: Entries = {}
+        self._accepted: Placed | None = None
+        """The placements as they were accepted last."""
+        self._making: Placed = {}
         self._moved: set[str] = set()
         """Addresses that have moved since the last report was made."""
         self._under_way: set[str] = set()
@@ -27,20 +25,19 @@ class Told:
         """These lie elsewhere, or their broker is another one."""
         self._moved.update(names)
 
-    def made(self, entries: Entries) -> None:
-        """A report says that."""
+    def made(self, entries: Placed) -> None:
+        """A report with these is sent."""
         self._making = entries
         self._under_way |= self._moved
         self._moved.clear()
 
     def answer(self, accepted: bool) -> set[str]:
-        """The report was taken in; or refused: there is a brokers.json, and it is not for us to say where they lie.
+        """The report was accepted; or refused: placements come from a brokers.json.
 
         Gives the addresses that are known to lie where they do by that.
         """
         if accepted:
-            self._taken = self._making
-        self.answered = True
+            self._accepted = self._making
         names, self._under_way = self._under_way, set()
         return names - self._moved
 
@@ -53,7 +50,7 @@ class Told:
         return name in self._moved or name in self._under_way
 
     def is_left_alone(self, name: str, broker: str) -> bool:
-        """Whether by what was taken in no producer is led to the address on this broker."""
-        if self._taken is None:
+        """Whether by what was accepted no producer is led to the address on this broker."""
+        if self._accepted is None:
             return False
-        return not any(entry.broker == broker and entry.state == "active" for entry in self._taken.get(name, ()))
+        return not any(entry.broker == broker and not entry.draining for entry in self._accepted.get(name, ()))

@@ -1,61 +1,18 @@
-"""What a broker holds, as its management lists it (`listQueues`, `listAddresses`), summed up per address. Pure."""
+"""What a broker holds, as its management lists it, summed up per address. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
+from enmasse.control.listings import AddressRow, QueueRow
 from enmasse.text import counted
 
 USER = "enmasse"
-"""The `user` of queues that we make: the mark by which they are known again."""
-ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
-"""The options of a listing that leaves nothing out."""
-EVERYTHING = (ALL, 1, 2147483647)
+"""The `user` of queues that the controller makes: the mark by which they are known again."""
 
 
-class QueueRow(msgspec.Struct):
-    """What is used of a row of listQueues; Artemis gives every value as a string."""
-
-    name: str
-    address: str = ""
-    routingType: str = ""
-    user: str = ""
-    temporary: str = "false"
-    durable: str = "true"
-    internalQueue: str = "false"
-    messageCount: str = "0"
-    consumerCount: str = "0"
-    messagesLost: str = "0"
-    """Lost by damage to the broker's files. Stock brokers do not say it, nor the next."""
-    stalled: str = "false"
-    """It stands still, because a message cannot be read."""
-
-
-class AddressRow(msgspec.Struct):
-    """What is used of a row of listAddresses; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
-
-    name: str
-    routingTypes: str = ""
-    autoCreated: str = "false"
-    temporary: str = "false"
-    internal: str = "false"
-    full: str = ""
-    """What happens to the next message (docs/contracts.md); empty: it is taken. Stock brokers do not say it."""
-
-
-class _Queues(msgspec.Struct):
-    data: list[QueueRow]
-
-
-class _Addresses(msgspec.Struct):
-    data: list[AddressRow]
-
-
-class Held(NamedTuple):
+class Holding(NamedTuple):
     """What lies on a broker under the name of an address.
 
     `messages` of a topic are those that wait in durable subscriptions; `subscriptions` counts these. `ours`: it bears
@@ -81,29 +38,21 @@ class Held(NamedTuple):
         return "; ".join(parts)
 
 
-class View(NamedTuple):
+class Contents(NamedTuple):
     """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them."""
 
-    held: dict[str, Held]
+    held: dict[str, Holding]
     stored: int
     durable_subscriptions: int
 
 
-EMPTY = View({}, 0, 0)
-_SHARED: dict[Held, Held] = {}
+EMPTY = Contents({}, 0, 0)
+_SHARED: dict[Holding, Holding] = {}
 
 
-def rows(queues: str, addresses: str) -> tuple[list[QueueRow], list[AddressRow]]:
-    """Decodes the two listings. Raises msgspec.DecodeError (a ValueError)."""
-    return (
-        msgspec.json.decode(queues, type=_Queues).data,
-        msgspec.json.decode(addresses, type=_Addresses).data,
-    )
-
-
-def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
+def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
     """Sums the rows up. Raises ValueError where a count is not a number."""
-    held: dict[str, Held] = {}
+    held: dict[str, Holding] = {}
     topics = {
         row.name
         for row in addresses
@@ -140,13 +89,13 @@ def view(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> View:
         elif row.name == row.address and row.temporary != "true":
             damage = (int(row.messagesLost), row.stalled == "true")
             ours = row.user == USER
-            held[row.name] = share(Held("queue", ours, messages, consumers, 0, full.get(row.name, ""), *damage))
+            held[row.name] = share(Holding("queue", ours, messages, consumers, 0, full.get(row.name, ""), *damage))
     for name in topics:
         if name not in held:  # an address that is both is a queue that somebody gave a second routing type
             messages, consumers, durable = sums.get(name, (0, 0, 0))
             of = (full.get(name, ""), lost.get(name, 0), name in stalled)
-            held[name] = share(Held("topic", None, messages, consumers, durable, *of))
-    return View(held, stored, subscriptions)
+            held[name] = share(Holding("topic", None, messages, consumers, durable, *of))
+    return Contents(held, stored, subscriptions)
 
 
 def root_of(address: str, topics: set[str] | dict[str, object]) -> str | None:
@@ -158,7 +107,7 @@ def root_of(address: str, topics: set[str] | dict[str, object]) -> str | None:
     return address
 
 
-def share(held: Held) -> Held:
+def share(held: Holding) -> Holding:
     """Thousands are alike: one object for all of them."""
     if len(_SHARED) > 10_000:
         _SHARED.clear()

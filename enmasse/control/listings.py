@@ -1,0 +1,92 @@
+"""The listings of a broker's management (`listQueues`, `listAddresses` of Apache ActiveMQ Artemis): rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+
+from enmasse.control.management import Artemis, Reply
+
+_ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
+_EVERYTHING = (_ALL, 1, 2147483647)
+"""Filter, page and page size of a listing that leaves nothing out."""
+
+
+class QueueRow(msgspec.Struct):
+    """What is used of a row of listQueues; Artemis gives every value as a string."""
+
+    name: str
+    address: str = ""
+    routingType: str = ""
+    user: str = ""
+    temporary: str = "false"
+    durable: str = "true"
+    internalQueue: str = "false"
+    messageCount: str = "0"
+    consumerCount: str = "0"
+    messagesLost: str = "0"
+    """Lost by damage to the broker's files. Stock brokers do not have it, nor the next."""
+    stalled: str = "false"
+    """It stands still, because a message cannot be read."""
+
+
+class AddressRow(msgspec.Struct):
+    """What is used of a row of listAddresses; `routingTypes` is JSON in a string: `["ANYCAST"]`."""
+
+    name: str
+    routingTypes: str = ""
+    autoCreated: str = "false"
+    temporary: str = "false"
+    internal: str = "false"
+    full: str = ""
+    """What happens to the next message (docs/contracts.md); empty: it is accepted. Stock brokers do not have it."""
+
+
+class _QueuePage(msgspec.Struct):
+    data: list[QueueRow]
+
+
+class _AddressPage(msgspec.Struct):
+    data: list[AddressRow]
+
+
+class Listings:
+    """The listings of one moment. Equal digests: nothing differs (within this process)."""
+
+    def __init__(self, node: Artemis, queues: Reply, addresses: Reply) -> None:
+        self.digest = node.digest(queues), node.digest(addresses)
+        self._queues = queues
+        self._addresses = addresses
+
+    def rows(self) -> tuple[list[QueueRow], list[AddressRow]]:
+        """Decodes them. Raises RequestFailed, ControlError; ValueError if they are not what Artemis answers."""
+        return queue_rows(_text(self._queues)), address_rows(_text(self._addresses))
+
+
+async def read_listings(node: Artemis) -> Listings:
+    """Reads both listings. Raises ControlError."""
+    return Listings(
+        node,
+        *await asyncio.gather(
+            node.ask("broker", "listQueues", *_EVERYTHING), node.ask("broker", "listAddresses", *_EVERYTHING)
+        ),
+    )
+
+
+def queue_rows(text: str) -> list[QueueRow]:
+    """Rows of listQueues' JSON text. Raises msgspec.DecodeError (a ValueError)."""
+    return msgspec.json.decode(text, type=_QueuePage).data
+
+
+def address_rows(text: str) -> list[AddressRow]:
+    """Rows of listAddresses' JSON text. Raises msgspec.DecodeError (a ValueError)."""
+    return msgspec.json.decode(text, type=_AddressPage).data
+
+
+def _text(reply: Reply) -> str:
+    found = Artemis.result(reply)
+    if not isinstance(found, str):
+        raise ValueError("its management does not answer as Artemis' does")
+    return found

@@ -1,0 +1,167 @@
+"""Reports to the configuration service as typed objects (docs/contracts.md, "configserv"; enmasse/model/feeds.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from enmasse import log
+from enmasse.control.connection import ControlConnection
+from enmasse.control.errors import LinkClosed
+from enmasse.control.feeds import encode_message
+from enmasse.control.link import ControlSender
+from enmasse.model.feeds import Placements, ReadinessReport
+from enmasse.model.names import address_name
+from enmasse.reconcile import ReadinessBook
+
+COALESCE = 0.02
+"""Seconds in which changes gather before they are reported."""
+AGAIN = 0.1
+"""Seconds until a link that was ended is attached again, or a report that was released is sent again."""
+
+
+class ReadinessReporter:
+    """Reports readiness: everything when a connection begins, then what has changed, gathered for a moment.
+
+    `role`: what kind of controller reports (`ragent`); `instance`: which process of it (its settings' name).
+    `feeds`: those by which the book's states and `pending` are judged. `pending()`: feed → what is still to be done
+    because of its snapshot, beside what the book says. `begin()`: whether everything can be reported by now; asked
+    whenever something was received or has changed.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        instance: str,
+        book: ReadinessBook,
+        *,
+        feeds: Iterable[str],
+        pending: Callable[[], dict[str, str]],
+        begin: Callable[[], bool],
+    ) -> None:
+        self.role = role
+        self.instance = instance
+        self._book = book
+        self._feeds = tuple(feeds)
+        self._pending = pending
+        self._begin = begin
+        self._seen: dict[str, int] = {}
+        self._received: set[str] = set()
+        self._wake = asyncio.Event()
+        book.on_change = self._wake.set
+
+    def connected(self) -> None:
+        """A connection begins: of its snapshots none was seen yet. Called before any feed is followed on it."""
+        self._seen = dict.fromkeys(self._feeds, 0)
+        self._received.clear()
+
+    def saw(self, feed: str, revision: int) -> None:
+        """From now on everything takes this snapshot into account."""
+        if feed in self._seen:
+            self._seen[feed] = revision
+        self._received.add(feed)
+        self._wake.set()
+
+    def received(self, *feeds: str) -> bool:
+        """Whether each of these has delivered on this connection."""
+        return self._received.issuperset(feeds)
+
+    def changed(self) -> None:
+        """What is pending, or whether the report may begin, may have changed."""
+        self._wake.set()
+
+    async def run(self, connection: ControlConnection) -> None:
+        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        sender = connection.sender("readiness", name=self.role)
+        await sender.opened()
+        last: tuple[dict[str, int], dict[str, str]] | None = None
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(COALESCE)
+            self._wake.clear()
+            if last is None and not self._begin():
+                continue
+            full = last is None
+            names = self._book.take()
+            # Of one moment with the states: they take into account what is reported as seen.
+            seen, pending = now = dict(self._seen), self._pending()
+            if full or names or now != last:
+                found = self._book.reports(None if full else names)
+                removed = [] if full else [address_name(name) for name in names if name not in found]
+                report = ReadinessReport(
+                    instance=self.instance, addresses=found, removed=removed, seen=seen, pending=pending
+                )
+                await _deliver(sender, "full" if full else "change", report)
+            last = now
+
+
+class PlacementsReporter:
+    """Reports all placements: when a connection begins and whenever they have changed.
+
+    `report()` gives the body, or None while it is not complete; `answered(accepted)` is called when what the last call
+    of `report` gave has been accepted, or refused.
+    """
+
+    def __init__(self, report: Callable[[], Placements | None], answered: Callable[[bool], None]) -> None:
+        self.is_answered = False
+        """A report was accepted or refused on this connection."""
+        self._report = report
+        self._answered = answered
+        self._wake = asyncio.Event()
+
+    def connected(self) -> None:
+        """A connection begins. Called before any feed is followed on it."""
+        self.is_answered = False
+
+    def changed(self) -> None:
+        """There may be something new to report."""
+        self._wake.set()
+
+    async def run(self, connection: ControlConnection) -> None:
+        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        while True:
+            sender = connection.sender("placements")
+            sender.on_closed = lambda _: self._wake.set()
+            try:
+                await sender.opened()
+                await self._report_over(sender)
+            except LinkClosed:
+                if connection.is_gone:
+                    raise
+            # The configuration service wants the reports anew (brokers.json is gone), or takes none for now.
+            await asyncio.sleep(AGAIN)
+
+    async def _report_over(self, sender: ControlSender) -> None:
+        self._wake.set()
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(COALESCE)
+            self._wake.clear()
+            if sender.closed:
+                raise sender.error or LinkClosed("closed")
+            body = self._report()
+            if body is None:
+                continue
+            accepted = True
+            try:
+                await _deliver(sender, "full", body)
+            except LinkClosed as error:
+                if sender.closed:
+                    raise
+                # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
+                log.get(target="placements").warning("a report was refused", reason=str(error))
+                accepted = False
+            self.is_answered = True
+            self._answered(accepted)
+
+
+async def _deliver(sender: ControlSender, subject: str, body: Any) -> None:
+    data = encode_message(subject, body)
+    while True:
+        outcome = await sender.deliver(data)
+        if outcome.accepted:
+            return
+        if outcome.condition:
+            raise LinkClosed(outcome.condition, outcome.description)
+        await asyncio.sleep(AGAIN)  # released: not now, but later

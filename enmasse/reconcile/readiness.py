@@ -1,0 +1,96 @@
+"""What a controller reports of each address, and which of it has not been reported yet."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from enmasse.model.feeds import Readiness
+from enmasse.model.names import AddressName, address_name
+
+SHOWN = 1.0
+"""Seconds for which an address of which something was lost is reported as not ready, at least."""
+
+
+class ReadinessBook:
+    """Readiness by address. `on_change()` is called when there is something to report."""
+
+    def __init__(self, lost_text: str) -> None:
+        """`lost_text`: what is shown of an address of which something was lost, after it has been made again."""
+        self.on_change: Callable[[], None] | None = None
+        self.not_ready = 0
+        """Addresses that are not ready."""
+        self._lost_text = lost_text
+        self._states: dict[str, Readiness] = {}
+        self._same: dict[Readiness, Readiness] = {}
+        """Thousands are alike: one object for all of them."""
+        self._unreported: set[str] = set()
+        self._lost: dict[str, float] = {}
+        """Address of which something was lost → until when that is shown."""
+        self._hidden: dict[str, Readiness] = {}
+        """What is true of those that are shown as lost."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, name: str) -> Readiness | None:
+        """What is reported of an address; None: nothing."""
+        return self._states.get(name)
+
+    def put(self, name: str, state: Readiness | None) -> None:
+        """This is how the address is now; None: there is nothing to report any more."""
+        if name in self._lost:
+            if state is not None and state.ready:
+                self._hidden[name] = state
+                state = msgspec.structs.replace(state, ready=False, message=state.message or self._lost_text)
+            else:
+                self._hidden.pop(name, None)
+        old = self._states.get(name)
+        if state == old:
+            return
+        self.not_ready += (state is not None and not state.ready) - (old is not None and not old.ready)
+        if state is None:
+            del self._states[name]
+        else:
+            if len(self._same) > 2 * len(self._states) + 100:
+                self._same = {known: known for known in self._states.values()}
+            self._states[name] = self._same.setdefault(state, state)
+        self._unreported.add(name)
+        if self.on_change is not None:
+            self.on_change()
+
+    def lose(self, names: Iterable[str]) -> None:
+        """Something of these was lost. It is made again at once, but people shall see it: they count as not ready for
+        SHOWN seconds, and until that was reported."""
+        loop = asyncio.get_running_loop()
+        names = list(names)
+        self._lost.update(dict.fromkeys(names, loop.time() + SHOWN))
+        for name in names:
+            self.put(name, self._hidden.get(name) or self._states.get(name))
+        loop.call_later(SHOWN, self._find, names)
+
+    def _find(self, names: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        unseen = self._unreported.intersection(names)
+        if unseen:  # the process, or who takes the reports, stood still
+            loop.call_later(SHOWN, self._find, list(unseen))
+        for name in names:
+            if name not in unseen and self._lost.get(name, math.inf) <= now:
+                del self._lost[name]
+                self.put(name, self._hidden.pop(name, None) or self._states.get(name))
+
+    def take(self) -> set[str]:
+        """The addresses whose state has changed since the last call; they count as reported from now on."""
+        taken, self._unreported = self._unreported, set()
+        return taken
+
+    def reports(self, names: Iterable[str] | None) -> dict[AddressName, Readiness]:
+        """What is reported of these (None: of all); what is missing in it is not reported any more."""
+        states = self._states
+        if names is None:
+            return {address_name(name): state for name, state in states.items()}
+        return {address_name(name): state for name in names if (state := states.get(name)) is not None}

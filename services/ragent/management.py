@@ -1,0 +1,105 @@
+"""What the agent asks of a router's management (`$management`, as Qpid Dispatch has it), as typed operations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from enmasse.control import ControlConnection, ControlError, Dispatch, Reply
+from services.ragent.entities import ADDRESS_TYPES, EXTENSIONS, LISTENER, EntityKey
+from services.ragent.table import EntityOperation, columns
+
+REQUEST_TIMEOUT = 10.0
+ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
+
+
+class RouterManagement:
+    """One router's management. Every method raises ControlError if the router does not answer, or not as it should."""
+
+    def __init__(self, connection: ControlConnection) -> None:
+        self.extended: bool | None = None
+        """It knows `EXTENSIONS`; None: it was not asked yet."""
+        self._connection = connection
+        self._node: Dispatch
+
+    async def open(self) -> None:
+        """Begins; after a failure once more."""
+        self._node = Dispatch(self._connection, timeout=REQUEST_TIMEOUT)
+        await self._node.opened()
+        if self.extended is None:
+            self.extended = await self._knows_extensions()
+
+    def close(self) -> None:
+        """Detaches its links: of these a connection has few."""
+        self._node.close()
+
+    async def _knows_extensions(self) -> bool:
+        """Whether listeners have the attribute `management`. Qpid Dispatch has no such attribute."""
+        reply = await self._node.request({"operation": "GET-ATTRIBUTES", "entityType": LISTENER}, {})
+        found = reply.body.get(LISTENER) if isinstance(reply.body, dict) else None
+        return isinstance(found, list) and "management" in found
+
+    async def query(self, type_: str, offset: int, count: int) -> Reply:
+        """A page of the entities of a type; a router that does not page gives all."""
+        properties: dict[str, Any] = {"operation": "QUERY", "entityType": type_}
+        if type_ in ADDRESS_TYPES:
+            properties |= {"offset": offset, "count": count}
+        return await self._node.operation(properties, {"attributeNames": columns(type_, bool(self.extended))})
+
+    async def query_consumers(self, offset: int, count: int) -> Reply:
+        """A page of the addresses and their subscribers on this router."""
+        properties = {"operation": "QUERY", "entityType": ROUTER_ADDRESS, "offset": offset, "count": count}
+        return await self._node.operation(properties, {"attributeNames": ["key", "subscriberCount"]})
+
+    async def read(self, keys: Iterable[EntityKey]) -> list[tuple[EntityKey, dict[str, Any] | None]]:
+        """Each entity's attributes; None: the router does not have it."""
+        asked = [
+            (key, self._node.request({"operation": "READ", "type": key[0], "name": key[1]}, {})) for key in list(keys)
+        ]
+        found: list[tuple[EntityKey, dict[str, Any] | None]] = []
+        for key, future in asked:
+            reply = await future
+            status = reply.properties.get("statusCode")
+            if status == 404:
+                found.append((key, None))
+            elif status == 200 and isinstance(reply.body, dict):
+                found.append((key, reply.body))
+            else:
+                raise ControlError(str(status), f"READ {key[1]}: {reply.properties.get('statusDescription')}")
+        return found
+
+    async def carry_out(
+        self, operations: Sequence[EntityOperation]
+    ) -> tuple[list[tuple[EntityOperation, str | None]], BaseException | None]:
+        """The answered operations, with the reason of a refusal; and the error of one that was not answered."""
+        under_way = [self._send(operation) for operation in operations]
+        if under_way:
+            await asyncio.wait(under_way)
+        answered: list[tuple[EntityOperation, str | None]] = []
+        lost: BaseException | None = None
+        for operation, future in zip(operations, under_way, strict=True):
+            error = future.exception()
+            if error is not None:
+                lost = lost or error
+            else:
+                answered.append((operation, _refusal(operation, future.result())))
+        return answered, lost
+
+    def _send(self, operation: EntityOperation) -> asyncio.Future[Reply]:
+        type_, name, attributes = operation
+        body = dict(attributes or {})
+        if not self.extended:
+            for extension in EXTENSIONS.get(type_, ()):
+                body.pop(extension, None)
+        verb = "DELETE" if attributes is None else "CREATE"
+        return self._node.request({"operation": verb, "type": type_, "name": name}, body)
+
+
+def _refusal(operation: EntityOperation, reply: Reply) -> str | None:
+    status = reply.properties.get("statusCode")
+    if isinstance(status, int) and (200 <= status < 300 or (status == 404 and operation.attributes is None)):
+        return None
+    verb = "delete" if operation.attributes is None else "create"
+    what = f"{operation.type.rpartition('.')[2]} {operation.name}"
+    return f"cannot {verb} {what}: {reply.properties.get('statusDescription')}"[:300]

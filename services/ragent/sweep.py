@@ -1,0 +1,112 @@
+"""The sweep behind all other work: everything a router has, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from services.ragent.entities import ADDRESS_TYPES, ALL_TYPES, EntityKey
+from services.ragent.management import RouterManagement
+from services.ragent.pages import ConsumerCounts, results
+from services.ragent.table import EntityTable, Expected, Scan
+
+SWEEP_PAGE = 250
+SWEEP_EVERY = 2.0
+"""Seconds from one look at everything to the next, if that is not more than SWEEP_ROWS a second."""
+SWEEP_ROWS = 2500
+
+_CONSUMERS = "consumers"
+
+
+class Sweep:
+    """Reads type after type, and the counts of consumers last.
+
+    `scanned(scan)` is awaited with each complete scan of a type. A type of which the last scan found nothing new is
+    only compared, page by page, with what it was: while the bytes are the same there is nothing to decode.
+    """
+
+    def __init__(
+        self,
+        management: RouterManagement,
+        table: EntityTable,
+        expected: Expected,
+        scanned: Callable[[Scan], Awaitable[None]],
+        consumers: ConsumerCounts,
+    ) -> None:
+        self._management = management
+        self._table = table
+        self._expected = expected
+        self._scanned = scanned
+        self._consumers = consumers
+        self._left: list[str] = []
+        """What this sweep has yet to read."""
+        self._scan: Scan | None = None
+        self._began = 0.0
+        self._rows = 0
+        self._unchanged: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+        """Type → the table's version, digest and rows of each page, of a scan that found nothing new."""
+        self._compared = 0
+
+    def touch(self, key: EntityKey) -> None:
+        """Something is done with this entity: a scan that is under way may have seen it before or after."""
+        if self._scan is not None and self._scan.type == key[0]:
+            self._scan.touch(key[1])
+
+    def forget(self) -> None:
+        """Everything is read by somebody else."""
+        self._scan = None
+        self._compared = 0
+        self._unchanged.clear()
+
+    async def page(self, now: float) -> float:
+        """Reads the next page; gives the seconds until the next is due."""
+        if not self._left:
+            self._left = [*ALL_TYPES, _CONSUMERS]
+            self._began, self._rows = now, 0
+        type_ = self._left[0]
+        if type_ == _CONSUMERS:
+            count, done = await self._consumers.page(self._management, SWEEP_PAGE)
+        elif type_ in self._unchanged and self._scan is None:
+            count, done = await self._compare(type_)
+        else:
+            count, done = await self._read(type_)
+        self._rows += count
+        if done:
+            self._left.pop(0)
+        if self._left:
+            return 0.0 if done else SWEEP_PAGE / SWEEP_ROWS
+        return max(0.0, self._began + max(SWEEP_EVERY, self._rows / SWEEP_ROWS) - now)
+
+    async def _read(self, type_: str) -> tuple[int, bool]:
+        if self._scan is None:
+            self._scan = Scan(self._table, type_, self._expected)
+        scan = self._scan
+        count = await read_page(self._management, scan, SWEEP_PAGE)
+        done = count < SWEEP_PAGE
+        if done:
+            if type_ in ADDRESS_TYPES and scan.quiet and not scan.missing():
+                self._unchanged[type_] = self._table.version[type_], scan.pages
+            self._scan = None
+            await self._scanned(scan)
+        return count, done
+
+    async def _compare(self, type_: str) -> tuple[int, bool]:
+        """A page of a type that was as it should be. If it differs, all of the type is read as if it were new."""
+        version, pages = self._unchanged[type_]
+        if version == self._table.version[type_]:
+            digest, count = pages[self._compared]
+            offset = sum(rows for _, rows in pages[: self._compared])
+            if (await self._management.query(type_, offset, SWEEP_PAGE)).digest == digest:
+                self._compared = (self._compared + 1) % len(pages)
+                return count, self._compared == 0
+        self._compared = 0
+        self._unchanged.pop(type_, None)
+        return 0, False
+
+
+async def read_page(management: RouterManagement, scan: Scan, size: int) -> int:
+    """Reads a scan's next page; gives its rows, 0 if the type has no pages and all of it was read."""
+    reply = await management.query(scan.type, scan.offset, size)
+    names, rows = results(reply)
+    count = scan.page(names, rows)
+    scan.pages.append((reply.digest, count))
+    return count if scan.type in ADDRESS_TYPES else 0

@@ -1,0 +1,65 @@
+"""A broker as the controller knows it. Pure."""
+
+from __future__ import annotations
+
+from enmasse.model.addresses import Address
+from services.storage_controller.contents import Contents, Holding
+from services.storage_controller.engines import Engine
+
+
+class ManagedBroker:
+    """What is known of one broker; the conversation with it (conversation.py) writes it, decisions are made by it."""
+
+    __slots__ = (
+        "connected",
+        "contents",
+        "cut",
+        "detail",
+        "engine",
+        "flavor",
+        "foreign",
+        "fresh",
+        "marked",
+        "name",
+        "notice",
+        "refused",
+        "settled",
+    )
+
+    def __init__(self, name: str, flavor: str, engine: Engine, fresh: bool) -> None:
+        self.name = name
+        self.flavor = flavor
+        self.engine = engine
+        self.fresh = fresh
+        """Asked for in this controller's life: it cannot hold what is looked for."""
+        self.contents: Contents | None = None
+        """None until it has delivered a complete listing in this controller's life."""
+        self.connected = False
+        self.cut = False
+        """Producers are kept off, because it is about to end or to be restarted."""
+        self.detail = "it was not reached yet"
+        self.refused: dict[str, str] = {}
+        """Address → why the broker refused an operation."""
+        self.settled: dict[str, Address] = {}
+        """Address → what its settings on the broker were made from, or found to hold, since it is connected."""
+        self.marked: set[str] = set()
+        """Topics that bear our mark, as far as that was looked up."""
+        self.foreign: set[str] = set()
+        """Topics that do not."""
+        self.notice = ""
+        """What people should know of it, though it works."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what it holds."""
+        return self.fresh or self.contents is not None
+
+    def holding(self, name: str) -> Holding | None:
+        """What it holds under the name of an address, as last listed."""
+        return self.contents.held.get(name) if self.contents is not None else None
+
+    def disconnect(self, detail: str) -> None:
+        """The conversation ended: what was known of settings is of the past."""
+        self.connected, self.detail = False, detail
+        self.settled.clear()
+        self.refused.clear()

@@ -1,0 +1,162 @@
+"""The local driver: what is to run is written into files, what runs is read from one (docs/contracts.md)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from enmasse import log
+from services.storage_controller.drivers import DesiredBroker, DriverError, Manifest, RunningBroker
+from services.storage_controller.engines import EMBEDDED
+
+_LOG = log.get()
+
+FileMark = tuple[int, int, int]
+
+
+class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The local driver's settings: the folder `desired` and the file `actual`, shared with the supervisor."""
+
+    kind: Literal["local"]
+    desired: str
+    actual: str
+
+
+class LocalDriver:
+    """Embedded brokers as processes of one machine's supervisor (a BrokerDriver)."""
+
+    engine = EMBEDDED
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._desired = Path(settings.desired)
+        self._actual = Path(settings.actual)
+        self._applied: dict[str, dict[str, Any]] = {}
+        """The settings of each broker as its file has them."""
+        self._written: dict[str, FileMark | None] = {}
+        """Each broker's file as it was read or written."""
+        self._seen: FileMark | None = None
+        self._components: list[dict[str, Any]] = []
+        self._complained = ""
+
+    def manifest(self, broker: DesiredBroker) -> Manifest:
+        """The settings of an embedded broker. Paths are relative to where brokers keep their data."""
+        settings: dict[str, Any] = {
+            "data_dir": broker.name if broker.persisted else None,
+            "global_max_size": broker.memory,
+            "page_dir": f"{broker.name}-pages",
+        }
+        if broker.capacity is not None:
+            settings |= {"capacity": broker.capacity, "capacity_policy": broker.capacity_policy}
+        if broker.max_subscriptions is not None:
+            settings["max_subscriptions"] = broker.max_subscriptions
+        settings["settings"] = dict(broker.defaults)
+        return _manifest(broker.flavor, settings)
+
+    async def applied(self) -> tuple[dict[str, Manifest], dict[str, str]]:
+        found: dict[str, Manifest] = {}
+        damaged: dict[str, str] = {}
+        try:
+            self._desired.mkdir(parents=True, exist_ok=True)
+            paths = sorted(self._desired.iterdir())
+        except OSError as error:
+            raise DriverError(str(error)) from None
+        for path in paths:
+            if path.suffix != ".json" or path.name.startswith("."):
+                continue
+            try:
+                found[path.stem] = self._read(path)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RecursionError) as error:
+                damaged[path.stem] = f"{path}: {error}"
+        return found, damaged
+
+    def _read(self, path: Path) -> Manifest:
+        mark = _mark(path)
+        if mark is None and path.exists():  # to open a pipe would be to wait for whoever writes to it
+            raise ValueError("is not a file")
+        value = msgspec.json.decode(path.read_bytes())
+        settings, flavor = (value.get("settings"), value.get("flavor")) if isinstance(value, dict) else (None, None)
+        if not isinstance(settings, dict) or not isinstance(flavor, str):
+            raise ValueError("expected an object with settings and flavor")
+        self._written[path.stem], self._applied[path.stem] = mark, settings
+        return _manifest(flavor, settings)
+
+    async def apply(self, name: str, manifest: Manifest) -> None:
+        body = {"schema": 1, "name": name, "kind": "broker", "flavor": manifest.flavor, "settings": manifest.content}
+        path = self._desired / f"{name}.json"
+        new = self._desired / f".{name}.json.new"
+        try:
+            self._desired.mkdir(parents=True, exist_ok=True)
+            with new.open("wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(body)))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            self._written[name], self._applied[name] = _mark(path), manifest.content
+            _sync(self._desired)
+        except OSError as error:
+            raise DriverError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+    async def delete(self, name: str) -> None:
+        try:
+            (self._desired / f"{name}.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise DriverError(str(error)) from None
+        self._written.pop(name, None)
+        self._applied.pop(name, None)
+
+    async def altered(self) -> list[str]:
+        return [name for name, mark in self._written.items() if _mark(self._desired / f"{name}.json") != mark]
+
+    async def running(self) -> Mapping[str, RunningBroker]:
+        try:
+            mark = _mark(self._actual)
+            if mark is not None and mark != self._seen:  # no file: the supervisor has not started anything yet
+                components = msgspec.json.decode(self._actual.read_bytes())["components"]
+                self._components = [dict(entry) for entry in components if entry.get("kind") == "broker"]
+                self._seen, self._complained = mark, ""
+            return {entry["name"]: self._running(entry) for entry in self._components}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if str(error) != self._complained:
+                self._complained = str(error)
+                _LOG.warning("cannot read what runs", file=str(self._actual), reason=str(error))
+            return {}
+
+    def _running(self, entry: dict[str, Any]) -> RunningBroker:
+        settings, applied = entry.get("settings"), self._applied.get(entry["name"])
+        return RunningBroker(
+            entry.get("host") or "127.0.0.1",
+            entry.get("port") or 0,
+            bool(entry.get("ready")),
+            entry.get("detail") or "",
+            str(entry.get("pid") or ""),
+            settings is None or applied is None or settings == applied,
+        )
+
+
+def _manifest(flavor: str, settings: dict[str, Any]) -> Manifest:
+    storage = settings.get("data_dir")
+    return Manifest(flavor, storage if isinstance(storage, str) else None, settings)
+
+
+def _mark(path: Path) -> FileMark | None:
+    """What differs when the file does; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

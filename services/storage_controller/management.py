@@ -1,0 +1,112 @@
+"""What the controller asks of a broker's management (`activemq.management`, as Apache ActiveMQ Artemis has it)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
+from enmasse.control.listings import Listings, read_listings
+from services.storage_controller.contents import USER
+
+EXISTS = ("AMQ229019", "AMQ229204")
+"""Codes of refusals that state that it is there already."""
+GONE = ("AMQ229017", "AMQ229203")
+"""Codes of refusals that state that it is not there."""
+_ROUTING = {"queue": "ANYCAST", "topic": "MULTICAST"}
+
+
+class BrokerManagement:
+    """One broker's management. Every method raises RequestFailed if the broker refuses, ControlError if it does not
+    answer, or not as it should.
+    """
+
+    def __init__(self) -> None:
+        self._node: Artemis
+
+    async def open(self, connection: ControlConnection) -> None:
+        """Begins on a connection; after a failure once more."""
+        self._node = Artemis(connection)
+        await self._node.opened()
+
+    def close(self) -> None:
+        """Detaches its links."""
+        self._node.close()
+
+    async def listings(self) -> Listings:
+        return await read_listings(self._node)
+
+    def create(self, name: str, kind: str) -> Awaitable[Any]:
+        """Makes a durable queue, or a topic."""
+        if kind == "topic":
+            return self._node.invoke("broker", "createAddress", name, _ROUTING[kind])
+        configuration = {
+            "name": name,
+            "address": name,
+            "routing-type": _ROUTING[kind],
+            "durable": True,
+            "user": USER,
+            "auto-create-address": True,
+        }
+        return self._node.invoke("broker", "createQueue", json.dumps(configuration))
+
+    def destroy_queue(self, name: str) -> Awaitable[Any]:
+        """Deletes a queue with its messages, and ends its consumers."""
+        return self._node.invoke("broker", "destroyQueue", name, True, True)
+
+    def delete_address(self, name: str) -> Awaitable[Any]:
+        """Deletes a topic with what subscribes to it."""
+        return self._node.invoke("broker", "deleteAddress", name, True)
+
+    async def mismatch(self, name: str, kind: str) -> str:
+        """Why what is there under this name is not of this kind; empty if it is. Raises RequestFailed if none is."""
+        what, operation = (
+            (f"address.{name}", "getRoutingTypes")
+            if kind == "topic"
+            else (
+                f"queue.{name}",
+                "getRoutingType",
+            )
+        )
+        types = await self._node.invoke(what, operation)
+        if _ROUTING[kind] in types:
+            return ""
+        return f"something else of this name is there already: {types}, not {_ROUTING[kind]}"
+
+    def add_settings(self, match: str, settings: dict[str, Any]) -> Awaitable[Any]:
+        return self._node.invoke("broker", "addAddressSettings", match, json.dumps(settings))
+
+    def remove_settings(self, match: str) -> Awaitable[Any]:
+        return self._node.invoke("broker", "removeAddressSettings", match)
+
+    async def settings(self, name: str) -> dict[str, Any]:
+        """The settings that hold for an address, merged."""
+        text = await self._node.invoke("broker", "getAddressSettingsAsJSON", name)
+        read = json.loads(text) if isinstance(text, str) else {}
+        return read if isinstance(read, dict) else {}
+
+    async def producers(self) -> set[str]:
+        """Addresses to which somebody has a sender."""
+        text = await self._node.invoke("broker", "listProducersInfoAsJSON")
+        listed = json.loads(text) if isinstance(text, str) else []
+        return {str(entry.get("destination")) for entry in listed if isinstance(entry, dict)}
+
+
+async def all_done(under_way: Iterable[tuple[str, Awaitable[Any]]], fine: tuple[str, ...] = ()) -> dict[str, str]:
+    """Waits for all; gives what was refused, by name, but for codes in `fine`. Raises ControlError, ValueError."""
+    under_way = list(under_way)
+    results = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
+    refused: dict[str, str] = {}
+    for (name, _), result in zip(under_way, results, strict=True):
+        if isinstance(result, RequestFailed):
+            if not fine or not result.description.startswith(fine):
+                refused[name] = result.description[:300]
+        elif isinstance(result, BaseException):
+            raise result
+    return refused
+
+
+ERRORS = (ControlError, ValueError)
+"""What says that it is unknown what was done."""

@@ -1,0 +1,134 @@
+"""Keeps the brokers that run equal to those that are asked for, through the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from enmasse import log
+from enmasse.reconcile import Reconciler
+from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
+
+POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
+"""Seconds from one look at what runs to the next."""
+
+
+class Provisioner:
+    """What the shared reconciler works on for brokers as such (enmasse.reconcile.Managed): its keys are their names.
+
+    `applied(name, fresh)`: the driver has taken a manifest; fresh: it is a new broker, which can hold nothing yet.
+    `deleted(name)`: it is given up. `looked(running)`: what runs, after every look. `is_settled()`: nothing is awaited.
+    """
+
+    def __init__(
+        self,
+        driver: BrokerDriver,
+        *,
+        applied: Callable[[str, bool], None],
+        deleted: Callable[[str], None],
+        looked: Callable[[Mapping[str, RunningBroker]], None],
+        is_settled: Callable[[], bool],
+    ) -> None:
+        self.manifests: dict[str, Manifest] = {}
+        """What was applied last for each broker."""
+        self.asked: dict[str, Manifest] = {}
+        """What is to be applied."""
+        self.damaged: dict[str, str] = {}
+        """Brokers of which cannot be read what was applied, and why."""
+        self._driver = driver
+        self._applied = applied
+        self._deleted = deleted
+        self._looked = looked
+        self._is_settled = is_settled
+        self._altered: set[str] = set()
+        self._log = log.get()
+        self._reconciler: Reconciler[str] = Reconciler(
+            self, changed=lambda _: None, lost=lambda _: None, errors=(DriverError,), logger=self._log
+        )
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Brokers that the driver cannot make now, and why."""
+        return self._reconciler.refused
+
+    def ask(self, name: str, manifest: Manifest) -> None:
+        """This broker is to run by this manifest."""
+        self.asked[name] = manifest
+        self._reconciler.queue((name,))
+
+    def give_up(self, name: str) -> None:
+        """This broker is needed no more: it holds nothing."""
+        self.asked.pop(name, None)
+        self._reconciler.queue((name,))
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        await self._reconciler.run()
+
+    # what the reconciler asks
+
+    @property
+    def is_gone(self) -> bool:
+        return False
+
+    async def open(self) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        pass
+
+    async def read(self) -> None:
+        """Takes over what was applied before. Raises DriverError."""
+        manifests, damaged = await self._driver.applied()
+        for name, reason in damaged.items():
+            if self.damaged.get(name) != reason:
+                self._log.error("what was applied for a broker cannot be read", broker=name, reason=reason)
+        self.damaged = damaged
+        for name, manifest in manifests.items():
+            if name not in self.manifests:
+                self.manifests[name] = manifest
+                self.asked.setdefault(name, manifest)
+                self._applied(name, False)
+
+    async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
+        refused: dict[str, str] = {}
+        for name in keys:
+            try:
+                await self._bring_about(name)
+            except DriverError as error:
+                refused[name] = str(error)
+        await self._look()
+        return refused
+
+    async def _bring_about(self, name: str) -> None:
+        wanted, there = self.asked.get(name), self.manifests.get(name)
+        if wanted is None:
+            if there is not None:
+                await self._driver.delete(name)
+                del self.manifests[name]
+                self._deleted(name)
+        elif wanted != there or name in self._altered:
+            await self._driver.apply(name, wanted)
+            self.manifests[name] = wanted
+            self._altered.discard(name)
+            was_damaged = self.damaged.pop(name, None) is not None
+            self._applied(name, there is None and not was_damaged)
+
+    async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+    async def reread(self, keys: Collection[str]) -> Iterable[str]:
+        return keys
+
+    async def sweep(self) -> float:
+        altered = set(await self._driver.altered()) & self.asked.keys()
+        for name in altered - self._altered:
+            self._log.warning("what was applied was changed by somebody else and is applied again", broker=name)
+        self._altered = altered
+        self._reconciler.queue(altered - self.refused.keys())
+        if self.damaged:
+            await self.read()  # somebody may have put it right
+        await self._look()
+        return POLL_SETTLED if self._is_settled() else POLL_UNSETTLED
+
+    async def _look(self) -> None:
+        self._looked(await self._driver.running())

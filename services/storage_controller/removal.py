@@ -1,0 +1,188 @@
+"""What is to go from a broker: it goes when it is empty and no producer reaches it, or at once if that is forced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from enmasse import log
+from enmasse.backoff import Backoff
+from enmasse.control.listings import QueueRow
+from enmasse.reconcile import NEVER, NOW
+from services.storage_controller import policies
+from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.contents import Holding, root_of
+from services.storage_controller.core import Core
+from services.storage_controller.management import GONE, BrokerManagement, all_done
+
+BATCH = 500
+ROUND_FIRST, ROUND_LAST = 0.05, 1.0
+"""Seconds from one round to the next."""
+TOPIC_GRACE = 5.0
+"""Seconds after which an empty topic goes although a publisher is still attached: a link route lets live links be."""
+
+
+class Removal:
+    """The addresses that are to go from one broker. `look()` lists all, `news(addresses)` has them judged anew."""
+
+    def __init__(
+        self,
+        core: Core,
+        broker: ManagedBroker,
+        management: BrokerManagement,
+        look: Callable[[], Awaitable[list[QueueRow]]],
+        news: Callable[[Iterable[str]], None],
+        is_left_alone: Callable[[str, str], bool],
+    ) -> None:
+        self._core = core
+        self._broker = broker
+        self._management = management
+        self._look = look
+        self._news = news
+        self._is_left_alone = is_left_alone
+        self._loop = asyncio.get_running_loop()
+        self._log = log.get(broker=broker.name)
+        self._retiring: dict[str, float] = {}
+        """Address → since when no producer is led there (0: not yet)."""
+        self._empty: set[str] = set()
+        """Those that were found empty and without producers in the last round."""
+        self._next = NOW
+        self._backoff = Backoff(ROUND_FIRST, ROUND_LAST)
+
+    def has(self, name: str) -> bool:
+        """Whether the address is to go."""
+        return name in self._retiring
+
+    def keep(self, name: str) -> None:
+        """It is not to go."""
+        self._retiring.pop(name, None)
+
+    def retire(self, name: str) -> None:
+        """It is to go."""
+        self._retiring.setdefault(name, 0.0)
+        self._hurry()
+
+    def _hurry(self) -> None:
+        self._next = NOW
+        self._backoff.reset()
+
+    def due(self) -> float:
+        """When the next round is due."""
+        return self._next if self._retiring else NEVER
+
+    def unknown(self) -> list[str]:
+        """Topics of which it is not known yet whether they are ours."""
+        broker = self._broker
+        return [
+            name
+            for name in self._retiring
+            if name not in broker.marked
+            and name not in broker.foreign
+            and (held := broker.holding(name)) is not None
+            and held.kind == "topic"
+        ]
+
+    async def round(self) -> None:
+        """Deletes what is empty and cut off from its producers, or forced. Twice the same must be seen."""
+        broker = self._broker
+        now = self._loop.time()
+        self._next = now + self._backoff.wait()
+        for name in list(self._retiring):
+            if broker.name not in self._core.decide(name).retire:
+                del self._retiring[name]  # it was decided otherwise meanwhile
+        await self._look_up_marks()
+        forced = [name for name in self._retiring if name in self._core.forced]
+        waiting = []
+        for name, since in self._retiring.items():
+            if self._is_left_alone(name, broker.name):
+                if not since:
+                    self._retiring[name] = now
+                waiting.append(name)
+        found: list[QueueRow] = []
+        reached = await reached_by_producers(self._management, broker) if waiting else set()
+        if waiting or forced:
+            # Listed after the producers: what had none then, and is empty now, got nothing in between.
+            found = await self._look()
+        empty = {name for name in waiting if self._is_empty(name, reached, now)}
+        gone = [name for name in forced if broker.holding(name) is not None]
+        gone += [name for name in empty if name in self._empty and name not in gone]
+        self._empty = empty
+        if gone:
+            await self._delete(gone, found)
+            self._hurry()
+        elif empty:
+            self._next = now + ROUND_FIRST
+        for name in list(self._retiring):
+            if broker.holding(name) is None:
+                del self._retiring[name]
+
+    def _is_empty(self, name: str, reached: set[str], now: float) -> bool:
+        held = self._broker.holding(name)
+        if held is None or held.messages:
+            return False
+        return name not in reached or (held.kind == "topic" and self._may_go(name, held, now))
+
+    def _may_go(self, name: str, held: Holding, now: float) -> bool:
+        since = self._retiring.get(name) or now
+        return not held.subscriptions or now - since >= TOPIC_GRACE
+
+    async def _look_up_marks(self) -> None:
+        """A topic that is not desired (as such) is only touched if it bears our mark."""
+        broker, unknown = self._broker, self.unknown()
+        for start in range(0, len(unknown), BATCH):
+            names = unknown[start : start + BATCH]
+            found = await asyncio.gather(*(self._management.settings(name) for name in names))
+            for name, read in zip(names, found, strict=True):
+                (broker.marked if read.get(policies.MARK_KEY) == policies.MARK else broker.foreign).add(name)
+        for name in unknown:
+            if name in broker.foreign:
+                self._retiring.pop(name, None)
+        if unknown:
+            self._news(unknown)
+
+    async def _delete(self, names: list[str], found: list[QueueRow]) -> None:
+        management, broker = self._management, self._broker
+        topics: dict[str, object] = {}
+        work: list[tuple[str, Awaitable[Any]]] = []
+        for name in names:
+            held = broker.holding(name)
+            if held is None:
+                continue
+            if held.kind == "queue":
+                work.append((name, management.destroy_queue(name)))
+            else:
+                topics[name] = None
+        for row in found:
+            # Subscriptions below a topic lie at addresses of their own; those at the topic itself go with it.
+            if row.routingType == "MULTICAST" and row.address not in topics:
+                root = root_of(row.address, topics)
+                if root is not None:
+                    work.append((root, management.destroy_queue(row.name)))
+        for name in topics:
+            work.append((name, management.delete_address(name)))
+            work += [(name, management.remove_settings(match)) for match in policies.matches(name)]
+        for name in names:
+            if name not in topics and await self._has_settings(name):
+                work.append((name, management.remove_settings(name)))
+        refused = await all_done(work, GONE)
+        for name in names:
+            broker.settled.pop(name, None)
+            broker.marked.discard(name)
+        for name, reason in refused.items():
+            self._log.warning("cannot delete", address=name, reason=reason)
+        await self._look()
+
+    async def _has_settings(self, name: str) -> bool:
+        settled = self._broker.settled.get(name)
+        if settled is not None:
+            return bool(policies.address_settings(name, settled, self._broker.engine))
+        return (await self._management.settings(name)).get(policies.MARK_KEY) == policies.MARK
+
+
+async def reached_by_producers(management: BrokerManagement, broker: ManagedBroker) -> set[str]:
+    """Addresses to which somebody has a sender on this broker; of topics, also those with one below them."""
+    names = await management.producers()
+    contents = broker.contents
+    topics = {name for name, held in contents.held.items() if held.kind == "topic"} if contents is not None else set()
+    return names | {root for name in names if (root := root_of(name, topics)) is not None}
