@@ -25,7 +25,7 @@ class Admission:
         self._pager = pager
         self._capacity_policy = capacity_policy
         self._broker = broker
-        self._blocked: set[BrokerAddress] = set()
+        self.blocked: set[BrokerAddress] = set()
 
     # -- one message ---------------------------------------------------------------------------------------------------
     def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
@@ -90,17 +90,15 @@ class Admission:
         if address.blocked:
             return
         address.blocked = True
-        self._blocked.add(address)
+        self.blocked.add(address)
         for producer in address.producers:
             producer.block()
 
     def check_blocked(self) -> None:
         """There may be room again: messages have gone, or limits have changed."""
-        if not self._blocked:
-            return
-        for address in [address for address in self._blocked if self._has_room_again(address)]:
+        for address in [address for address in self.blocked if self._has_room_again(address)]:
             address.blocked = False
-            self._blocked.discard(address)
+            self.blocked.discard(address)
             for producer in list(address.producers):
                 producer.unblock()
 
@@ -116,7 +114,7 @@ class Admission:
 
     def forget(self, address: BrokerAddress) -> None:
         """It is gone."""
-        self._blocked.discard(address)
+        self.blocked.discard(address)
 
     def check_disk(self) -> None:
         """Whether the disk has room for more messages, which may change from outside."""

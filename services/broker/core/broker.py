@@ -135,7 +135,8 @@ class Broker:
         """References were removed: to be recorded soon, and senders may go on where there was no space."""
         if self.store is not None and not self.commit_asked:
             self.ask_commit(False)
-        self.admission.check_blocked()
+        if self.admission.blocked:
+            self.admission.check_blocked()
 
     def postpone(self, queue: Queue) -> None:
         if not self._pending:

@@ -28,7 +28,12 @@ def publish(
     owner = route.owner
     size = len(payload)
     ledger = broker.ledger
-    if not ledger.has_room(owner, 0, 0):
+    if (
+        owner.size >= owner.limit
+        or owner.count >= owner.limit_count
+        or ledger.size >= ledger.size_limit
+        or ledger.disk_full
+    ):
         refusal = broker.admission.refusal(owner, front.durable, size)
         if refusal is not None:
             return refusal

@@ -476,7 +476,8 @@ class Queue(QueueTotals):
             return
         consumer.unsettled[message.id] = message
         consumer.outlet.send(payload, message)
-        if self.broker.ledger.presses:
+        ledger = self.broker.ledger
+        if ledger.resident > ledger.memory_limit:
             self.broker.payloads.put_out(message)
 
     def _is_used_up(self, message: StoredMessage) -> bool:
