@@ -16,7 +16,8 @@ from services.router.management.schema import (
     known_attributes,
 )
 from services.router.management.tables import ConfigTable, Table
-from services.router.routing.core import Clock, Router
+from services.router.routing.clock import Clock
+from services.router.routing.router import Router
 
 
 class RouterSettings(Settings, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.metrics import counter, gauge, single
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -22,7 +22,7 @@ def families(router: Router) -> Iterator[Metric]:
         ("addresses", "Addresses the router knows.", len(router.addresses)),
         ("routers", "Routers of the network that this one knows.", 1),
         ("link_routes", "Link routes configured.", len(router.link_routes.by_name)),
-        ("auto_links", "Auto-links configured.", len(router.autolinks.by_name)),
+        ("auto_links", "Auto-links configured.", len(router.auto_links.by_name)),
         ("deliveries_stuck", "Deliveries that have been unsettled for 10 seconds.", total.stuck),
         ("links_blocked", "Links that have had no credit for 10 seconds.", router.links_blocked()),
     ):

@@ -14,7 +14,7 @@ from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.types import Described, Symbol, ULong
 from services.router.routing.annotations import complete, stripped
-from services.router.routing.anonymous import read_to
+from services.router.routing.front import read_to
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message, Sections
-from services.router.routing.anonymous import find_to, read_to
+from services.router.routing.front import find_to, read_to
 
 _texts = st.text(max_size=300)
 

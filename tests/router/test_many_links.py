@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
-from services.router.routing.address import Address
+from services.router.routing.address import RoutedAddress
 
 
-class Producer:
-    """Stands for an InLink: counts what it is told."""
+class End:
+    """Stands for a producer, a broker's feed or a destination: counts what the address asks of it."""
 
-    def __init__(self, told: Counter[str], auto: Any) -> None:
-        self.auto = auto
-        self.ahead: Any = None
-        self.link = self
-        self.on_delivery: Any = None
-        self.max_message_size = 0
+    def __init__(self, asked: Counter[str]) -> None:
         self.connection = self
         self.is_container = False
         self.received = self.sent = 0
-        self._told = told
+        self._asked = asked
 
-    def forward(self, *_: Any) -> None: ...
+    def bind(self) -> None: ...
 
     def open_gate(self) -> None:
-        self._told["open"] += 1
+        self._asked["open"] += 1
 
     def close_gate(self) -> None:
-        self._told["close"] += 1
+        self._asked["close"] += 1
 
     def resize(self) -> None:
-        self._told["resize"] += 1
+        self._asked["resize"] += 1
 
 
-def test_senders_are_told_of_the_first_and_the_last_receiver_only() -> None:
-    told: Counter[str] = Counter()
-    address: Any = Address(1, "M0a", "balanced")
+def test_the_first_and_the_last_receiver_cost_work_for_every_sender_others_do_not() -> None:
+    asked: Counter[str] = Counter()
+    address: Any = RoutedAddress(1, "M0a", "balanced", cast(Any, None))
     for n in range(100):
-        address.add_in(Producer(told, "a broker's" if n < 3 else None))
-    receivers = [Producer(told, None) for _ in range(50)]
+        (address.add_feed if n < 3 else address.add_in)(End(asked))
+    receivers = [End(asked) for _ in range(50)]
     for receiver in receivers:
         address.add_out(receiver)
-    assert told == {"open": 100, "resize": 3 * 49}
-    told.clear()
+    assert asked == {"open": 100, "resize": 3 * 49}
+    asked.clear()
     for receiver in receivers:
         address.remove_out(receiver)
-    assert told == {"close": 100, "resize": 3 * 49}
+    assert asked == {"close": 100, "resize": 3 * 49}
     for producer in list(address.ins):
-        address.remove_in(producer)
+        (address.remove_feed if producer in address.feeds else address.remove_in)(producer)
     assert not address.feeds and not address.ins

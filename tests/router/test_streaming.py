@@ -38,6 +38,7 @@ class Out:
         self.blocked = False
         self.finished = 0
         self.sent = 0
+        self.stream_limit = 0
 
     def begin_stream(self, token: Any, partial: Any) -> Out:
         return self
@@ -63,7 +64,7 @@ class Out:
 def test_room_that_is_told_in_the_middle_of_a_write_repeats_and_skips_nothing(receivers: int) -> None:
     frames = [bytes((number,)) * 16_000 for number in range(30)]
     partial = Incoming(list(frames))
-    stream = Stream(cast(Any, partial), cast(Any, None))
+    stream = Stream(cast(Any, partial))
     outs = [Out() for _ in range(receivers)]
     for out in outs:
         stream.add(cast(Any, out), None)

@@ -33,7 +33,7 @@ from services.router.management.schema import (
     find_type,
 )
 from services.router.management.tables import Table
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 _log = log.get()
 ROWS_PER_TURN = 200
@@ -51,7 +51,7 @@ class ManagementAgent:
         self.router = router
         self.tables = {table.type.name: table for table in tables}
         for key in ("M0$management", "L$management"):
-            router.subscribe(key, self.take)
+            router.addresses.subscribe(key, self.take)
 
     def take(self, asking: Asking | None, payload: bytes) -> None:
         """A message to `$management`."""

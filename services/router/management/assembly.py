@@ -11,7 +11,7 @@ from services.router.management.logs import LogTable
 from services.router.management.policies import PolicyTable, VhostStatsTable, VhostTable
 from services.router.management.tables import NoneTable, Table
 from services.router.network.sockets import Sockets
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 
 def all_tables(router: Router, sockets: Sockets, attributes: dict[str, Any]) -> list[Table]:

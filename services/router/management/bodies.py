@@ -16,7 +16,7 @@ from services.router.routing.configuration import (
     PolicyConfig,
     VhostConfig,
 )
-from services.router.routing.connections import DEFAULT_CAPACITY
+from services.router.routing.connection import DEFAULT_CAPACITY
 
 Body = Mapping[str, Any]
 T = TypeVar("T")

@@ -13,11 +13,10 @@ from services.router.management import schema
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
 from services.router.management.tables import Getter, Table, address_configs, auto_links, link_routes, zero
-from services.router.routing.address import Address
+from services.router.routing.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST
-from services.router.routing.connections import RouterConnection
-from services.router.routing.core import Record, Router, Totals
-from services.router.routing.linkroutes import RoutedHalf
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.router import Router, Totals
 
 DEFAULT_PRIORITY = 4
 
@@ -26,7 +25,7 @@ class AddressTable(Table):
     """Address objects, by key."""
 
     def __init__(self, router: Router) -> None:
-        self._addresses = router.addresses
+        self._addresses = router.addresses.by_key
         super().__init__(
             schema.ADDRESS,
             {
@@ -36,9 +35,9 @@ class AddressTable(Table):
                 "distribution": lambda a: "multicast" if a.treatment == MULTICAST else a.treatment,
                 "inProcess": lambda a: int(a.subscriber is not None),
                 "subscriberCount": lambda a: len(a.outs),
-                "remoteCount": lambda a: len(a.remotes),
+                "remoteCount": zero,
                 "containerCount": zero,
-                "remoteHostRouters": lambda a: list(a.remotes),
+                "remoteHostRouters": lambda _: [],
                 "deliveriesIngress": lambda a: a.ingress + sum(link.received for link in a.ins),
                 "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs),
                 "deliveriesTransit": zero,
@@ -50,47 +49,24 @@ class AddressTable(Table):
                 "deliveriesIngressRouteContainer": lambda a: (
                     a.ingress_containers + sum(link.received for link in a.ins if link.connection.is_container)
                 ),
-                "trackedDeliveries": lambda a: sum(link.unsettled + link.undelivered for link in a.outs),
+                "trackedDeliveries": lambda a: sum(out.load for out in a.outs),
                 "priority": attrgetter("priority"),
                 "deliveriesRedirectedToFallback": zero,
             },
         )
 
-    def rows(self) -> Iterable[Address]:
+    def rows(self) -> Iterable[RoutedAddress]:
         return self._addresses.values()
 
-    def by_name(self, name: str) -> Address | None:
+    def by_name(self, name: str) -> RoutedAddress | None:
         return self._addresses.get(name)
 
-    def by_identity(self, identity: str) -> Address | None:
+    def by_identity(self, identity: str) -> RoutedAddress | None:
         return self._addresses.get(identity)
 
 
-def _to_router(address: Address) -> int:
+def _to_router(address: RoutedAddress) -> int:
     return 0 if address.subscriber is None else address.ingress + sum(link.received for link in address.ins)
-
-
-def _owning(record: Any) -> str | None:
-    if isinstance(record, RoutedHalf):
-        return record.pair.owning
-    return None if record.address is None else str(record.address.key)
-
-
-def _of_link(name: str) -> Getter:
-    """A counter of a link's record; of a routed link it is the pair's."""
-    get = attrgetter(name)
-
-    def value(record: Any) -> Any:
-        return get(record.pair if isinstance(record, RoutedHalf) else record)
-
-    return value
-
-
-def _peer(record: Any) -> str | None:
-    if not isinstance(record, RoutedHalf):
-        return None
-    other = record.pair.container if record.pair.client is record else record.pair.client
-    return None if other is None else str(other.identity)
 
 
 def _status(record: Any) -> str:
@@ -109,21 +85,21 @@ class LinkTable(Table):
                 "linkName": attrgetter("name"),
                 "linkType": lambda _: "endpoint",
                 "linkDir": attrgetter("direction"),
-                "owningAddr": _owning,
-                "capacity": lambda r: 0 if isinstance(r, RoutedHalf) else r.capacity,
-                "peer": _peer,
-                "undeliveredCount": lambda r: len(r.pair.queue) if isinstance(r, RoutedHalf) else r.undelivered,
+                "owningAddr": attrgetter("owning"),
+                "capacity": attrgetter("capacity"),
+                "peer": lambda r: None if r.peer is None else str(r.peer),
+                "undeliveredCount": attrgetter("undelivered"),
                 "unsettledCount": lambda r: r.link.unsettled,
                 "deliveryCount": lambda r: r.link.deliveries,
                 "connectionId": lambda r: str(r.connection.identity),
                 "adminStatus": lambda _: "enabled",
                 "operStatus": _status,
-                "presettledCount": _of_link("presettled"),
-                "droppedPresettledCount": lambda r: 0 if isinstance(r, RoutedHalf) else r.dropped,
-                "acceptedCount": _of_link("accepted"),
-                "rejectedCount": _of_link("rejected"),
-                "releasedCount": _of_link("released"),
-                "modifiedCount": _of_link("modified"),
+                "presettledCount": attrgetter("presettled"),
+                "droppedPresettledCount": attrgetter("dropped"),
+                "acceptedCount": attrgetter("accepted"),
+                "rejectedCount": attrgetter("rejected"),
+                "releasedCount": attrgetter("released"),
+                "modifiedCount": attrgetter("modified"),
                 "deliveriesDelayed1Sec": attrgetter("delayed1"),
                 "deliveriesDelayed10Sec": attrgetter("delayed10"),
                 "deliveriesStuck": attrgetter("stuck"),
@@ -135,7 +111,7 @@ class LinkTable(Table):
             },
         )
 
-    def _rate(self, record: Record) -> int:
+    def _rate(self, record: LinkRecord) -> int:
         """Settlements a second since the link was asked for before; 0 the first time."""
         now, settled = self._router.now(), record.link.deliveries - record.link.unsettled
         when, before, rate = self._rates.get(record.identity, (now, settled, 0))
@@ -144,7 +120,7 @@ class LinkTable(Table):
         self._rates[record.identity] = when, before, rate
         return rate
 
-    def rows(self) -> Iterable[Record]:
+    def rows(self) -> Iterable[LinkRecord]:
         if len(self._rates) > 1000 + 2 * sum(len(c.links) for c in self._router.connections.values()):
             self._rates.clear()  # most are of links that are gone
         for connection in list(self._router.connections.values()):
@@ -254,7 +230,7 @@ class RouterTable(Table):
                 "linkCount": lambda r: sum(len(c.links) for c in r.connections.values()),
                 "nodeCount": zero,
                 "linkRouteCount": lambda r: len(r.link_routes.by_name),
-                "autoLinkCount": lambda r: len(r.autolinks.by_name),
+                "autoLinkCount": lambda r: len(r.auto_links.by_name),
                 "connectionCount": lambda r: len(r.connections),
                 "presettledDeliveries": self._total("presettled"),
                 "droppedPresettledDeliveries": self._total("dropped"),

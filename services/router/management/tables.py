@@ -15,7 +15,7 @@ from services.router.management.bodies import address_config, auto_link_config, 
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, NOT_FOUND, EntityType, ManagementError
 from services.router.routing.configuration import UNAVAILABLE
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 Getter = Callable[[Any], Any]
 
@@ -149,9 +149,9 @@ def address_configs(router: Router) -> ConfigTable:
         schema.CONFIG_ADDRESS,
         router,
         address_config,
-        router.configured,
+        router.addresses.configured,
         router.add_address_config,
-        router.remove_address_config,
+        router.addresses.remove_config,
         {
             "prefix": attrgetter("prefix"),
             "pattern": attrgetter("pattern"),
@@ -195,9 +195,9 @@ def auto_links(router: Router) -> ConfigTable:
         schema.CONFIG_AUTO_LINK,
         router,
         auto_link_config,
-        router.autolinks,
-        router.autolinks.add,
-        router.autolinks.remove,
+        router.auto_links,
+        router.auto_links.add,
+        router.auto_links.remove,
         {
             "name": attrgetter("config.name"),
             "identity": lambda autolink: str(autolink.config.identity),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.router.routing.connections import DEFAULT_CAPACITY, NORMAL
+from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
 
 ANONYMOUS, EXTERNAL, PLAIN = "ANONYMOUS", "EXTERNAL", "PLAIN"
 NEIGHBOURS = ("inter-router", "edge")

@@ -12,7 +12,7 @@ from enmasse.backoff import ReconnectBackoff
 from services.router.network import hosts, tls
 from services.router.network.configuration import NEIGHBOURS, ConnectorConfig
 from services.router.network.maker import ConnectionMaker
-from services.router.routing.connections import RouterConnection
+from services.router.routing.connection import RouterConnection
 
 
 class Connector:

@@ -16,7 +16,7 @@ from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.configuration import ANONYMOUS, EXTERNAL, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -12,9 +12,9 @@ from enmasse.amqp.sole import SOLE_CONNECTION
 from services.router import PRODUCT, SIMULATES
 from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
 from services.router.network.tls import ProfileError
-from services.router.routing.connections import RouterConnection
-from services.router.routing.core import Router
+from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
+from services.router.routing.router import Router
 
 SESSION_FRAMES, SESSION_BYTES = 512, 8 * 1024 * 1024
 """What a peer may send in one session before somebody takes it: a large message that nobody takes holds its session

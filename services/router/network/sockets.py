@@ -11,7 +11,7 @@ from services.router.network.configuration import ConnectorConfig, ListenerConfi
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.maker import ConnectionMaker
-from services.router.routing.core import Router
+from services.router.routing.router import Router
 
 
 class Sockets:

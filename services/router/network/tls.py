@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 from services.router.network.configuration import SslProfile
-from services.router.routing.connections import Protection
+from services.router.routing.connection import Protection
 
 _SHORT = {
     "countryName": "C",

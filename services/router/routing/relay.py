@@ -1,4 +1,4 @@
-"""What an anonymous sender's messages take to a broker: a sender of the same kind, one for each client link and broker.
+"""The links on which an anonymous sender's messages go to brokers: one for each client link and broker, anonymous too.
 
 So each keeps its client's name (a subscriber that wants nothing of its own connection is not served by it), and what a
 broker does not take holds up nobody else.
@@ -7,16 +7,15 @@ broker does not take holds up nobody else.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import Source, Target
-from services.router.routing.address import Address
+from services.router.routing.address import RoutedAddress
+from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED
-from services.router.routing.links import OutLink
-
-if TYPE_CHECKING:
-    from enmasse.amqp.link import Sender
-    from services.router.routing.connections import RouterConnection
+from services.router.routing.connection import RouterConnection
+from services.router.routing.out_link import OutLink
 
 CAPABILITY = "ANONYMOUS-RELAY"
 
@@ -31,9 +30,10 @@ class RelayOut(OutLink):
     """The link to the broker. Its address is its own: nobody else sends to it or finds it."""
 
     __slots__ = ("_ended",)
+    stores = True
 
-    def __init__(self, broker: RouterConnection, sender: Sender, address: Address) -> None:
-        super().__init__(broker.router.next_identity(), broker, sender, address)
+    def __init__(self, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
+        super().__init__(broker, sender, address)
         self._ended = False
 
     def end(self) -> None:
@@ -44,33 +44,33 @@ class RelayOut(OutLink):
     def flow(self) -> None:
         super().flow()
         if self._ended and not self.queue and self.stream is None and self.sender.attached:
-            self.connection.router.detach(self)
+            self.connection.detach(self)
 
 
 class Relays:
     """The links of one anonymous sender to the brokers it sends to."""
 
-    __slots__ = ("_client", "_outs")
+    __slots__ = ("_addresses", "_client", "_outs")
 
-    def __init__(self, client: RouterConnection) -> None:
+    def __init__(self, client: RouterConnection, addresses: Addresses) -> None:
         self._client = client
+        self._addresses = addresses
         self._outs: dict[RouterConnection, RelayOut] = {}
 
-    def to(self, broker: RouterConnection) -> Address:
-        """The address whose messages go to this broker. Raises AmqpError where no link to it can be made."""
+    def to(self, broker: RouterConnection) -> RoutedAddress:
+        """The address whose messages go to this broker. Raises AmqpError if no link to it can be made."""
         out = self._outs.get(broker)
         if out is None or out.sender.detached or out.identity not in broker.links:
             out = self._outs[broker] = self._attach(broker)
         return out.address
 
     def _attach(self, broker: RouterConnection) -> RelayOut:
-        router = broker.router
         session = broker.session_for_links(receiving=False)
         name = f"relay.{secrets.token_urlsafe(11)}@{self._client.container}"
         sender: Any = session.attach_sender(name, Source(), Target())
-        address = Address(router.next_identity(), "R" + name, BALANCED)
+        address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(broker, sender, address)
-        broker.links[out.identity] = out
+        broker.add(out)
         broker.receivers += 1
         address.add_out(out)
         session.connection.wake()

@@ -5,26 +5,25 @@ whose session window then holds the sender back, and with it the other links of 
 shared by many queues: a stream of an auto-link that crowds it and that no consumer has begun to take is given back.
 
 A link carries one delivery at a time. So up to `HIGH_WATER` a delivery is gathered and goes whole. A larger one goes to
-a broker by a link of its own (extras.py). If it goes to a client's link, others wait for it, and its sender hardly goes
-on, it is broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
+a broker by a link of its own (broker_links.py). If it goes to a client's link, others wait for it, and its sender
+hardly goes on, it is broken off. What is larger than a receiver takes is rejected, before its link would be lost by it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.delivery import Outgoing
+from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import RELEASED
-from services.router.routing.address import Address
+from enmasse.amqp.receiver import Partial
+from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import complete, stripped
-from services.router.routing.anonymous import AnonymousInLink, find_to, read_to
 from services.router.routing.configuration import MULTICAST
-from services.router.routing.links import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, InLink, OutLink, Token
-
-if TYPE_CHECKING:
-    from enmasse.amqp.delivery import Outgoing
-    from enmasse.amqp.receiver import Partial
-    from services.router.routing.linkroutes import RoutedLink
+from services.router.routing.connection import RouterConnection
+from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Source, Token
+from services.router.routing.destination import Destination
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64
@@ -33,8 +32,48 @@ TRICKLE = 64 * 1024
 """Bytes that a stream others wait for must bring, or its receiver take, in `STALLED`."""
 STALLED = 5.0
 """Seconds."""
+PATIENCE = 1
+"""Looks (watch.py) for which a stream from a broker may crowd its session while no consumer begins to take it."""
 MAX_HEAD = 64 * 1024
 """Bytes in which the `to` of an anonymous message must be found, and router annotations are looked for."""
+
+
+class StreamSource(Source, Protocol):
+    """Where a stream that goes through an address comes from."""
+
+    connection: RouterConnection
+    address: RoutedAddress | None
+    link: Receiver
+    from_broker: bool
+    presettled: int
+    dropped: int
+
+    def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None: ...
+
+    def way(self, address: RoutedAddress) -> Destination | None: ...
+
+    def follow(self, out: Destination) -> None: ...
+
+    def park(self) -> None: ...
+
+
+class Taker(Protocol):
+    """Where a stream goes out: a destination, or a routed link."""
+
+    stream: Any
+
+    @property
+    def stream_limit(self) -> int: ...
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing: ...
+
+    def stream_sent(self, token: Token | None) -> None: ...
+
+    def flow(self) -> None: ...
+
+
+Begin = Callable[[Any, Partial], None]
+"""Starts the delivery of which a piece has come on a source."""
 
 
 class _Copy:
@@ -43,7 +82,7 @@ class _Copy:
 
     __slots__ = ("out", "outgoing", "room", "taken", "token")
 
-    def __init__(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+    def __init__(self, out: Any, token: Token | None) -> None:
         self.out = out
         self.token = token
         self.outgoing: Outgoing | None = None
@@ -52,33 +91,12 @@ class _Copy:
 
 
 class Stream:
-    """One incoming delivery and its copies. For watch.py: `seen`, it was there before; `looks`, how often it was seen
-    to crowd its session; `came` and `went`, (when, bytes): since then it has brought, or its receivers have taken, next
-    to nothing."""
+    """One incoming delivery and its copies."""
 
-    __slots__ = (
-        "again",
-        "base",
-        "came",
-        "copies",
-        "discard",
-        "held",
-        "log",
-        "looks",
-        "partial",
-        "pumping",
-        "seen",
-        "source",
-        "went",
-    )
+    __slots__ = ("again", "base", "copies", "discard", "held", "log", "partial", "pumping")
 
-    def __init__(self, partial: Partial, source: InLink | RoutedLink) -> None:
+    def __init__(self, partial: Partial) -> None:
         self.partial = partial
-        self.source = source
-        self.looks = 0
-        self.seen = False
-        self.came: tuple[float, int] | None = None
-        self.went: tuple[float, int] | None = None
         self.copies: list[_Copy] = []
         self.log: list[bytes] = []
         self.base = 0  # number of the first chunk in the log
@@ -86,36 +104,20 @@ class Stream:
         self.discard = False
         self.pumping = self.again = False
 
-    def add(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+    def add(self, out: Taker, token: Token | None) -> None:
         self.copies.append(_Copy(out, token))
 
-    def start(self, out: OutLink | RoutedLink, token: Token | None) -> None:
+    def start(self, out: Taker, token: Token | None) -> None:
         """It is this delivery's turn on `out`."""
         copy = next((c for c in self.copies if c.out is out), None)
         if copy is None or self.partial.aborted:
             return
-        if isinstance(out, OutLink):
-            if self._by_a_link_of_its_own(out, token):
-                return
-            copy.room = out.limit or None
+        copy.room = out.stream_limit or None
         out.stream = self
         copy.outgoing = out.begin_stream(token, self.partial)
         self.pump()
 
-    def _by_a_link_of_its_own(self, out: OutLink, token: Token | None) -> bool:
-        """Nobody knows when the rest comes: others go to the broker by the link that they share."""
-        if out.auto is None or out.extra or self.partial.done:
-            return False
-        own = out.auto.detour()
-        if own is None:
-            return False
-        self.move(out, own)
-        assert isinstance(self.source, InLink)
-        self.source.follow(own)
-        own.offer(self, token, self.partial.message_format)
-        return True
-
-    def resume(self, out: OutLink | RoutedLink) -> None:
+    def resume(self, out: Taker) -> None:
         """There is room again."""
         self.pump()
 
@@ -192,8 +194,7 @@ class Stream:
         self.copies.remove(copy)
         self._take_back(copy, outgoing)
         if copy.token is not None:
-            assert isinstance(copy.out, OutLink)
-            copy.out.refuse_size(copy.token)
+            copy.out.reject_large(copy.token)
         if not self.copies:
             self._forget()
 
@@ -202,51 +203,12 @@ class Stream:
         copy.out.stream = None
         copy.out.flow()
 
-    def _release(self, source: InLink) -> None:
-        """Back to its sender, or dropped where nobody waits for the outcome; as presettled it was counted before."""
-        if self.partial.settled:
-            source.dropped += 1
-        else:
-            source.refuse(self.partial.delivery_id, settled=False)
-
     def _forget(self) -> None:
         """Nobody gets the rest."""
         self.log.clear()
         self.held = 0
         self.discard = True
         self.pump()
-
-    def stalled(self, now: float) -> bool:
-        """Whether it is the sender that lets everybody wait. To be asked about once a second, while others wait."""
-        partial = self.partial
-        end = self.base + len(self.log)
-        begun = [(copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
-        if partial.done or partial.waiting or any(taken < end or outgoing.blocked for taken, outgoing in begun):
-            self.came = None
-            return False
-        if self.came is None or partial.size - self.came[1] >= TRICKLE:
-            self.came = (now, partial.size)
-        return now - self.came[0] >= STALLED
-
-    def held_up(self, now: float) -> bool:
-        """Whether its receivers take next to nothing. To be asked about once a second."""
-        gone = self.partial.size - self.partial.waiting - self.held
-        if self.went is None or gone - self.went[1] >= TRICKLE:
-            self.went = (now, gone)
-        return now - self.went[0] >= STALLED
-
-    def break_off(self) -> None:
-        """Others wait behind it, and it does not go on: it is released, and aborted for receivers that have begun."""
-        source = self.source
-        assert isinstance(source, InLink)
-        copies, self.copies = self.copies, []
-        for copy in copies:
-            if copy.outgoing is not None:
-                self._take_back(copy, copy.outgoing)
-            elif isinstance(copy.out, OutLink):
-                copy.out.leave(self)
-        self._release(source)
-        self._forget()
 
     def _abort(self) -> None:
         """The sender took it back, or is lost: what has begun is aborted, what waits is forgotten."""
@@ -261,37 +223,19 @@ class Stream:
             copy.out.flow()
 
     def _over(self) -> None:
-        if isinstance(self.source, InLink):
-            self.source.connection.streams.discard(self)
+        """All has come that will come."""
 
-    def move(self, before: OutLink, now: OutLink) -> None:
+    def move(self, before: Taker, now: Taker) -> None:
         """It has waited for one receiver and goes to another, which can take it."""
         for copy in self.copies:
             if copy.out is before:
                 copy.out = now
 
-    def give_back(self) -> None:
-        """Others wait behind it: where nobody has begun to take it, it is released, and its link waits for a receiver
-        with credit."""
-        source = self.source
-        assert isinstance(source, InLink)
-        if source.address is not None:
-            source.address.relieve_all()
-        if not self.copies or self.discard or any(copy.outgoing is not None for copy in self.copies):
-            return
-        for copy in self.copies:
-            assert isinstance(copy.out, OutLink)
-            copy.out.leave(self)
-        self._release(source)
-        self.copies = []
-        self._forget()
-        source.park()
-
-    def lost(self, out: OutLink | RoutedLink) -> None:
+    def lost(self, out: Taker) -> None:
         """This receiver is gone."""
         for copy in self.copies:
             if copy.out is out and copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
-                copy.token[0].settle(copy.token[1], FAILED)  # it went settled, so the engine tells no outcome
+                copy.token[0].settle(copy.token[1], FAILED)  # it went settled, so the engine reports no outcome
         self.copies = [copy for copy in self.copies if copy.out is not out]
         if not self.copies:
             self._forget()
@@ -299,16 +243,105 @@ class Stream:
             self.pump()
 
 
-def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
-    """A piece of a delivery came in."""
-    stream = partial.context
-    if isinstance(stream, Stream):
-        stream.pump()
-    elif not isinstance(source, InLink):
-        stream = partial.context = Stream(partial, source)
-        stream.add(source, None)
-        source.deliver_stream(stream)
-    elif partial.aborted:
+class AddressStream(Stream):
+    """A stream that goes through an address.
+
+    `seen`: it was there before (watch.py); `looks`: how often it was seen to crowd its session; `came` and `went`,
+    (when, bytes): since then it has brought, or its receivers have taken, next to nothing.
+    """
+
+    __slots__ = ("came", "looks", "seen", "source", "went")
+
+    def __init__(self, partial: Partial, source: StreamSource) -> None:
+        super().__init__(partial)
+        self.source = source
+        self.seen = False
+        self.looks = 0
+        self.came: tuple[float, int] | None = None
+        self.went: tuple[float, int] | None = None
+
+    def start(self, out: Any, token: Token | None) -> None:
+        if self.partial.aborted or self.partial.done or not self._by_a_link_of_its_own(out, token):
+            super().start(out, token)
+
+    def _by_a_link_of_its_own(self, out: Destination, token: Token | None) -> bool:
+        """Nobody knows when the rest comes: others go to the broker by the link that they share."""
+        own = out.detour() if any(copy.out is out for copy in self.copies) else None
+        if own is None:
+            return False
+        self.move(out, own)
+        self.source.follow(own)
+        own.offer(self, token, self.partial.message_format)
+        return True
+
+    def _over(self) -> None:
+        self.source.connection.streams.discard(self)
+
+    def look(self, now: float) -> None:
+        self.seen = True
+        if self.partial.waiting and self.partial.link.session.crowded:
+            self.looks += 1
+            if self.looks > PATIENCE:
+                self.give_back()
+            if self.held_up(now):
+                self.break_off()
+
+    def stalled(self, now: float) -> bool:
+        """Whether it is the sender that lets everybody wait. To be asked once a second, while others wait."""
+        partial = self.partial
+        end = self.base + len(self.log)
+        begun = [(copy.taken, copy.outgoing) for copy in self.copies if copy.outgoing is not None]
+        if partial.done or partial.waiting or any(taken < end or outgoing.blocked for taken, outgoing in begun):
+            self.came = None
+            return False
+        if self.came is None or partial.size - self.came[1] >= TRICKLE:
+            self.came = (now, partial.size)
+        return now - self.came[0] >= STALLED
+
+    def held_up(self, now: float) -> bool:
+        """Whether its receivers take next to nothing. To be asked once a second."""
+        gone = self.partial.size - self.partial.waiting - self.held
+        if self.went is None or gone - self.went[1] >= TRICKLE:
+            self.went = (now, gone)
+        return now - self.went[0] >= STALLED
+
+    def break_off(self) -> None:
+        """Others wait behind it, and it does not go on: it is released, and aborted for receivers that have begun."""
+        copies, self.copies = self.copies, []
+        for copy in copies:
+            if copy.outgoing is not None:
+                self._take_back(copy, copy.outgoing)
+            else:
+                copy.out.leave(self)
+        self._release()
+        self._forget()
+
+    def give_back(self) -> None:
+        """Others wait behind it: if nobody has begun to take it, it is released, and its link waits for a receiver
+        with credit."""
+        source = self.source
+        if source.address is not None:
+            source.address.relieve_all()
+        if not self.copies or self.discard or any(copy.outgoing is not None for copy in self.copies):
+            return
+        for copy in self.copies:
+            copy.out.leave(self)
+        self._release()
+        self.copies = []
+        self._forget()
+        source.park()
+
+    def _release(self) -> None:
+        """Back to its sender, or dropped if nobody waits for the outcome; as presettled it was counted before."""
+        if self.partial.settled:
+            self.source.dropped += 1
+        else:
+            self.source.refuse(self.partial.delivery_id, settled=False)
+
+
+def begin_or_gather(source: StreamSource, partial: Partial, begin: Begin | None = None) -> None:
+    """A piece of a delivery came in that has no stream yet. `begin` starts one, if it is not of the usual kind."""
+    if partial.aborted:
         source.connection.gathering.discard(partial)
     elif _gather(source, partial):
         return
@@ -316,13 +349,11 @@ def on_partial(source: InLink | RoutedLink, partial: Partial) -> None:
         link = source.link
         payload = partial.take()
         link.on_delivery(link, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
-    elif isinstance(source, AnonymousInLink):
-        _start_anonymous(source, partial)
     else:
-        _start_named(source, partial)
+        (begin or _begin_named)(source, partial)
 
 
-def _gather(source: InLink, partial: Partial) -> bool:
+def _gather(source: StreamSource, partial: Partial) -> bool:
     """True: more is awaited before anybody gets it. Nobody is kept waiting by a sender that brings it slowly."""
     gathering = source.connection.gathering
     if (
@@ -338,13 +369,13 @@ def _gather(source: InLink, partial: Partial) -> bool:
     return False
 
 
-def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
+def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
     """The first piece: choose who gets it."""
     if address.subscriber is not None:
         _collect(source, address, partial, head)
         return
-    stream = partial.context = Stream(partial, source)
-    if source.auto is not None:
+    stream = partial.context = AddressStream(partial, source)
+    if source.from_broker:
         source.connection.streams.add(stream)
     if head:
         stream.log.append(head)
@@ -374,7 +405,7 @@ def _start(source: InLink, address: Address, partial: Partial, head: bytes) -> N
     stream.pump()
 
 
-class _Head:
+class Head:
     """The beginning of a message, until its annotations, or its `to` on an anonymous link, have come."""
 
     __slots__ = ("data",)
@@ -383,55 +414,22 @@ class _Head:
         self.data = b""
 
 
-def _start_named(source: InLink, partial: Partial) -> None:
+def _begin_named(source: StreamSource, partial: Partial) -> None:
     assert source.address is not None
     head = partial.context
     if head is None:
-        head = partial.context = _Head()
+        head = partial.context = Head()
     head.data += partial.take()
     if partial.done and len(head.data) < SHORTEST:
         source.refuse(partial.delivery_id, partial.settled, NOT_A_MESSAGE)
     elif partial.done or len(head.data) >= MAX_HEAD or complete(head.data):
-        _start(source, source.address, partial, stripped(head.data))
-
-
-def _start_anonymous(source: AnonymousInLink, partial: Partial) -> None:
-    head = partial.context
-    if head is None:
-        head = partial.context = _Head()
-    head.data += partial.take()
-    state: Any
-    try:
-        to = read_to(head.data)
-        if to is None and not partial.done and len(head.data) < MAX_HEAD and _may_follow(head.data):
-            return
-        state = source.resolve(to, head.data)
-    except AmqpError:
-        if not partial.done and len(head.data) < MAX_HEAD:
-            return  # cut short, as far as one can tell
-        state = NOT_A_MESSAGE
-    if isinstance(state, Address):
-        state.ingress += 1
-        _start(source, state, partial, stripped(head.data))
-        return
-    stream = partial.context = Stream(partial, source)
-    stream.discard = True
-    source.refuse(partial.delivery_id, partial.settled, state)
-    stream.pump()
-
-
-def _may_follow(data: bytes) -> bool:
-    """Nothing but whole sections before the properties so far: they may still come."""
-    try:
-        return find_to(data + b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x01x") is not None
-    except (ValueError, IndexError):
-        return True
+        start(source, source.address, partial, stripped(head.data))
 
 
 MAX_INTERNAL = 4 * 1024 * 1024
 
 
-def _collect(source: InLink, address: Address, partial: Partial, head: bytes) -> None:
+def _collect(source: StreamSource, address: RoutedAddress, partial: Partial, head: bytes) -> None:
     """A message for the router itself is wanted whole."""
     kept = partial.context
     if not isinstance(kept, _Internal):
@@ -441,11 +439,11 @@ def _collect(source: InLink, address: Address, partial: Partial, head: bytes) ->
 
 
 class _Internal(Stream):
-    __slots__ = ("address", "data")
-    source: InLink
+    __slots__ = ("address", "data", "source")
 
-    def __init__(self, source: InLink, address: Address, partial: Partial) -> None:
-        super().__init__(partial, source)
+    def __init__(self, source: StreamSource, address: RoutedAddress, partial: Partial) -> None:
+        super().__init__(partial)
+        self.source = source
         self.address = address
         self.data: list[bytes] = []
 

@@ -29,7 +29,7 @@ def temporary_kind(terminus: Any) -> str | None:
     return TOPIC if wanted & {"temporary-topic", TOPIC} else None
 
 
-def wants_choice(source: Any) -> bool:
+def is_selective(source: Any) -> bool:
     """Does it bring a filter, or look without taking (distribution-mode copy)?"""
     return source is not None and bool(source.filter or source.distribution_mode == "copy")
 

@@ -11,20 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from services.router.routing.links import InLink, OutLink
-
-if TYPE_CHECKING:
-    from services.router.routing.connections import RouterConnection
-    from services.router.routing.core import Router
+from services.router.routing.clock import Clock
+from services.router.routing.connection import RouterConnection
 
 INTERVAL = 1.0
 """Seconds between two looks."""
 SLOW, STUCK = 1, 10
 """Looks after which a delivery that is not settled is delayed, and stuck."""
-PATIENCE = 1
-"""Looks for which a stream of an auto-link may crowd its session while no consumer begins to take it."""
 _TURN = 0.001
 """Seconds a look may take before messages have their turn."""
 
@@ -38,11 +33,17 @@ class Counters(Protocol):
     slow: int
     stuck: int
 
+    def expect(self, waiting: int) -> None:
+        """So many deliveries wait for long: credit is given without waiting for them."""
+
 
 class _Lost:
     """Stands for the record of a link that is gone."""
 
     delayed1 = delayed10 = slow = stuck = 0
+
+    def expect(self, waiting: int) -> None:
+        """Nothing comes any more."""
 
 
 def _before(delivery_id: int, mark: int) -> bool:
@@ -117,20 +118,22 @@ def _sending(entry: Any) -> Counters:
 
 
 class Watch:
-    """Looks at all sessions of a router; `delayed1` and `delayed10` count deliveries that came in and took so long."""
+    """Looks at all sessions of the router's connections; `delayed1` and `delayed10` count deliveries that came in and
+    took so long."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, connections: Mapping[int, RouterConnection], clock: Clock) -> None:
+        self._connections = connections
+        self._clock = clock
         self._todo: list[RouterConnection] = []
         self.delayed1 = self.delayed10 = 0
 
     def start(self) -> None:
         """Look now, and again every INTERVAL."""
-        self._todo = list(self._router.connections.values())
+        self._todo = list(self._connections.values())
         self._turn()
 
     def _turn(self) -> None:
-        clock = self._router.clock
+        clock = self._clock
         until = clock.time() + _TURN
         while self._todo:
             self.look(self._todo.pop())
@@ -141,7 +144,7 @@ class Watch:
 
     def look(self, connection: RouterConnection) -> None:
         """Look at one connection; to be called every INTERVAL."""
-        now = self._router.now()
+        now = self._clock.time()
         for session in connection.amqp.sessions():
             if session.context is None:
                 session.context = _Seen()
@@ -151,8 +154,7 @@ class Watch:
             next_in, held_in = session.unsettled_in()
             next_out, held_out = session.unsettled_out()
             for record in received.look(next_in, held_in, _receiving):
-                if isinstance(record, InLink):
-                    record.link.expect(record.slow + record.stuck)
+                record.expect(record.slow + record.stuck)
             sent.look(next_out, held_out, _sending)
             self.delayed1 += received.delayed1 - before1
             self.delayed10 += received.delayed10 - before10
@@ -161,22 +163,10 @@ class Watch:
                 connection.last_delivery = now
         stuck = {stream.source for stream in connection.streams if stream.seen}
         for stream in list(connection.streams):
-            stream.seen = True
-            if stream.partial.waiting and stream.partial.link.session.crowded:
-                stream.looks += 1
-                if stream.looks > PATIENCE:
-                    stream.give_back()
-                if stream.held_up(now):
-                    stream.break_off()
+            stream.look(now)
         for source in stuck:
-            if isinstance(source, InLink) and source.auto is not None:
-                source.auto.widen(stuck)
+            source.widen(stuck)
         for extra in list(connection.extras):
             extra.look(now, stuck)
         for link in list(connection.waiting):
-            if not isinstance(link, OutLink):
-                continue
-            if link.zero_since is None and not link.sender.granted:
-                link.zero_since = now
-            if link.stream is not None and link.stream.stalled(now):
-                link.stream.break_off()
+            link.look(now)

@@ -1,6 +1,4 @@
-"""Link routes: which attaches of clients are passed on to a route container, and the routed links themselves.
-
-A routed link is two engine links, one towards the client, one towards the container, and the router between them keeps
+"""Routed links: two engine links, one towards the client, one towards the container, and the router between them keeps
 nothing but their pairing: termini, credit, drain, deliveries with their tags, outcomes, detaches pass from end to end.
 """
 
@@ -9,158 +7,114 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
-from services.router.routing import names
-from services.router.routing.configuration import LinkRouteConfig
+from enmasse.amqp.receiver import Partial
+from enmasse.amqp.types import Symbol
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.deliveries import Streamed, Token, is_whole
 from services.router.routing.names import strip
-from services.router.routing.sizes import limited
-
-if TYPE_CHECKING:
-    from enmasse.amqp.delivery import Outgoing
-    from enmasse.amqp.receiver import Partial
-    from enmasse.amqp.types import Symbol
-    from services.router.routing.connections import RouterConnection
-    from services.router.routing.core import Router
-    from services.router.routing.links import Token
+from services.router.routing.size_limit import limited
+from services.router.routing.streaming import Stream
+from services.router.routing.temporaries import Temporaries
 
 ROUTED_LINK_LOST = "qd:routed-link-lost"
-NO_ROUTE = "qd:no-route-to-dest"
 
 
-class LinkRoute:
-    """A configured link route; `connections` are the route containers it can use now."""
-
-    __slots__ = ("config", "connections")
-
-    def __init__(self, config: LinkRouteConfig) -> None:
-        self.config = config
-        self.connections: tuple[RouterConnection, ...] = ()
-
-
-class _Pattern:
-    """The link routes of one direction that share a pattern: they are used in turn."""
-
-    __slots__ = ("routes", "turn")
-
-    def __init__(self) -> None:
-        self.routes: list[LinkRoute] = []
-        self.turn = 0
-
-
-class LinkRoutes:
-    """All configured link routes: by name, by identity, by container, and one tree of patterns per direction."""
-
-    def __init__(self, router: Router) -> None:
-        self.router = router
-        self.by_name: dict[str, LinkRoute] = {}
-        self.by_identity: dict[int, LinkRoute] = {}
-        self._by_container: dict[str, dict[LinkRoute, None]] = {}
-        self._by_connection: dict[str, dict[LinkRoute, None]] = {}
-        self._trees: dict[str, names.PatternTree[_Pattern]] = {
-            "in": names.PatternTree(),
-            "out": names.PatternTree(),
-        }
-
-    def add(self, config: LinkRouteConfig) -> LinkRoute:
-        """Raises ValueError if the name is taken."""
-        if config.name in self.by_name:
-            raise ValueError("Name conflicts with an existing entity")
-        route = LinkRoute(config)
-        self.by_name[config.name] = route
-        self.by_identity[config.identity] = route
-        tree = self._trees[config.direction or "in"]
-        pattern = tree.get(config.matched)
-        if pattern is None:
-            pattern = _Pattern()
-            tree.add(config.matched, pattern)
-        pattern.routes.append(route)
-        if config.container_id:
-            self._by_container.setdefault(config.container_id, {})[route] = None
-        elif config.connection:
-            self._by_connection.setdefault(config.connection, {})[route] = None
-        if config.container_id or config.connection:
-            route.connections = tuple(self.router.containers(config.container_id, config.connection))
-        return route
-
-    def remove(self, route: LinkRoute) -> None:
-        """Links that are routed stay."""
-        config = route.config
-        del self.by_name[config.name]
-        del self.by_identity[config.identity]
-        tree = self._trees[config.direction or "in"]
-        pattern = tree.get(config.matched)
-        if pattern is not None:
-            pattern.routes.remove(route)
-            if not pattern.routes:
-                tree.remove(config.matched)
-        for index, key in ((self._by_container, config.container_id), (self._by_connection, config.connection)):
-            if key and key in index and route in index[key]:
-                del index[key][route]
-                if not index[key]:
-                    del index[key]
-
-    def connection_opened(self, connection: RouterConnection) -> None:
-        for route in self._wanted(connection):
-            route.connections += (connection,)
-
-    def connection_closed(self, connection: RouterConnection) -> None:
-        for route in self._wanted(connection):
-            route.connections = tuple(other for other in route.connections if other is not connection)
-
-    def _wanted(self, connection: RouterConnection) -> list[LinkRoute]:
-        wanted = list(self._by_container.get(connection.container, ()))
-        if connection.name:
-            wanted += self._by_connection.get(connection.name, ())
-        return wanted
-
-    def uses(self, connection: RouterConnection) -> bool:
-        """Is the container at the other end that of some link route?"""
-        return bool(self._wanted(connection))
-
-    @property
-    def complete(self) -> bool:
-        """Every link route has a container that is connected."""
-        return all(route.connections for route in self.by_name.values())
-
-    def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
-        """Route and container for an attach, in turn; None when no route covers the address.
-
-        Raises AmqpError `qd:no-route-to-dest` when one does and no container is there.
-        """
-        pattern = self._trees[direction].match(address)
-        if pattern is None:
-            return None
-        choices = [(route, peer) for route in pattern.routes for peer in route.connections if peer.usable]
-        if not choices:
-            raise AmqpError(NO_ROUTE, "No route to the destination node")
-        pattern.turn += 1
-        return choices[pattern.turn % len(choices)]
-
-
-class RoutedHalf:
-    """One of the two links of a routed link; what the engine tells of it is passed to the pair."""
+class RoutedHalf(LinkRecord):
+    """One of the two links of a routed link; what the engine reports of it is passed to the pair."""
 
     __slots__ = ("connection", "delayed1", "delayed10", "identity", "link", "name", "open", "pair", "slow", "stuck")
+    link: Sender | Receiver
     zero_since = None  # the router gives no credit of its own here
+    capacity = 0
+    counted = False
 
-    def __init__(self, identity: int, connection: RouterConnection, link: Sender | Receiver, pair: RoutedLink) -> None:
-        self.identity = identity
+    def __init__(self, connection: RouterConnection, link: Sender | Receiver, pair: RoutedLink) -> None:
+        self.identity = connection.owner.next_identity()
         self.connection = connection
         self.link = link
         self.name = link.name
         self.pair = pair
         self.open = True
         self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
-        connection.links[identity] = self
+        connection.add(self)
         link.context = self
 
     @property
     def direction(self) -> str:
         return "in" if isinstance(self.link, Receiver) else "out"
+
+    # What the engine reports
+
+    def attached(self) -> None:
+        self.pair.attached()
+
+    def flow(self) -> None:
+        if self.pair.container is not None:
+            self.pair.flow()
+
+    def drained(self) -> None:
+        self.pair.drained()
+
+    def partial(self, delivery: Partial) -> None:
+        self.pair.partial(delivery)
+
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+        self.pair.outcomes(tokens, state, settled)
+
+    def sender_settled(self, delivery_ids: Sequence[int]) -> None:
+        self.pair.sender_settled(delivery_ids)
+
+    def refuse_large(self, delivery_id: int, settled: bool, state: Rejected) -> None:
+        if not settled:
+            self.pair.settle(delivery_id, state)
+            self.pair.count(state)
+
+    def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
+        self.pair.detached(self, error, closed, lost)
+
+    def gone(self) -> None:
+        """The pair knows it from `detached`."""
+
+    # What management shows
+
+    @property
+    def owning(self) -> str | None:
+        return self.pair.owning
+
+    @property
+    def peer(self) -> int | None:
+        other = self.pair.container if self.pair.client is self else self.pair.client
+        return None if other is None else other.identity
+
+    @property
+    def undelivered(self) -> int:
+        return len(self.pair.queue)
+
+    @property
+    def presettled(self) -> int:
+        return self.pair.presettled
+
+    @property
+    def accepted(self) -> int:
+        return self.pair.accepted
+
+    @property
+    def rejected(self) -> int:
+        return self.pair.rejected
+
+    @property
+    def released(self) -> int:
+        return self.pair.released
+
+    @property
+    def modified(self) -> int:
+        return self.pair.modified
 
 
 class RoutedLink:
@@ -172,6 +126,7 @@ class RoutedLink:
         "container",
         "egress",
         "elsewhere",
+        "half_over",
         "ingress",
         "modified",
         "name",
@@ -185,12 +140,22 @@ class RoutedLink:
         "settle",
         "stream",
         "survives",
+        "temporaries",
         "temporary",
         "two_phase",
         "update",
     )
 
-    def __init__(self, name: str, owning: str, survives: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        owning: str,
+        survives: bool,
+        temporaries: Temporaries,
+        half_over: Callable[[RoutedHalf], None],
+    ) -> None:
+        self.temporaries = temporaries
+        self.half_over = half_over
         self.name = name
         self.owning = owning
         self.survives = survives
@@ -202,7 +167,7 @@ class RoutedLink:
         self.update: Any = None
         self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
         self.second: dict[int, Token] | None = None
-        self.stream: Any = None
+        self.stream: Streamed | None = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
         self.elsewhere: Callable[[], bool] | None = (
@@ -228,7 +193,7 @@ class RoutedLink:
     # Deliveries
 
     def deliver(
-        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+        self, link: Receiver, delivery_id: int, settled: bool, payload: Any, tag: bytes, message_format: int
     ) -> None:
         egress = self.egress
         if self.queue or self.stream is not None or egress.credit <= 0:
@@ -238,7 +203,7 @@ class RoutedLink:
             self._put(payload, delivery_id, settled, tag, message_format)
 
     def _put(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
-        if not isinstance(payload, bytes):
+        if not is_whole(payload):
             payload.start(self, None if settled else (self, delivery_id))
         elif settled:
             self.presettled += 1
@@ -246,19 +211,28 @@ class RoutedLink:
         else:
             self.egress.send(payload, (self, delivery_id), tag=tag, message_format=message_format)
 
-    def deliver_stream(self, stream: Any) -> None:
-        """A delivery that comes in pieces."""
-        partial = stream.partial
-        self.deliver(self.ingress, partial.delivery_id, partial.settled, stream, partial.tag, partial.message_format)
+    def partial(self, partial: Partial) -> None:
+        """A delivery comes in pieces."""
+        payload = partial.context = Stream(partial)
+        payload.add(self, None)
+        self.deliver(self.ingress, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         return self.egress.begin(token, settled=token is None, tag=partial.tag, message_format=partial.message_format)
+
+    @property
+    def stream_limit(self) -> int:
+        """None of the router's: the peers know each other's."""
+        return 0
+
+    def look(self, now: float) -> None:
+        """Nothing is broken off here: the sender waits for nobody but the receiver."""
 
     def stream_sent(self, token: Token | None) -> None:
         self.presettled += token is None
 
     def flow(self) -> None:
-        """The receiving end granted credit or asks for a drain: the sending end is told the same."""
+        """The receiving end granted credit or asks for a drain: pass it to the sending end."""
         egress, ingress, queue = self.egress, self.ingress, self.queue
         if self.stream is not None:
             self.stream.resume(self)
@@ -330,7 +304,7 @@ class RoutedLink:
             client.open = False
             client.link.refuse(error)
             client.link.session.connection.wake()
-            client.connection.routed_gone(client)
+            self.half_over(client)
 
     def peer_of(self, link: Any) -> RoutedHalf:
         """The half on the other side of `link`."""
@@ -371,7 +345,7 @@ class RoutedLink:
         """If this is a temporary queue or topic that has been made: everybody reaches it from now on."""
         if terminus is not None and terminus.dynamic and terminus.address:
             name = strip(terminus.address)
-            if container.router.temporaries.made(name, container):
+            if self.temporaries.made(name, container):
                 self.temporary = name
 
     def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:
@@ -394,17 +368,16 @@ class RoutedLink:
         return terminus
 
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
-        """One end is gone: the other hears why. `lost`: it went with its connection, and a durable terminus is kept."""
+        """One end is gone: the other gets the reason. `lost`: it went with its connection; a durable terminus is
+        kept."""
         half.open = False
         other = self.client if half is self.container else self.container
-        half.connection.routed_gone(half)
+        self.half_over(half)
         if other is None:
             return
-        if other is self.container and other.open:
-            half.connection.leaving.add(other)
         other.connection.waiting.discard(self)
         if self.temporary is not None:
-            half.connection.router.temporaries.over(self.temporary)
+            self.temporaries.over(self.temporary)
             self.temporary = None
         if not other.open:
             return

@@ -1,26 +1,22 @@
 """maxMessageSize of the policy: what is larger is rejected, and its link detached.
 
-A link without a limit pays nothing for it: the check is put before the link's callback where there is one to make.
+A link without a limit pays nothing for it: the check is put before the link's callback if there is one to make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import Error, Rejected
-from services.router.routing.links import InLink
+from services.router.routing.connection import LinkRecord, RouterConnection
 
-if TYPE_CHECKING:
-    from enmasse.amqp.link import Receiver
-    from services.router.routing.connections import RouterConnection
-
-OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
+OnDelivery = Callable[[Receiver, int, bool, bytes, bytes, int], None]
 
 
 def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
-    """The callback for deliveries of one frame: `forward`, behind a check where the link has a limit."""
+    """The callback for deliveries of one frame: `forward`, behind a check if the link has a limit."""
     limit = link.max_message_size
     if not limit:
         return forward
@@ -37,15 +33,10 @@ def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
 def refuse_size(link: Receiver, delivery_id: int, settled: bool) -> None:
     """A message is larger than its link allows; what has come of it and gone on is aborted with the link (2.7.3)."""
     connection: RouterConnection = link.session.connection.context
-    connection.router.policy.size_denied += 1
+    connection.owner.policy.size_denied += 1
     if connection.rights is not None:
         connection.rights.denials.sizes += 1
     error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
-    state = Rejected(error=Error.of(error))
-    record = link.context
-    if isinstance(record, InLink):
-        record.refuse(delivery_id, settled, state)
-    elif not settled:
-        record.pair.settle(delivery_id, state)
-        record.pair.count(state)
+    record: LinkRecord = link.context
+    record.refuse_large(delivery_id, settled, Rejected(error=Error.of(error)))
     link.detach(error)

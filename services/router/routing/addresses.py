@@ -1,0 +1,158 @@
+"""All addresses of the router: found by the text of an attach or a message, made as they are configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.amqp.errors import NOT_FOUND, AmqpError
+from services.router.routing import termini
+from services.router.routing.address import RoutedAddress
+from services.router.routing.clock import Clock
+from services.router.routing.configuration import (
+    BALANCED,
+    CLOSEST,
+    MULTICAST,
+    UNAVAILABLE,
+    AddressConfig,
+    AutoLinkConfig,
+)
+from services.router.routing.configured import ConfiguredAddresses
+from services.router.routing.connection import RouterConnection
+from services.router.routing.names import MOBILE, parse
+
+
+class Addresses:
+    """`by_key` are those in use; `configured` says how others are to be treated, `default` how those are that nobody
+    has configured. `generation` changes with the configuration."""
+
+    def __init__(self, router_id: str, clock: Clock, next_identity: Callable[[], int], default: str) -> None:
+        self.by_key: dict[str, RoutedAddress] = {}
+        self.configured = ConfiguredAddresses()
+        self.generation = 0
+        self.router_id = router_id
+        self._clock = clock
+        self._next_identity = next_identity
+        self._default = default
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def get(self, key: str) -> RoutedAddress | None:
+        return self.by_key.get(key)
+
+    def new(self, key: str, treatment: str) -> RoutedAddress:
+        """An address of its own, which is not found by its key."""
+        return RoutedAddress(self._next_identity(), key, treatment, self._clock)
+
+    def create(self, key: str, treatment: str, priority: int = -1) -> RoutedAddress:
+        address = self.by_key[key] = self.new(key, treatment)
+        address.priority = priority
+        return address
+
+    def tidy(self, address: RoutedAddress) -> None:
+        """Forget an address that nobody uses."""
+        if address.unused and self.by_key.get(address.key) is address:
+            del self.by_key[address.key]
+
+    def subscribe(self, key: str, subscriber: Callable[[RouterConnection | None, Any], None]) -> RoutedAddress:
+        """Make the router itself the consumer of an address."""
+        address = self.by_key.get(key) or self.create(key, CLOSEST)
+        address.subscriber = subscriber
+        return address
+
+    # Configuration
+
+    def add_config(self, config: AddressConfig) -> list[RoutedAddress]:
+        """Returns the addresses in use that follow it at once: those that are configured by their own name. Addresses
+        matched by wildcards keep their treatment until nobody uses them. Raises ValueError."""
+        self.configured.add(config)
+        self.generation += 1
+        if config.pattern is None:
+            return []
+        phases = {0, 1, config.ingress_phase, config.egress_phase}
+        found = [self.by_key.get(f"M{phase}{config.pattern}") for phase in phases]
+        following = [address for address in found if address is not None]
+        if config.treatment != UNAVAILABLE:
+            for address in following:
+                address.treat_as(config.treatment)
+        return following
+
+    def remove_config(self, config: AddressConfig) -> None:
+        self.configured.remove(config)
+        self.generation += 1
+
+    def _treatment(self, config: AddressConfig | None) -> str:
+        return self._default if config is None else config.treatment
+
+    # Finding
+
+    def for_link(self, text: str, *, incoming: bool, phase: int | None = None) -> RoutedAddress:
+        """The address of a link, made if it is missing. Raises AmqpError `amqp:not-found`."""
+        parsed = parse(text, self.router_id)
+        if parsed.kind != MOBILE:
+            key = parsed.key()
+            return self.by_key.get(key) or self.create(key, BALANCED)
+        config = self.configured.match(parsed.name)
+        if phase is None:
+            phase = 0 if config is None else config.ingress_phase if incoming else config.egress_phase
+        key = f"M{phase}{parsed.name}"
+        address = self.by_key.get(key)
+        treatment = self._treatment(config)
+        if treatment == UNAVAILABLE and (address is None or not address.known):
+            raise AmqpError(NOT_FOUND, "Node not found")
+        if address is None:
+            address = self.create(key, treatment, -1 if config is None else config.priority)
+        return address
+
+    def for_message(self, text: str) -> RoutedAddress | None:
+        """Where a message with `to` = text goes; None: nobody is there. Raises AmqpError for an unavailable address."""
+        parsed = parse(text, self.router_id)
+        if parsed.kind != MOBILE:
+            return self.by_key.get(parsed.key())
+        config = self.configured.match(parsed.name)
+        phase = 0 if config is None else config.ingress_phase
+        address = self.by_key.get(f"M{phase}{parsed.name}")
+        if self._treatment(config) == UNAVAILABLE and (address is None or not address.known):
+            raise AmqpError(NOT_FOUND, "Deliveries cannot be sent to an unavailable address")
+        return address
+
+    def for_auto_link(self, auto_link: AutoLinkConfig) -> RoutedAddress:
+        """Made if it is missing; what would be unavailable is balanced."""
+        parsed = parse(auto_link.address, self.router_id)
+        key = parsed.key(str(auto_link.phase))
+        address = self.by_key.get(key)
+        if address is None:
+            config = self.configured.match(parsed.name)
+            treatment = self._treatment(config)
+            if treatment == UNAVAILABLE:
+                treatment = BALANCED
+            address = self.create(key, treatment, -1 if config is None else config.priority)
+        return address
+
+    # What clients get there
+
+    def kind_of(self, address: RoutedAddress) -> str | None:
+        """What clients get at an address: anycast, multicast or queue. None: it is the router's own."""
+        if address.subscriber is not None or address.key[0] != MOBILE:
+            return None
+        config = self.configured.match(address.key[2:])
+        if address.pins or (config is not None and config.waypoint):
+            return termini.QUEUE
+        return termini.MULTICAST if address.treatment == MULTICAST else termini.ANYCAST
+
+    def broker_of(self, address: RoutedAddress) -> tuple[RouterConnection, str] | None:
+        """The connection to the broker of a queue that `address` feeds consumers from, and the queue's name there. Of
+        several the one that takes messages too: others are being emptied. None: it is not connected."""
+        entry = self.by_key.get("M0" + address.key[2:])
+        storing = {out.connection for out in entry.outs if out.stores} if entry is not None else set()
+        feeds = list(address.feeds)
+        feed = next((feed for feed in feeds if feed.connection in storing), feeds[0] if feeds else None)
+        return None if feed is None else (feed.connection, feed.node)
+
+    def keeps_back(self, address: RoutedAddress) -> bool:
+        """Can a message sent to `address` be delivered later? A queue's broker does it; not every one knows how."""
+        opened = [out.connection.amqp.remote_open for out in address.outs if out.stores]
+        return self.kind_of(address) == termini.QUEUE and all(
+            each is not None and termini.DELAYED_DELIVERY in (each.offered_capabilities or ()) for each in opened
+        )

@@ -1,0 +1,237 @@
+"""Attaches of peers: what they ask for, and what they get (an address of the router, or a link to a broker)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from enmasse.amqp.errors import NOT_FOUND, AmqpError, no_transactions
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import Coordinator
+from services.router.routing import termini
+from services.router.routing.address import RoutedAddress
+from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.configuration import BALANCED, MULTICAST
+from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
+from services.router.routing.in_link import InLink
+from services.router.routing.link_routes import NO_ROUTE
+from services.router.routing.names import MOBILE, parse
+from services.router.routing.out_link import OutLink
+from services.router.routing.passing_on import External
+from services.router.routing.routed_link import survives
+from services.router.routing.router import Router
+
+SND_SETTLED = 1
+FIRST = 0
+
+
+class Attaches:
+    """Answers the attaches of a router's peers."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+
+    def attach(self, link: Link) -> None:
+        """Answer the attach of a peer, or pass it on to a broker that will. Raises AmqpError to refuse it."""
+        connection: RouterConnection = link.session.connection.context
+        if connection.role == "inter-router":
+            raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
+        incoming = isinstance(link, Receiver)
+        terminus = link.remote_target if incoming else link.remote_source
+        if isinstance(terminus, Coordinator):  # it names no address, so nobody knows whose broker is meant
+            raise no_transactions()
+        text: str | None = None if terminus is None else terminus.address or None
+        dynamic = terminus is not None and bool(terminus.dynamic)
+        if connection.rights is not None:
+            try:
+                waypoint = _waypoint_phase(terminus, incoming=incoming) is not None
+                links = connection.senders if incoming else connection.receivers
+                connection.rights.check_attach(
+                    links, incoming=incoming, address=text, dynamic=dynamic, waypoint=waypoint
+                )
+            except AmqpError:
+                self.router.policy.links_denied += 1
+                raise
+        direction = "in" if incoming else "out"
+        if dynamic:
+            if self._made_by_broker(connection, link, terminus):
+                return
+        elif text is not None:
+            if self._routed(connection, link, direction, text):
+                return
+        elif terminus is None and not incoming:
+            self._recover(connection, link)
+            return
+        if isinstance(link, Receiver):
+            self._attach_in(connection, link, text, dynamic)
+        else:
+            assert isinstance(link, Sender)
+            self._attach_out(connection, link, text, dynamic)
+
+    def _attach_in(self, connection: RouterConnection, link: Receiver, text: str | None, dynamic: bool) -> None:
+        """A peer that sends."""
+        router = self.router
+        target = link.remote_target
+        link.streaming = True
+        link.max_message_size = connection.max_message_size
+        record: InLink
+        offered: tuple[str, ...] = (termini.DELAYED_DELIVERY,) if termini.wants_delay(link) else ()
+        if dynamic:
+            text = "amqp:/" + router.random_name("_$temp.")
+            address = router.addresses.create("M0" + text[6:], MULTICAST if _is_topic(target) else BALANCED)
+            target = copy.copy(target)
+            target.address = text
+            record = InLink(connection, link, address)
+            router.temporaries.own(address, record)
+        elif text is None:
+            record = AnonymousInLink(connection, link, router.addresses, router.link_routes, router.temporaries)
+        else:
+            phase = _waypoint_phase(target, incoming=True)
+            address = router.addresses.for_link(text, incoming=True, phase=phase)
+            _check_management(connection, address)
+            target = self._granted(address, text, target, incoming=True)
+            if offered and not router.addresses.keeps_back(address):
+                offered = ()
+            record = InLink(connection, link, address)
+        link.context = record
+        connection.add(record)
+        connection.senders += 1
+        link.accept(link.remote_source, target, rcv_settle_mode=FIRST, offered_capabilities=offered or None)
+        if record.address is None:
+            record.open_gate()
+        else:
+            record.address.add_in(record)
+
+    def _attach_out(self, connection: RouterConnection, link: Sender, text: str | None, dynamic: bool) -> None:
+        """A peer that receives."""
+        router = self.router
+        source = link.remote_source
+        if dynamic:
+            name = router.random_name("temp.")
+            source = copy.copy(source)
+            source.address = f"amqp:/_topo/0/{router.id}/{name}"
+            address = router.addresses.create("L" + name, MULTICAST if _is_topic(source) else BALANCED)
+        elif text is None:
+            raise AmqpError(NOT_FOUND, "Node not found")
+        else:
+            phase = _waypoint_phase(source, incoming=False)
+            address = router.addresses.for_link(text, incoming=False, phase=phase)
+            _check_management(connection, address)
+            if phase is None and termini.is_selective(source) and router.addresses.kind_of(address) == termini.QUEUE:
+                termini.check(termini.QUEUE, text, source, incoming=False)
+                self._selective(connection, link, address)
+                return
+            source = self._granted(address, text, source, incoming=False)
+        record = OutLink(connection, link, address)
+        if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
+            record.presettle = True
+        link.context = record
+        connection.add(record)
+        connection.receivers += 1
+        link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
+        record.know_limit()
+        address.add_out(record)
+
+    def _granted(self, address: RoutedAddress, text: str, terminus: Any, *, incoming: bool) -> Any:
+        """The terminus for the answer, as what the address has. Raises AmqpError for what it has not."""
+        kind = self.router.addresses.kind_of(address)
+        if kind is not None:
+            try:
+                termini.check(kind, text, terminus, incoming=incoming)
+            except AmqpError:
+                self.router.addresses.tidy(address)
+                raise
+        return termini.as_it_is(kind, terminus)
+
+    # Attaches that are passed on to a broker
+
+    def _routed(self, connection: RouterConnection, link: Link, direction: str, text: str) -> bool:
+        """Pass the attach on if a link route covers its address."""
+        router = self.router
+        parsed = parse(text, router.id)
+        if parsed.kind != MOBILE:
+            return False
+        broker = router.temporaries.broker_of(parsed.name)
+        if broker is not None:
+            self._pass_on(connection, link, broker, parsed.name, lambda asked: parsed.name)
+            return True
+        found = router.link_routes.find(direction, parsed.name)
+        if found is None:
+            return False
+        route, container = found
+        self._pass_on(connection, link, container, parsed.name, route.config.external)
+        return True
+
+    def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:
+        """A dynamic terminus that is to be a temporary queue or topic: a broker makes it. False: none is configured."""
+        kind = termini.temporary_kind(terminus)
+        broker = None if kind is None else self.router.broker_for_temporary(kind)
+        if broker is None:
+            return False
+        self._pass_on(connection, link, broker, "")
+        return True
+
+    def _selective(self, connection: RouterConnection, link: Link, address: RoutedAddress) -> None:
+        """A consumer of a queue that brings a filter or browses: its link is one to the queue's broker."""
+        found = self.router.addresses.broker_of(address)
+        if found is None:
+            raise AmqpError(NO_ROUTE, f"the broker of {address.key[2:]} is not connected at the moment: try again")
+        broker, name = found
+        self._pass_on(connection, link, broker, address.key[2:], lambda asked: name)
+
+    def _recover(self, connection: RouterConnection, link: Link) -> None:
+        """A null source: a durable subscription is looked for by the link's name, so each broker is asked in turn."""
+        left = self.router.brokers()
+        if not left:
+            raise AmqpError(NOT_FOUND, f"there is no subscription {link.name}: no broker is connected")
+        passing_on = self.router.passing_on
+        pair = passing_on.pair(connection, link, "")
+
+        def ask() -> bool:
+            if left:
+                passing_on.join(pair, None, left.pop(0), None)
+                return True
+            if self.router.link_routes.complete:
+                return False
+            text = f"subscription {link.name} is on no broker that is connected, and not all are: try again"
+            pair.give_up(AmqpError(NO_ROUTE, text))
+            return True
+
+        pair.elsewhere = ask
+        ask()
+
+    def _pass_on(
+        self,
+        connection: RouterConnection,
+        link: Link,
+        container: RouterConnection,
+        name: str,
+        external: External | None = None,
+    ) -> None:
+        """Make of the client's link one to a container. `external`: gives the address by which that knows it."""
+        terminus = link.remote_target if isinstance(link, Receiver) else link.remote_source
+        durable = survives(terminus)
+        if durable and not self.router.allow_resumable and (terminus.timeout or terminus.expiry_policy == "never"):
+            raise AmqpError("qd:link-expiration", "Requested link expiration not allowed")
+        passing_on = self.router.passing_on
+        passing_on.join(passing_on.pair(connection, link, name, durable), external, container, terminus)
+
+
+def _check_management(connection: RouterConnection, address: RoutedAddress) -> None:
+    """Raises AmqpError for an address of the router's own on a connection that carries no management."""
+    if address.subscriber is not None and not connection.management:
+        raise AmqpError(*MANAGEMENT_ELSEWHERE)
+
+
+def _is_topic(terminus: Any) -> bool:
+    return termini.temporary_kind(terminus) == termini.TOPIC
+
+
+def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
+    """The phase that the capability `qd.waypoint` or `qd.waypoint.N` of a terminus asks for ."""
+    for capability in (terminus.capabilities or ()) if terminus is not None else ():
+        if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
+            digits = capability[12:]
+            n = int(digits[:9]) if digits.isdigit() else 1
+            return min(n if incoming else n - 1, 9)
+    return None

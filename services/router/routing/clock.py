@@ -1,0 +1,16 @@
+"""Time and timers, given to the domain from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """Time in seconds (monotonic) and timers."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, what: Callable[[], None]) -> Any: ...
+
+    def call_later(self, delay: float, what: Callable[[], None]) -> Any: ...

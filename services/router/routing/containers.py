@@ -1,0 +1,66 @@
+"""Route containers: the connections to brokers, and who wants links on which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from services.router.routing.connection import RouterConnection
+
+T = TypeVar("T")
+
+
+class Containers:
+    """The open connections to route containers, by container-id and by the name of their listener or connector."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[RouterConnection]] = {}
+        self._by_name: dict[str, list[RouterConnection]] = {}
+
+    def add(self, connection: RouterConnection) -> None:
+        self._by_id.setdefault(connection.container, []).append(connection)
+        if connection.name:
+            self._by_name.setdefault(connection.name, []).append(connection)
+
+    def remove(self, connection: RouterConnection) -> None:
+        for index, key in ((self._by_id, connection.container), (self._by_name, connection.name)):
+            if key and connection in index.get(key, ()):
+                index[key].remove(connection)
+                if not index[key]:
+                    del index[key]
+
+    def find(self, container_id: str | None, name: str | None) -> Sequence[RouterConnection]:
+        """Those to this container, or through this listener or connector; none if neither is given."""
+        if container_id:
+            return self._by_id.get(container_id, ())
+        return self._by_name.get(name or "", ())
+
+    def all(self) -> list[RouterConnection]:
+        return [connection for each in self._by_id.values() for connection in each]
+
+
+class ContainerIndex(Generic[T]):
+    """Configured auto-links or link routes, by the container or the listener or connector that they name."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, dict[T, None]] = {}
+        self._by_name: dict[str, dict[T, None]] = {}
+
+    def add(self, item: T, container_id: str | None, name: str | None) -> None:
+        if container_id:
+            self._by_id.setdefault(container_id, {})[item] = None
+        elif name:
+            self._by_name.setdefault(name, {})[item] = None
+
+    def remove(self, item: T, container_id: str | None, name: str | None) -> None:
+        for index, key in ((self._by_id, container_id), (self._by_name, name)):
+            if key and item in index.get(key, ()):
+                del index[key][item]
+                if not index[key]:
+                    del index[key]
+
+    def wanted_by(self, connection: RouterConnection) -> list[T]:
+        wanted = list(self._by_id.get(connection.container, ()))
+        if connection.name:
+            wanted += self._by_name.get(connection.name, ())
+        return wanted

@@ -1,0 +1,141 @@
+"""Where messages of an address go, and where they come from: the two parties an address brings together.
+
+Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py). A mesh
+adds one more: the link to a neighbouring router behind which there are receivers. It says when it is ready and how much
+it has to do, and takes deliveries as the others do: neither the address nor the senders see a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from enmasse.amqp.delivery import Outgoing
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.receiver import Partial
+from services.router.routing.connection import RouterConnection
+from services.router.routing.deliveries import Token
+
+
+class Destination(Protocol):
+    """Takes deliveries of one address."""
+
+    connection: RouterConnection
+    capacity: int
+    """Deliveries that may be under way to it."""
+    stores: bool
+    """It keeps messages: a broker."""
+    direct: bool
+    """A delivery may go by `pass_on`."""
+    pass_on: Callable[[bytes, Token], bool]
+    """The hot path: takes an unsettled message of format 0 that is there as a whole, or returns False."""
+
+    @property
+    def ready(self) -> bool:
+        """It can take a delivery now."""
+
+    @property
+    def load(self) -> int:
+        """Deliveries it has and has not settled, or that wait for it."""
+
+    @property
+    def busy(self) -> bool:
+        """A delivery waits for it, or is half sent."""
+
+    @property
+    def sent(self) -> int:
+        """Deliveries so far."""
+
+    @property
+    def outstanding(self) -> int:
+        """Deliveries it has and has not settled."""
+
+    @property
+    def waits(self) -> bool:
+        """Deliveries wait for its credit."""
+
+    @property
+    def wanted(self) -> int:
+        """Messages it has asked for and not got."""
+
+    @property
+    def draining(self) -> bool:
+        """It wants to know if there is nothing for it (AMQP: drain)."""
+
+    def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
+        """Take this delivery now, or when there is credit. `token` None: settled already."""
+
+    def reply(self, payload: bytes) -> bool:
+        """Take a message of the router's own, settled. False: too much waits already, it is dropped."""
+
+    def hand_over(self, other: Destination) -> None:
+        """Give what waits for credit to another destination of the address, the oldest first, as long as that one is
+        ready."""
+
+    def detach(self, error: AmqpError | None = None) -> None:
+        """Take the link away."""
+
+    def report_empty(self) -> None:
+        """There is nothing for it: the answer to a drain."""
+
+    # Deliveries that come in pieces
+
+    stream: Any
+    """What is half sent; None: nothing."""
+
+    @property
+    def stream_limit(self) -> int:
+        """Bytes that it takes as one message; 0: as many as come."""
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing: ...
+
+    def stream_sent(self, token: Token | None) -> None:
+        """A delivery in pieces is on its way completely."""
+
+    def detour(self) -> Destination | None:
+        """A destination of the same kind for a delivery that may take long; None: this one is to take it."""
+
+    def leave(self, stream: Any) -> None:
+        """A delivery in pieces that waited here was given back."""
+
+    def reject_large(self, token: Token | None) -> None:
+        """A delivery is larger than it takes."""
+
+    def flow(self) -> None: ...
+
+
+class Producer(Protocol):
+    """Sends to one address: a client's sender, or a link from a broker."""
+
+    connection: RouterConnection
+
+    @property
+    def received(self) -> int:
+        """Deliveries so far."""
+
+    def bind(self) -> None:
+        """What comes goes where the address says from now on."""
+
+    def open_gate(self) -> None:
+        """There is a destination: give credit."""
+
+    def close_gate(self) -> None:
+        """There is none: take credit back."""
+
+    def detach(self, error: AmqpError | None = None) -> None:
+        """Take the link away."""
+
+
+class Feed(Producer, Protocol):
+    """A link from a broker, which keeps what it cannot send."""
+
+    @property
+    def node(self) -> str:
+        """The address as the broker knows it."""
+
+    def resize(self) -> None:
+        """The number of destinations has changed."""
+
+    def ask(self, wanted: int) -> None:
+        """A destination wants to know whether there is anything: have the broker send what it has, up to `wanted`.
+        The address's `answered` follows."""

@@ -1,0 +1,276 @@
+"""The router's end of a link on which deliveries come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from enmasse.amqp.link import Receiver, Sender
+from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
+from enmasse.amqp.receiver import Partial
+from services.router.routing.address import RoutedAddress
+from services.router.routing.annotations import stripped
+from services.router.routing.configuration import MULTICAST
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token
+from services.router.routing.destination import Destination
+from services.router.routing.size_limit import limited
+from services.router.routing.streaming import begin_or_gather
+
+
+def _gone(delivery_id: int, state: Any = None) -> None:
+    """Settles towards a sender that is no longer there."""
+
+
+class InLink(LinkRecord):
+    """Deliveries come in here: the router's end of a client's sender, or of a link from a broker."""
+
+    __slots__ = (
+        "address",
+        "ahead",
+        "capacity",
+        "connection",
+        "delayed1",
+        "delayed10",
+        "dropped",
+        "identity",
+        "link",
+        "modified",
+        "name",
+        "presettled",
+        "rejected",
+        "released",
+        "second",
+        "settle",
+        "slow",
+        "stuck",
+        "update",
+        "zero_since",
+    )
+    direction = "in"
+    link: Receiver
+    presettled: int
+    dropped: int
+    rejected: int
+    released: int
+    modified: int
+    from_broker = False
+
+    def __init__(self, connection: RouterConnection, link: Receiver, address: RoutedAddress | None) -> None:
+        self.identity = connection.owner.next_identity()
+        self.connection = connection
+        self.link = link
+        self.name = link.name
+        self.address = address
+        self.capacity = connection.link_capacity
+        self.ahead: Destination | None = None  # a link of its own on which a large delivery of this link went
+        self.settle: Callable[..., None] = link.session.settle
+        self.update: Callable[[int, Any], None] = link.session.update
+        self.second: dict[int, tuple[Sender, Token]] | None = None
+        self.presettled = self.dropped = self.rejected = self.released = self.modified = 0
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
+        self.zero_since: float | None = connection.owner.clock.time()
+
+    # Credit: only while a destination exists
+
+    def open_gate(self) -> None:
+        self.zero_since = None
+        self.link.credit_window = self.capacity
+
+    def close_gate(self) -> None:
+        if self.zero_since is None:
+            self.zero_since = self.connection.owner.clock.time()
+        self.link.drain_credit()
+
+    def park(self) -> None:
+        """What came was given back: nothing more comes until a destination has credit."""
+        if self.address is not None:
+            self.address.park(self)
+
+    # Deliveries
+
+    def bind(self) -> None:
+        """What comes on this link goes where its address says."""
+        address = self.address
+        assert address is not None
+        if address.subscriber is not None:
+            forward = self.forward_internal
+        elif self.ahead is not None:
+            forward = self.forward_behind
+        else:
+            forward = self.forward_multicast if address.treatment == MULTICAST else self.forward
+        self.link.on_delivery = limited(self.link, forward)
+
+    def forward(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """Anycast: to the one destination there is, or the one that has the least to do. The hot path."""
+        try:
+            section = payload[2]  # with a header of the usual encoding, the section after it counts
+            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
+                payload = stripped(payload)
+        except IndexError:
+            if len(payload) < SHORTEST:
+                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+                return
+        address = self.address
+        out = address.only or address.choose()  # type: ignore[union-attr]
+        if out is None:
+            self.refuse(delivery_id, settled)
+        elif settled:
+            self.presettled += 1
+            out.offer(payload, None, message_format)
+        elif message_format or not out.direct or not out.pass_on(payload, (self, delivery_id)):
+            out = address.ready() or out  # type: ignore[union-attr]
+            out.offer(payload, (self, delivery_id), message_format)
+
+    def forward_multicast(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """To every destination; the sender gets one outcome when the last of them has answered."""
+        try:
+            section = payload[2]  # with a header of the usual encoding, the section after it counts
+            if section < 0x73 and (section != 0x70 or payload[3] != 0xC0 or payload[payload[4] + 7] < 0x73):
+                payload = stripped(payload)
+        except IndexError:
+            if len(payload) < SHORTEST:
+                self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+                return
+        outs = self.address.outs  # type: ignore[union-attr]
+        if not outs:
+            self.refuse(delivery_id, settled)
+        elif settled:
+            self.presettled += 1
+            for out in outs:
+                out.offer(payload, None, message_format)
+        else:
+            token = (Copies(self, delivery_id, len(outs)), 0)
+            for out in outs:
+                if message_format or not out.direct or not out.pass_on(payload, token):
+                    out.offer(payload, token, message_format)
+
+    def follow(self, out: Destination) -> None:
+        """A delivery has gone by a link of its own, on which it may be under way for long: those that come after it
+        follow it there, until it is through."""
+        self.ahead = out
+        if self.address is not None:
+            self.bind()
+
+    def way(self, address: RoutedAddress) -> Destination | None:
+        """The destination for the next delivery; one that must not overtake another goes where that went."""
+        ahead = self.ahead
+        return ahead if ahead is not None and self.address is address and ahead.busy else address.pick()
+
+    def forward_behind(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        out, address = self.ahead, self.address
+        assert address is not None
+        if len(payload) < SHORTEST:
+            self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
+        if out is not None and out.busy:
+            self.presettled += settled
+            out.offer(stripped(payload), None if settled else (self, delivery_id), message_format)
+            return
+        self.ahead = None
+        self.bind()
+        link.on_delivery(link, delivery_id, settled, payload, tag, message_format)
+
+    def forward_internal(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        """To the router itself: accepted once taken."""
+        if settled:
+            self.presettled += 1
+        else:
+            self.settle(delivery_id)
+        self.address.subscriber(self.connection, payload)  # type: ignore[union-attr,misc]
+
+    def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
+        """There is no destination: released (or `state`), or dropped when nobody waits for the outcome."""
+        if settled:
+            self.presettled += 1
+            self.dropped += 1
+        else:
+            self.settle(delivery_id, state)
+            self.count(state)
+
+    # Source
+
+    def count(self, state: Any) -> None:
+        kind = type(state)
+        if kind is Released:
+            self.released += 1
+        elif kind is Modified:
+            self.modified += 1
+        elif kind is Rejected:
+            self.rejected += 1
+
+    def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
+        if self.settle is _gone:
+            self._end_second(sender, token)
+            return
+        if self.second is None:
+            self.second = {}
+        self.second[delivery_id] = (sender, token)
+
+    def sender_settled(self, delivery_ids: Sequence[int]) -> None:
+        """The sender settled first: pass it on if the receiver waits for it."""
+        if self.second:
+            for delivery_id in delivery_ids:
+                waiting = self.second.pop(delivery_id, None)
+                if waiting is not None:
+                    waiting[0].settle([waiting[1]])
+
+    def forget(self, delivery_id: int) -> None:
+        if self.second:
+            self.second.pop(delivery_id, None)
+
+    # Life
+
+    @property
+    def received(self) -> int:
+        """Deliveries so far."""
+        return self.link.deliveries
+
+    def gone(self) -> None:
+        """The link is no more: what it sent and is still on its way stays on its way, outcomes are dropped."""
+        self.settle = _gone
+        self.update = _gone
+        second, self.second = self.second, None
+        for sender, token in (second or {}).values():
+            self._end_second(sender, token)
+        self.leave_address()
+
+    def leave_address(self) -> None:
+        if self.address is not None:
+            self.address.remove_in(self)
+
+    def _end_second(self, sender: Sender, token: Token) -> None:
+        """The sender will settle no more."""
+        sender.settle([token])
+
+    def expect(self, waiting: int) -> None:
+        self.link.expect(waiting)
+
+    def partial(self, delivery: Partial) -> None:
+        begin_or_gather(self, delivery)
+
+    def refuse_large(self, delivery_id: int, settled: bool, state: Rejected) -> None:
+        self.refuse(delivery_id, settled, state)
+
+    # What management shows
+
+    @property
+    def owning(self) -> str | None:
+        return None if self.address is None else self.address.key
+
+    @property
+    def accepted(self) -> int:
+        other = self.presettled + self.rejected + self.released + self.modified
+        return max(0, self.link.deliveries - self.link.unsettled - other)
+
+    @property
+    def undelivered(self) -> int:
+        return self.link.queued

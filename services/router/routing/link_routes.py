@@ -1,0 +1,103 @@
+"""Link routes: which attaches of clients are passed on to a route container."""
+
+from __future__ import annotations
+
+from enmasse.amqp.errors import AmqpError
+from services.router.routing.configuration import LinkRouteConfig
+from services.router.routing.connection import RouterConnection
+from services.router.routing.containers import ContainerIndex, Containers
+from services.router.routing.names import PatternTree
+
+NO_ROUTE = "qd:no-route-to-dest"
+
+
+class LinkRoute:
+    """A configured link route; `connections` are the route containers it can use now."""
+
+    __slots__ = ("config", "connections")
+
+    def __init__(self, config: LinkRouteConfig) -> None:
+        self.config = config
+        self.connections: tuple[RouterConnection, ...] = ()
+
+
+class _Pattern:
+    """The link routes of one direction that share a pattern: they are used in turn."""
+
+    __slots__ = ("routes", "turn")
+
+    def __init__(self) -> None:
+        self.routes: list[LinkRoute] = []
+        self.turn = 0
+
+
+class LinkRoutes:
+    """All configured link routes: by name, by identity, by container, and one tree of patterns per direction."""
+
+    def __init__(self, containers: Containers) -> None:
+        self.by_name: dict[str, LinkRoute] = {}
+        self.by_identity: dict[int, LinkRoute] = {}
+        self._containers = containers
+        self._index: ContainerIndex[LinkRoute] = ContainerIndex()
+        self._trees: dict[str, PatternTree[_Pattern]] = {"in": PatternTree(), "out": PatternTree()}
+
+    def add(self, config: LinkRouteConfig) -> LinkRoute:
+        """Raises ValueError if the name is taken."""
+        if config.name in self.by_name:
+            raise ValueError("Name conflicts with an existing entity")
+        route = LinkRoute(config)
+        self.by_name[config.name] = route
+        self.by_identity[config.identity] = route
+        tree = self._trees[config.direction or "in"]
+        pattern = tree.get(config.matched)
+        if pattern is None:
+            pattern = _Pattern()
+            tree.add(config.matched, pattern)
+        pattern.routes.append(route)
+        self._index.add(route, config.container_id, config.connection)
+        route.connections = tuple(self._containers.find(config.container_id, config.connection))
+        return route
+
+    def remove(self, route: LinkRoute) -> None:
+        """Links that are routed stay."""
+        config = route.config
+        del self.by_name[config.name]
+        del self.by_identity[config.identity]
+        tree = self._trees[config.direction or "in"]
+        pattern = tree.get(config.matched)
+        if pattern is not None:
+            pattern.routes.remove(route)
+            if not pattern.routes:
+                tree.remove(config.matched)
+        self._index.remove(route, config.container_id, config.connection)
+
+    def connection_opened(self, connection: RouterConnection) -> None:
+        for route in self._index.wanted_by(connection):
+            route.connections += (connection,)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        for route in self._index.wanted_by(connection):
+            route.connections = tuple(other for other in route.connections if other is not connection)
+
+    def use(self, connection: RouterConnection) -> bool:
+        """Is the container at the other end that of some link route?"""
+        return bool(self._index.wanted_by(connection))
+
+    @property
+    def complete(self) -> bool:
+        """Every link route has a container that is connected."""
+        return all(route.connections for route in self.by_name.values())
+
+    def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
+        """Route and container for an attach, in turn; None if no route covers the address.
+
+        Raises AmqpError `qd:no-route-to-dest` if one does and no container is there.
+        """
+        pattern = self._trees[direction].match(address)
+        if pattern is None:
+            return None
+        choices = [(route, peer) for route in pattern.routes for peer in route.connections if peer.usable]
+        if not choices:
+            raise AmqpError(NO_ROUTE, "No route to the destination node")
+        pattern.turn += 1
+        return choices[pattern.turn % len(choices)]

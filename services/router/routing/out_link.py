@@ -1,0 +1,346 @@
+"""The router's end of a link on which deliveries go out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.amqp.delivery import Outgoing
+from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
+from enmasse.amqp.link import Sender
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
+from enmasse.amqp.receiver import Partial
+from services.router.routing.address import WINDOWS, RoutedAddress
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.deliveries import Held, Streamed, Token, for_another, is_whole
+from services.router.routing.destination import Destination
+
+MAX_REPLIES = 5000
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+"""Answers of the router that wait for one receiver without credit; beyond it new ones are dropped."""
+
+
+class OutLink(LinkRecord):
+    """Deliveries go out here: the router's end of a client's receiver, or of a link to a broker. A Destination.
+
+    What cannot be sent for want of credit waits in `queue`; it is bounded by the credit the router gave to the senders.
+    `direct`: nothing waits, nothing is half sent, and the receiver settles: a delivery may go straight to the wire.
+    """
+
+    __slots__ = (
+        "accepted",
+        "address",
+        "capacity",
+        "connection",
+        "delayed1",
+        "delayed10",
+        "direct",
+        "dropped",
+        "identity",
+        "limit",
+        "modified",
+        "name",
+        "pass_on",
+        "plain",
+        "presettle",
+        "presettled",
+        "queue",
+        "rejected",
+        "released",
+        "sender",
+        "slow",
+        "stream",
+        "stuck",
+        "two_phase",
+        "zero_since",
+    )
+    direction = "out"
+    presettled: int
+    dropped: int
+    accepted: int
+    rejected: int
+    released: int
+    modified: int
+    stores = False
+
+    def __init__(self, connection: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
+        self.identity = connection.owner.next_identity()
+        self.connection = connection
+        self.sender = sender
+        self.pass_on: Callable[[bytes, Token], bool] = sender.pass_on
+        self.name = sender.name
+        self.address = address
+        self.capacity = connection.link_capacity
+        self.presettle = False  # the receiver wants everything settled (snd-settle-mode settled)
+        self.limit = 0  # bytes that the receiver takes as one message; 0: as many as come
+        self.plain = True  # nothing is to be looked at before a delivery goes
+        self.direct = True
+        self.queue: deque[Held] = deque()
+        self.stream: Streamed | None = None
+        self.two_phase = False  # this receiver sends states before it settles
+        self.accepted = self.rejected = self.released = self.modified = self.presettled = self.dropped = 0
+        self.delayed1 = self.delayed10 = self.slow = self.stuck = 0
+        self.zero_since: float | None = None  # deliveries wait and there is no credit (set by watch.py)
+
+    @property
+    def link(self) -> Sender:
+        return self.sender
+
+    def know_limit(self) -> None:
+        """Both have attached: what the receiver takes is known."""
+        attach = self.sender.remote_attach
+        self.limit = 0 if attach is None else int(attach.max_message_size or 0)
+        frame = self.sender.session.connection.remote_max_frame
+        self.plain = not self.presettle and not 0 < self.limit < frame
+        self.direct = self.plain
+
+    @property
+    def busy(self) -> bool:
+        """A delivery waits, or is half sent."""
+        return bool(self.stream is not None or self.queue or self.sender.sending) and not self.sender.detached
+
+    @property
+    def ready(self) -> bool:
+        """It can take a delivery now."""
+        return self.sender.credit > 0 and self.stream is None and not self.queue
+
+    @property
+    def load(self) -> int:
+        return self.sender.unsettled + len(self.queue)
+
+    @property
+    def outstanding(self) -> int:
+        return self.sender.unsettled
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.queue) and self.sender.credit <= 0
+
+    @property
+    def wanted(self) -> int:
+        return self.sender.granted
+
+    @property
+    def draining(self) -> bool:
+        return self.sender.drain
+
+    @property
+    def stream_limit(self) -> int:
+        return self.limit
+
+    def detour(self) -> Destination | None:
+        return None
+
+    def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
+        """Send now or keep until there is credit. `token` None: settled already, and dropped when too many wait."""
+        if self.stream is None and not self.queue and self.sender.credit > 0:
+            self._put(payload, token, message_format)
+            return
+        if token is None and len(self.queue) >= self.capacity:
+            self._drop_settled()
+        self.queue.append((payload, token, message_format))
+        self.direct = False
+        self.connection.waiting.add(self)
+
+    def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
+        if not is_whole(payload):
+            payload.start(self, token)
+        elif 0 < self.limit < len(payload):
+            self.reject_large(token)
+        elif token is None:
+            self.presettled += 1
+            self.sender.send(payload, None, settled=True, message_format=message_format)
+        elif self.presettle:
+            self.presettled += 1
+            self.sender.send(payload, None, settled=True, message_format=message_format)
+            token[0].settle(token[1])
+        else:
+            self.sender.send(payload, token, message_format=message_format)
+
+    def reject_large(self, token: Token | None) -> None:
+        """A delivery is larger than this receiver takes."""
+        if token is None:
+            self.presettled += 1
+            self.dropped += 1
+            return
+        error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.limit} bytes")
+        state = Rejected(error=Error.of(error))
+        token[0].settle(token[1], state)
+        token[0].count(state)
+
+    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
+        """Start a delivery that goes out in pieces."""
+        settled = token is None or self.presettle
+        return self.sender.begin(None if settled else token, settled=settled, message_format=partial.message_format)
+
+    def stream_sent(self, token: Token | None) -> None:
+        """A streamed delivery is on its way completely."""
+        if token is None:
+            self.presettled += 1
+        elif self.presettle:
+            self.presettled += 1
+            token[0].settle(token[1])
+
+    def _drop_settled(self) -> None:
+        """The oldest delivery nobody waits for gives way to a newer one (those are not held back by credit)."""
+        for i, (payload, token, _) in enumerate(self.queue):
+            if token is None:
+                del self.queue[i]
+                self.presettled += 1
+                self.dropped += 1
+                if not is_whole(payload):
+                    payload.lost(self)
+                return
+
+    def leave(self, stream: Any) -> None:
+        """A stream that waited here was given back."""
+        self.queue = deque(held for held in self.queue if held[0] is not stream)
+        if not self.queue:
+            self._nothing_waits()
+
+    def reply(self, payload: bytes) -> bool:
+        waiting = len(self.queue)
+        if waiting >= MAX_REPLIES or (waiting > 50 and self._waiting_bytes() > MAX_REPLY_BYTES):
+            self.presettled += 1
+            self.dropped += 1
+            return False
+        self.queue.append((payload, None, 0))
+        self.flow()
+        self.connection.amqp.wake()
+        return True
+
+    def _waiting_bytes(self) -> int:
+        return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
+
+    def flow(self) -> None:
+        """Credit came, or a stream ended: send what waits; answer a drain once nothing more can be sent."""
+        sender = self.sender
+        queue = self.queue
+        self.zero_since = None
+        if self.stream is not None:
+            self.stream.resume(self)
+        while queue and self.stream is None and sender.credit > 0:
+            payload, token, message_format = queue.popleft()
+            self._put(payload, token, message_format)
+        if not queue:
+            self._nothing_waits()
+            if sender.credit > 0 and self.stream is None:
+                self.serve_others()
+        if sender.drain and self.stream is None and not queue and not self.address.ask(self):
+            sender.drained()
+
+    def _nothing_waits(self) -> None:
+        self.connection.waiting.discard(self)
+        self.direct = self.stream is None and self.plain
+
+    def serve_others(self) -> None:
+        """There is credit and nothing to send: take what waits elsewhere, and let more come."""
+        address = self.address
+        if len(address.outs) > 1:
+            address.relieve(self)
+        if address.parked:
+            address.unpark()
+        if not self.sender.unsettled and len(address.outs) > WINDOWS:
+            for feed in address.feeds:
+                feed.resize()
+
+    def report_empty(self) -> None:
+        sender = self.sender
+        if sender.drain and self.stream is None and not self.queue and not sender.detached:
+            sender.drained()
+            sender.session.connection.wake()
+
+    def hand_over(self, other: Destination) -> None:
+        queue = self.queue
+        while queue and other.ready:
+            payload, token, message_format = queue.popleft()
+            if not is_whole(payload):
+                payload.move(self, other)
+            other.offer(payload, token, message_format)
+        if not queue:
+            self._nothing_waits()
+
+    def look(self, now: float) -> None:
+        """To be called once a second while deliveries wait."""
+        if self.zero_since is None and not self.sender.granted:
+            self.zero_since = now
+        if self.stream is not None and self.stream.stalled(now):
+            self.stream.break_off()
+
+    def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
+        """The receiver has `state` for these deliveries: pass it to their senders."""
+        if settled:
+            if state is ACCEPTED and not self.two_phase:
+                self.accepted += len(tokens)
+                for source, delivery_id in tokens:
+                    source.settle(delivery_id)
+                return
+            self._count(state, len(tokens))
+            state = self._passed_on(state)
+            for source, delivery_id in tokens:
+                source.settle(delivery_id, state)
+                source.count(state)
+                if self.two_phase:
+                    source.forget(delivery_id)
+        else:
+            self.two_phase = True
+            sender = self.sender
+            state = self._passed_on(state)
+            for token in tokens:
+                source, delivery_id = token
+                source.awaits(delivery_id, sender, token)
+                source.update(delivery_id, state)
+
+    def _passed_on(self, state: Any) -> Any:
+        """The state for the sender: what is undeliverable here may go to another consumer of a broker's queue."""
+        others = len(self.address.outs) > 1 and self.address.feeds
+        return for_another(state) if others and type(state) is Modified and state.undeliverable_here else state
+
+    def _count(self, state: Any, n: int) -> None:
+        kind = type(state)
+        if kind is Released:
+            self.released += n
+        elif kind is Modified:
+            self.modified += n
+        elif kind is Rejected:
+            self.rejected += n
+        elif kind is Accepted:
+            self.accepted += n
+
+    @property
+    def sent(self) -> int:
+        return self.sender.deliveries
+
+    def gone(self) -> None:
+        """The receiver is no more: what still waited here is released. What it had got is reported by the engine."""
+        self.leave_address()
+        self.connection.waiting.discard(self)
+        self.direct = False
+        if self.stream is not None:
+            self.stream.lost(self)
+            self.stream = None
+        waiting = self.queue
+        self.queue = deque()
+        for payload, held, _ in waiting:
+            if held is None:
+                self.presettled += 1
+                self.dropped += 1
+            else:
+                held[0].settle(held[1], RELEASED)
+                held[0].count(RELEASED)
+            if not is_whole(payload):
+                payload.lost(self)
+
+    def leave_address(self) -> None:
+        self.address.remove_out(self)
+
+    # What management shows
+
+    @property
+    def owning(self) -> str | None:
+        return self.address.key
+
+    @property
+    def undelivered(self) -> int:
+        return len(self.queue)

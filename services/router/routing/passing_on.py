@@ -1,0 +1,165 @@
+"""Attaches that are passed on to brokers: which link of which client is one of a container, and who waits for a name.
+
+A client that has left a link may use its handle and name again before the container has answered; the container's link
+of that name must be gone before the next one is made.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
+from enmasse.amqp.link import Link, Receiver, Sender
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.link_routes import NO_ROUTE
+from services.router.routing.routed_link import RoutedHalf, RoutedLink
+from services.router.routing.temporaries import Temporaries
+
+LEAVING_LINKS = 512
+"""Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
+the container has answered: without a bound one client could keep a broker, and all who use it, busy with attaches."""
+TAKEN = AmqpError(STOLEN, "attached again elsewhere by the same container-id and link name")
+External = Callable[[str], str]
+"""The address as the container knows it."""
+Key = tuple[str, str]
+"""Direction and name of a link at a container."""
+
+
+class _Names:
+    """The names of links at one container: `routed` are in use; the attach in `waiting` waits for one to be free, with
+    what makes its link then."""
+
+    __slots__ = ("routed", "waiting")
+
+    def __init__(self) -> None:
+        self.routed: dict[Key, RoutedLink] = {}
+        self.waiting: dict[Key, tuple[RoutedLink, Callable[[], None]]] = {}
+
+
+class PassingOn:
+    """Makes routed links. `link_over` is called when one of the two links of a pair has ended."""
+
+    def __init__(self, temporaries: Temporaries) -> None:
+        self._temporaries = temporaries
+        self._names: dict[RouterConnection, _Names] = {}  # by container
+        self._leaving: dict[RouterConnection, set[RoutedHalf]] = {}  # by client: left, and not answered yet
+
+    def pair(self, connection: RouterConnection, link: Link, name: str, durable: bool = False) -> RoutedLink:
+        """The client's half of a routed link to the address `name`. Raises AmqpError if it has left too many."""
+        if len(self._leaving.get(connection, ())) >= LEAVING_LINKS:
+            text = f"{LEAVING_LINKS} links of this connection are still being ended at their brokers: wait a little"
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
+        owning = "M0" + name if name else ""
+        pair = RoutedLink(f"{link.name}@{connection.container}", owning, durable, self._temporaries, self._half_over)
+        if isinstance(link, Receiver):
+            link.streaming = True
+            link.max_message_size = connection.max_message_size
+        assert isinstance(link, Sender | Receiver)
+        pair.client = RoutedHalf(connection, link, pair)
+        return pair
+
+    def join(self, pair: RoutedLink, external: External | None, container: RouterConnection, terminus: Any) -> None:
+        """Make the link to the container; if one of its name is still there, end that one and wait until it is gone.
+
+        `terminus` is the client's target or source, as far as it names an address; what goes wrong refuses its attach.
+        """
+        if not pair.client.open:
+            return
+        try:
+            if not container.usable:
+                raise AmqpError(NO_ROUTE, "No route to the destination node")
+            self._make(pair, external, container, terminus)
+        except AmqpError as error:
+            pair.give_up(error)
+
+    def _make(self, pair: RoutedLink, external: External | None, container: RouterConnection, terminus: Any) -> None:
+        link = pair.client.link
+        sending = isinstance(link, Receiver)  # the client sends, so we send to the container
+        key = ("out" if sending else "in", pair.name)
+        names = self._names.setdefault(container, _Names())
+        present = names.routed.get(key)
+        if present is not None:
+            before = names.waiting.get(key)
+            if before is not None:  # the newest takes the place of all before it (2.6.1)
+                before[0].give_up(TAKEN)
+            names.waiting[key] = (pair, lambda: self.join(pair, external, container, terminus))
+            self._end(present)
+            return
+        source, target = link.remote_source, link.remote_target
+        asked = None if terminus is None else terminus.address
+        if asked and external is not None and external(asked) != asked:
+            terminus = copy.copy(terminus)
+            terminus.address = external(asked)
+            pair.rewritten = (asked, terminus.address)
+            source, target = (source, terminus) if sending else (terminus, target)
+        session = container.session_for_links(receiving=not sending)
+        other: Sender | Receiver
+        if sending:
+            other = session.attach_sender(pair.name, source, target, **_wanted(link))
+        else:
+            other = session.attach_receiver(pair.name, source, target, streaming=True, **_wanted(link))
+        half = RoutedHalf(container, other, pair)
+        names.routed[key] = pair
+        pair.join(pair.client, half)
+        container.amqp.wake()
+
+    def _end(self, present: RoutedLink) -> None:
+        """Another link takes the name of this one."""
+        client, container = present.client, present.container
+        if container is not None and container.open:
+            container.open = False
+            container.link.detach(None, closed=not present.survives)
+        if client.open:
+            client.open = False
+            client.link.detach(TAKEN)
+            client.connection.amqp.wake()
+            self._half_over(client)
+        if container is not None:
+            container.connection.amqp.wake()
+
+    def _half_over(self, half: RoutedHalf) -> None:
+        """One link of a pair has ended; the other one is to follow if it is open."""
+        half.connection.link_over(half)
+        pair = half.pair
+        self._answered(pair.client.connection, half)
+        if pair.client is half and pair.container is not None and pair.container.open:
+            self._leaving.setdefault(half.connection, set()).add(pair.container)
+        names = self._names.get(half.connection)
+        if pair.container is half and names is not None:
+            key = (half.direction, half.name)
+            if names.routed.get(key) is pair:
+                del names.routed[key]
+            waiting = names.waiting.pop(key, None)
+            if waiting is not None:
+                waiting[1]()
+
+    def _answered(self, client: RouterConnection, half: RoutedHalf) -> None:
+        leaving = self._leaving.get(client)
+        if leaving is not None:
+            leaving.discard(half)
+            if not leaving:
+                del self._leaving[client]
+
+    def link_over(self, record: LinkRecord) -> None:
+        """A link has gone with its connection."""
+        if isinstance(record, RoutedHalf):
+            self._answered(record.pair.client.connection, record)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        self._names.pop(connection, None)
+        self._leaving.pop(connection, None)
+
+
+def _wanted(link: Link) -> dict[str, Any]:
+    """What a client's attach asks for beside its termini, for the attach to a container."""
+    attach = link.remote_attach
+    if attach is None:
+        return {}
+    return {
+        "snd_settle_mode": attach.snd_settle_mode,
+        "rcv_settle_mode": attach.rcv_settle_mode,
+        "desired_capabilities": attach.desired_capabilities,
+        "properties": attach.properties,
+    }

@@ -1,0 +1,246 @@
+"""The router: its addresses, links and connections, and how a message of its own finds its way.
+
+Free of sockets and clocks: time and timers come from a Clock, bytes are moved by the engine's connections.
+A mesh of several routers adds an exchange of addresses between routers over `inter-router` connections, and for every
+address with consumers elsewhere a Destination that is a neighbouring router (destination.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from typing import Any
+
+from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
+from services.router.routing.addresses import Addresses
+from services.router.routing.auto_links import AutoLinks
+from services.router.routing.clock import Clock
+from services.router.routing.configuration import BALANCED, AddressConfig
+from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.containers import Containers
+from services.router.routing.link_routes import NO_ROUTE, LinkRoutes
+from services.router.routing.passing_on import PassingOn
+from services.router.routing.policy import Policy
+from services.router.routing.temporaries import Temporaries
+from services.router.routing.watch import Watch
+
+BLOCKED = 10.0
+"""Seconds without credit after which a link counts as blocked."""
+_ALPHABET = string.ascii_letters + string.digits
+
+
+class Totals:
+    """Counters over links. `stuck` is of living ones only."""
+
+    __slots__ = (
+        "accepted",
+        "delayed1",
+        "delayed10",
+        "dropped",
+        "egress",
+        "egress_containers",
+        "ingress",
+        "ingress_containers",
+        "modified",
+        "presettled",
+        "rejected",
+        "released",
+        "stuck",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    accepted: int
+    delayed1: int
+    delayed10: int
+    dropped: int
+    egress: int
+    egress_containers: int
+    ingress: int
+    ingress_containers: int
+    modified: int
+    presettled: int
+    rejected: int
+    released: int
+    stuck: int
+
+    def add(self, record: LinkRecord) -> None:
+        """Count a link: outcomes where deliveries come in, so that each delivery counts once."""
+        container = record.connection.is_container
+        count = record.link.deliveries
+        if record.direction == "in":
+            self.ingress += count
+            if container:
+                self.ingress_containers += count
+            self.presettled += record.presettled
+            self.accepted += record.accepted
+            self.rejected += record.rejected
+            self.released += record.released
+            self.modified += record.modified
+        else:
+            self.egress += count
+            if container:
+                self.egress_containers += count
+        self.dropped += record.dropped
+
+
+class Router:
+    """One router. `default` is the treatment of mobile addresses without configuration."""
+
+    def __init__(self, router_id: str, clock: Clock, *, default: str = BALANCED, mode: str = "interior") -> None:
+        self.id = router_id
+        self.clock = clock
+        self.now = clock.time
+        self.mode = mode
+        self.allow_resumable = True
+        self.started = clock.time()
+        self._identity = 0
+        self.connections: dict[int, RouterConnection] = {}
+        self.addresses = Addresses(router_id, clock, self.next_identity, default)
+        self.containers = Containers()
+        self.auto_links = AutoLinks(self.addresses, self.containers)
+        self.link_routes = LinkRoutes(self.containers)
+        self.temporaries = Temporaries(self.addresses.configured)
+        self.passing_on = PassingOn(self.temporaries)
+        self.policy = Policy()
+        self.watch = Watch(self.connections, clock)
+        self._clients: dict[str, int] = {}  # open connections of clients by container-id
+        self._gone = Totals()
+        self._turn = 0
+
+    def next_identity(self) -> int:
+        """Identities of core entities are decimal numbers from one counter; 1 is the router itself."""
+        self._identity += 1
+        return self._identity + 1
+
+    def random_name(self, prefix: str) -> str:
+        return prefix + "".join(secrets.choice(_ALPHABET) for _ in range(15))
+
+    # Configuration
+
+    def add_address_config(self, config: AddressConfig) -> AddressConfig:
+        """Raises ValueError. Links of clients that are on another phase than the new configuration wants are detached:
+        they come again."""
+        for address in self.addresses.add_config(config):
+            phase = int(address.key[1])
+            wrong: list[Any] = []
+            if phase != config.ingress_phase:
+                wrong += [producer for producer in address.ins if producer not in address.feeds]
+            if phase != config.egress_phase:
+                wrong += [out for out in address.outs if not out.stores]
+            for link in wrong:
+                link.detach(AmqpError(RESOURCE_DELETED, "the address has been configured anew"))
+        return config
+
+    # Messages of its own
+
+    def deliver(self, to: str, payload: Any) -> bool:
+        """Send a message, settled. False: there is nobody to take it, or too many wait for it already."""
+        try:
+            address = self.addresses.for_message(to)
+        except AmqpError:
+            return False
+        out = None if address is None else address.pick()
+        if out is None or address is None:
+            return False
+        address.from_router += 1
+        return out.reply(payload)
+
+    # Brokers
+
+    def brokers(self) -> list[RouterConnection]:
+        """Connections to the route containers that auto-links or link routes use."""
+        return [c for c in self.containers.all() if c.usable and (self.auto_links.use(c) or self.link_routes.use(c))]
+
+    def broker_for_temporary(self, kind: str) -> RouterConnection | None:
+        """The broker that is to make a temporary queue or topic, in turn; None: no broker is configured. Raises
+        AmqpError if none is connected."""
+        connected = self.brokers()
+        if connected:
+            self._turn += 1
+            return connected[self._turn % len(connected)]
+        if not self.auto_links.by_name and not self.link_routes.by_name:
+            return None
+        raise AmqpError(
+            NO_ROUTE, f"a temporary {kind} lies at a broker, and none is connected at the moment: try again"
+        )
+
+    # Connections and links
+
+    def is_known(self, container_id: str) -> bool:
+        """A client with this container-id is connected."""
+        return container_id in self._clients
+
+    def add_connection(self, connection: RouterConnection) -> None:
+        """The peer's open has come and is not refused."""
+        self.connections[connection.identity] = connection
+        if connection.is_client:
+            self._clients[connection.container] = self._clients.get(connection.container, 0) + 1
+
+    def connection_opened(self, connection: RouterConnection) -> None:
+        """The peer's open is here, and ours has been sent."""
+        connection.opened_at = self.now()
+        if connection.is_container:
+            self.containers.add(connection)
+            self.link_routes.connection_opened(connection)
+            self.auto_links.connection_opened(connection)
+
+    def connection_closed(self, connection: RouterConnection) -> None:
+        """The connection is over; most of its links have been reported before."""
+        connection.closed = True
+        if self.connections.pop(connection.identity, None) is not None and connection.is_client:
+            self._clients[connection.container] -= 1
+            if not self._clients[connection.container]:
+                del self._clients[connection.container]
+        self.policy.connection_closed(connection.identity)
+        if connection.is_container and connection.opened_at is not None:
+            self.containers.remove(connection)
+            self.link_routes.connection_closed(connection)
+            self.auto_links.connection_closed(connection)
+        for record in list(connection.links.values()):
+            connection.link_over(record)
+            self.passing_on.link_over(record)
+        self.passing_on.connection_closed(connection)
+        connection.waiting.clear()
+
+    def link_over(self, record: LinkRecord) -> None:
+        """A connection has dropped a link: settle what it leaves behind and forget it."""
+        connection = record.connection
+        self._gone.add(record)
+        self.temporaries.link_over(record)
+        if record.direction == "in":
+            connection.senders -= record.counted
+        else:
+            connection.receivers -= record.counted
+        owning = record.owning
+        record.gone()
+        address = None if owning is None else self.addresses.get(owning)
+        if address is not None:
+            self.addresses.tidy(address)
+
+    # What management shows
+
+    def totals(self) -> Totals:
+        """Counters over all links that are and were."""
+        total = Totals()
+        for name in Totals.__slots__:
+            setattr(total, name, getattr(self._gone, name))
+        total.delayed1, total.delayed10 = self.watch.delayed1, self.watch.delayed10
+        for connection in self.connections.values():
+            for record in connection.links.values():
+                total.add(record)
+                total.stuck += record.stuck
+        return total
+
+    def links_blocked(self) -> int:
+        """Links without credit for so long that it is no passing state: for want of a destination, or of a
+        receiver's."""
+        since = self.now() - BLOCKED
+        return sum(
+            1
+            for connection in self.connections.values()
+            for link in connection.links.values()
+            if link.zero_since is not None and link.zero_since < since
+        )
