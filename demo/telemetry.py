@@ -226,6 +226,8 @@ def show(suite: Suite, report: Report, folder: Path) -> Results:
             raise RuntimeError(f"the Spark pipeline did not start; see {folder / 'spark.log'}")
 
         def subscribed() -> bool:
+            if process.poll() is not None:
+                raise RuntimeError(f"the Spark pipeline ended; see {folder / 'spark.log'}")
             return any(a["name"] == "telemetry" and a["consumers"] for a in suite.status()["addresses"])
 
         wait_for("Spark's durable subscription", subscribed, PATIENCE)
