@@ -324,3 +324,26 @@ class _Held:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+class _FailingFile:
+    def __init__(self, file: Any, disk: FailingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        if self._disk.broken:
+            raise OSError(5, "Input/output error")
+        self._file.sync()
+
+
+class FailingDisk(RealFiles):
+    """A disk whose syncs fail while it is `broken`."""
+
+    broken = False
+
+    def open(self, path: Path, *, create: bool = False) -> Any:
+        return _FailingFile(super().open(path, create=create), self)

@@ -19,10 +19,10 @@ from services.broker.management.context import Context
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
+from tests.broker.disks import FailingDisk
 from tests.broker.harness import DEADLINE, BrokerProcess, attach, bodies, until
 from tests.broker.load import Receiver, Sender
 from tests.broker.sansio import Core, Outlet, decoded, encoded, more, outlet, taken
-from tests.broker.test_core import FailingDisk
 
 HEAD, SLICE = 10, 4
 
@@ -52,8 +52,8 @@ def waiting(core: Core, queue: Queue) -> list[Any]:
 
 def received(core: Core, consumer: Consumer) -> list[Any]:
     """Bodies of what was sent to the consumer since the last call, in as many turns as it took."""
-    while core.broker._pending:
-        core.broker.run_pending()
+    while core.broker.run_pending():
+        pass
     return taken(consumer)
 
 

@@ -19,8 +19,9 @@ from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.selector import compile_selector
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
+from tests.broker.disks import FailingDisk
+from tests.broker.queue_machine import QueueMachine
 from tests.broker.sansio import Core, Outlet, decoded, encoded, outlet
-from tests.broker.test_core import FailingDisk, QueueMachine
 
 ODD = compile_selector("odd = TRUE")
 

@@ -10,8 +10,8 @@ import pytest
 from services.broker.core.publisher import publish_run
 from services.broker.core.queue import Queue
 from services.broker.storage import files
+from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, encoded, more, outlet, taken
-from tests.broker.test_core import FailingDisk
 
 
 def run(core: Core, messages: list[bytes], first: int = 1, to: str = "q") -> int:

@@ -143,11 +143,13 @@ class Broker:
             self.on_pending()
         self._pending[queue] = None
 
-    def run_pending(self) -> None:
+    def run_pending(self) -> bool:
+        """Whether there is more to do, which `on_pending` has reported."""
         pending, self._pending = self._pending, {}
         for queue in pending:
             if not queue.deleted:
                 queue.dispatch()
+        return bool(self._pending)
 
     def check_blocked(self) -> None:
         self.admission.check_blocked()

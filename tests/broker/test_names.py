@@ -1,0 +1,73 @@
+"""Names and patterns: what covers what, settings by match, names of subscriptions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.broker.core.settings import SettingsError, SettingsRepository, check
+from services.broker.core.subscription import Identity, identity, queue_name
+from services.broker.core.wildcards import NameTree, matches, specificity
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "covers"),
+    [
+        ("a/b", "a/b", True), ("a/b", "a", False), ("a/+", "a/b", True), ("a/+", "a", False), ("a/+", "a/b/c", False),
+        ("a/#", "a", True), ("a/#", "a/b/c", True), ("#", "a/b", True), ("a/#/z", "a/z", True),
+        ("a/#/z", "a/b/c/z", True),
+        ("a/#/z", "a/b", False), ("+/+", "a/b", True), ("+", "a/b", False), ("a/b+", "a/bc", False), ("a+", "a+", True),
+        ("#/#", "a", True), ("a//b", "a//b", True), ("a/+/b", "a//b", True), ("+/x", "+/x", True), ("a", "+", False),
+    ],
+)  # fmt: skip
+def test_wildcards(pattern: str, name: str, covers: bool) -> None:
+    assert matches(pattern, name) is covers
+
+
+LEVELS = st.lists(st.sampled_from(["a", "b", "", "+", "#", "a+"]), min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sets(LEVELS, max_size=8), st.sets(LEVELS, max_size=4), LEVELS)
+def test_names_are_found_by_pattern(names: set[str], gone: set[str], pattern: str) -> None:
+    tree = NameTree()
+    for name in sorted(names | gone):
+        tree.add(name)
+    for name in gone:
+        tree.remove(name)
+        tree.remove(name)
+    tree.remove("never/there")
+    found = tree.covered(pattern)
+    assert len(found) == len(set(found))
+    assert set(found) == {name for name in names - gone if matches(pattern, name)}
+
+
+def test_many_wildcards_do_not_take_forever() -> None:
+    assert not matches("/".join(["#"] * 40) + "/x", "/".join("a" * 400))
+
+
+def test_the_more_specific_match_wins() -> None:
+    repository = SettingsRepository({"maxDeliveryAttempts": 1})
+    ordered = ["#", "a/#", "a/+/c", "a/b/#", "a/b/c"]
+    assert sorted(ordered, key=specificity)[0] == "#"
+    for number, match in enumerate(("#", "a/#", "a/b/c"), 2):
+        repository.put(match, {"maxDeliveryAttempts": number})
+    assert [repository.get(n).max_delivery_attempts for n in ("x", "a", "a/b", "a/b/c")] == [2, 3, 3, 4]
+    assert repository.get("x") is repository.get("y"), "equal settings are one object"
+    assert repository.remove("a/#")
+    assert repository.get("a/b").max_delivery_attempts == 2
+    with pytest.raises(SettingsError, match="maxSizeBytes"):
+        check({"maxSizeBytes": -5})
+    assert check({"deadLetterAddress": "x", "expiryAddress": None}) == {"DLA": "x"}
+
+
+def test_subscription_identities() -> None:
+    assert identity("router", "sub@client", True) == Identity("client", "sub")
+    assert identity("router", "a@b@client", True) == Identity("client", "a@b")
+    assert identity("c", "sub@client", False) == Identity("c", "sub@client")
+    assert identity("router", "nothing", True) == Identity("router", "nothing")
+    who = Identity("c", "n|2")
+    assert queue_name(who, durable=True, shared=False, everywhere=False) == "c.n|2"
+    assert queue_name(who, durable=True, shared=True, everywhere=False) == "c.n"
+    assert queue_name(who, durable=False, shared=True, everywhere=True) == "n:shared-volatile:global"
