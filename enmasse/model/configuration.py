@@ -33,7 +33,7 @@ Content = bytes | Unreadable | None
 """What a driver found: the file's bytes, or why not, or that there is none."""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     """What is applied. `config`: file → SHA-256 (hex) of the content it comes from. `brokers` None: no brokers.json."""
 
     schema: int = SCHEMA
@@ -59,14 +59,14 @@ class Failed(msgspec.Struct, frozen=True):
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of `apply`."""
 
-    state: State
+    state: AppliedState
     failed: dict[AddressName, Failed] = {}
     failed_brokers: list[str] = []
     """Those of brokers.json that are invalid and never were valid."""
     problems: list[Problem] = []
 
 
-def apply(contents: Mapping[str, Content], last: State) -> Applied:
+def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
     """What applies now: the files' contents over the last good state."""
     config = dict(last.config)
     problems: list[Problem] = []
@@ -81,7 +81,7 @@ def apply(contents: Mapping[str, Content], last: State) -> Applied:
     if document is not None and ADDRESSES in config:
         known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
         problems += unknown_names(document, brokers or {}, known, flavors)
-    state = State(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
+    state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
     return Applied(state=state, failed=failed, failed_brokers=failed_brokers, problems=problems)
 
 
@@ -108,7 +108,7 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
 
 
 def _brokers(
-    document: Document | None, content: Content, last: State, config: dict[str, str], problems: list[Problem]
+    document: Document | None, content: Content, last: AppliedState, config: dict[str, str], problems: list[Problem]
 ) -> dict[str, HandMade] | None:
     if content is None:
         config.pop(BROKERS, None)
@@ -122,7 +122,7 @@ def _brokers(
 
 
 def _addresses_and_flavors(
-    document: Document | None, flavor_document: Document | None, last: State, problems: list[Problem]
+    document: Document | None, flavor_document: Document | None, last: AppliedState, problems: list[Problem]
 ) -> tuple[dict[AddressName, Address], dict[str, Flavor], dict[AddressName, Failed]]:
     new = dict(last.flavors)
     flavor_problems: list[Problem] = []
@@ -167,7 +167,7 @@ def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName
 
 
 def _addresses(
-    document: Document | None, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor], last: State
+    document: Document | None, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor], last: AppliedState
 ) -> tuple[dict[AddressName, Address], dict[AddressName, Failed], list[Problem]]:
     if document is None:
         return last.addresses, {}, []

@@ -150,9 +150,9 @@ def check_config(options: Options) -> None:
         return
     if not folder.is_dir():
         raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
-    from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, State, apply
+    from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, AppliedState, apply
 
-    applied = apply({name: _content(folder / name) for name in FILES}, State())
+    applied = apply({name: _content(folder / name) for name in FILES}, AppliedState())
     if not all(name in applied.state.config for name in (ADDRESSES, FLAVORS)):
         lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
         raise StartError(*lines, f"Put {'it' if len(lines) == 1 else 'them'} right; `enmasse init DIR` shows how.")

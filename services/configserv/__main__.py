@@ -5,6 +5,6 @@ from enmasse import startup
 if __name__ == "__main__":
     startup.begin()
     from enmasse import process
-    from services.configserv.service import Settings, serve
+    from services.configserv.service import ConfigservSettings, serve
 
-    process.start(Settings, serve)
+    process.start(ConfigservSettings, serve)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from enmasse import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, State
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, AppliedState
 
 MAX_NAMES = 100
 """Names in one list of an event; `more` counts the others of all lists."""
 
 
-def log_changes(was: State, now: State) -> None:
+def log_changes(was: AppliedState, now: AppliedState) -> None:
     """One event for each file whose entries in force have changed; one for the first complete configuration."""
     if not now.complete:
         return

@@ -71,7 +71,7 @@ class Feed:
             self._last = asyncio.get_running_loop().time()
         return None if self._snapshot is None else (self._built, self._snapshot)
 
-    def take(self, subscriber: _Subscriber) -> bytes | None:
+    def next_message(self, subscriber: _Subscriber) -> bytes | None:
         """The message that this subscriber is to get now, if there is news for it."""
         found = self.current()
         if found is None or found[0] == subscriber.sent:
@@ -82,7 +82,7 @@ class Feed:
     def forget(self, subscriber: _Subscriber) -> None:
         self._subscribers.discard(subscriber)
         if not self._subscribers and self._timer is None:
-            self._snapshot, self._built = None, -1  # nobody to keep it for
+            self._snapshot, self._built = None, -1  # there is no subscriber left
 
     def _publish(self) -> None:
         self._timer = None
@@ -93,32 +93,32 @@ class Feed:
 class ChangeFeed(Feed):
     """A feed that gives everything first, and from then on only what has changed since the message before.
 
-    `tell(names)` gives the JSON text about these names; None stands for everything.
+    `changes(names)` gives the JSON text about these names; None stands for everything.
     """
 
     def __init__(
         self,
         address: str,
         subject: str | None,
-        tell: Callable[[Iterable[AddressName] | None], bytes],
+        changes: Callable[[Iterable[AddressName] | None], bytes],
         interval: float = 0.0,
     ) -> None:
-        super().__init__(address, subject, lambda: tell(None), interval)
-        self._tell = tell
+        super().__init__(address, subject, lambda: changes(None), interval)
+        self._changes = changes
 
-    def take(self, subscriber: _Subscriber) -> bytes | None:
+    def next_message(self, subscriber: _Subscriber) -> bytes | None:
         if subscriber.sent == self._version or (self._timer is not None and subscriber.missing is not None):
             return None
-        body = self._tell(subscriber.missing)
+        body = self._changes(subscriber.missing)
         subscriber.sent, subscriber.missing = self._version, set()
         self._last = asyncio.get_running_loop().time()
         return encode(self._subject, body)
 
 
 class _Subscriber:
-    """One receiver's link. At most one snapshot is under way: who does not read or settle costs no more than that.
+    """One receiver's link. At most one snapshot is under way: one that does not read or settle costs no more than that.
 
-    `sent`: the version it has got. `missing`: names that changed since, where it gets changes; None: all of them.
+    `sent`: the version it has got. `missing`: names that changed since, if it gets changes; None: all of them.
     """
 
     def __init__(self, feed: Feed, sender: ControlSender) -> None:
@@ -133,7 +133,7 @@ class _Subscriber:
         sender = self._sender
         if self._busy or self._retry is not None or sender.credit <= 0:
             return
-        message = self._feed.take(self)
+        message = self._feed.next_message(self)
         if message is None:
             return
         if not sender.presettled:
@@ -160,7 +160,7 @@ class _Subscriber:
         self.offer()
 
     def _wait(self, seconds: float) -> None:
-        """Offers again later; who wants no outcomes must have taken the last snapshot off our hands first."""
+        """Offers again later; to a subscriber that wants no outcomes, only after the last snapshot was sent."""
         self._retry = asyncio.get_running_loop().call_later(seconds, self._again)
 
     def _again(self) -> None:

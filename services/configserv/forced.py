@@ -1,4 +1,4 @@
-"""Which addresses may be thrown away together with their messages, and for how long that holds."""
+"""Which addresses may be discarded together with their messages, and for how long that holds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable
 from enmasse import log
 from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
-from services.configserv.store import Store
+from services.configserv.store import ConfigStore
 
 IDLE = 60.0
-"""Seconds after which the word is taken back from an address that is well and was not changed meanwhile: it must not
-lose its messages by a change that nobody thought of when it was forced."""
+"""Seconds after which an address that is Active and was not changed is no longer forced: it must not lose its messages
+by a change that nobody thought of when it was forced."""
 LOOK = 2.0
 MAX_FORCED = 100_000
 
@@ -20,7 +20,9 @@ MAX_FORCED = 100_000
 class Forced:
     """The forced addresses, kept on disk until they are gone or have become what they were forced to be."""
 
-    def __init__(self, store: Store, merger: Merger, reporters: Collection[str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, store: ConfigStore, merger: Merger, reporters: Collection[str], changed: Callable[[], None]
+    ) -> None:
         self._store = store
         self._merger = merger
         self._reporters = reporters
@@ -28,7 +30,7 @@ class Forced:
         self._loop = asyncio.get_running_loop()
         self._since: dict[AddressName, float] = dict.fromkeys(store.forced(), self._loop.time())
         self._busy: set[AddressName] = set()
-        """Those that were seen not Active since they were forced."""
+        """Those that have been not Active since they were forced."""
         self._timer: asyncio.TimerHandle | None = None
         self._watch()
 
@@ -37,7 +39,7 @@ class Forced:
         return list(self._since)
 
     def add(self, names: Iterable[AddressName]) -> None:
-        """These may be thrown away from now on."""
+        """These may be discarded from now on."""
         now = self._loop.time()
         new = [name for name in names if name not in self._since]
         for name in [*new, *names]:
@@ -50,7 +52,7 @@ class Forced:
         self._watch()
 
     def check(self) -> None:
-        """Takes the word back where its work is done."""
+        """Ends what has served its purpose."""
         if not self._since:
             return
         now = self._loop.time()

@@ -1,6 +1,6 @@
-"""One phase per address, from the configuration and what the reporters say. No sockets, no clock.
+"""One phase per address, from the configuration and what the reporters report. No sockets, no clock.
 
-Every address has its piece of the status ready as JSON: one that changes costs the work for one.
+The status of each address is kept as JSON: a change of one address costs the work for one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,15 @@ from enmasse.model.addresses import Address
 from enmasse.model.configuration import ADDRESSES, Applied, Failed
 from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName
+from services.configserv.readiness import ReportedReadiness, Summary
 from services.configserv.revisions import Revisions
 
-MAX_REPORTED = 250_000
-"""Addresses that one reporter may name."""
 ROUTER_AGENT = "ragent"
 """The one reporter that addresses which store nothing need."""
 
 
-class TooMany(ValueError):
-    """A report that names more addresses than anybody has."""
-
-
 class Merger:
-    """The status of every address, kept up to date. `reporters`: whose word queues and topics need."""
+    """The status of every address, kept up to date. `reporters`: those whose reports queues and topics need."""
 
     def __init__(self, reporters: Collection[str]) -> None:
         self.revisions = Revisions(reporters)
@@ -41,21 +36,21 @@ class Merger:
         """Flavors that keep messages in memory."""
         self._failed: Mapping[AddressName, Failed] = {}
         self._flavors: Mapping[str, Flavor] = {}
-        self._marks: dict[AddressName, int] = {}
-        """Address → revision at which it, its flavor or its placement changed, as long as somebody may not know it."""
-        self._held: set[AddressName] = set()
-        """Those that would be Active if what was said of them were known to be up to date."""
+        self._changed_at: dict[AddressName, int] = {}
+        """Address → revision at which it, its flavor or its placement changed; until every reporter has seen that."""
+        self._awaiting: set[AddressName] = set()
+        """Those that would be Active if their reports were known to be up to date."""
         self._notes: dict[AddressName, str] = {}
         self._gone: dict[AddressName, Address] = {}
-        """Addresses that are no longer wanted and not yet gone, as they were."""
-        self._reports: dict[str, dict[AddressName, feeds.Readiness]] = {}
+        """Addresses that were removed and are not gone yet, as they were."""
+        self._readiness = ReportedReadiness()
         self._pieces: dict[AddressName, bytes] = {}
         self._phases: dict[AddressName, feeds.Phase] = {}
         self._encoder = msgspec.json.Encoder()
 
     @property
     def pieces(self) -> Iterable[bytes]:
-        """The JSON of each feeds.AddressStatus: in the order of the file, then those that are wanted no longer."""
+        """The JSON of each feeds.AddressStatus: in the order of the file, then those that were removed."""
         order: Iterable[AddressName] = self._addresses
         if len(self._pieces) != len(self._addresses):
             order = dict.fromkeys(itertools.chain(self._addresses, self._failed, self._pieces))
@@ -66,7 +61,7 @@ class Merger:
         return self._pieces.get(name)
 
     def phase(self, name: AddressName) -> feeds.Phase | None:
-        """None: neither wanted nor known to any reporter."""
+        """None: neither configured nor known to any reporter."""
         return self._phases.get(name)
 
     def counts(self) -> dict[str, int]:
@@ -77,12 +72,12 @@ class Merger:
         return found
 
     def reporting(self) -> Collection[str]:
-        """The reporters that have told everything they know."""
-        return self._reports.keys()
+        """The reporters that have sent a full report."""
+        return self._readiness.reporters
 
     def configure(self, applied: Applied) -> set[AddressName]:
         """Another configuration, in the newest revision. Gives the addresses whose status changed."""
-        others = self._mark_changes(applied)
+        others = self._note_changes(applied)
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
@@ -92,7 +87,7 @@ class Merger:
         touched = {name for name, address in self._addresses.items() if before.get(name) != address} | others
         if applied.state.complete != self._complete:
             self._complete = applied.state.complete
-            touched.update(itertools.chain.from_iterable(self._reports.values()))
+            touched.update(self._readiness.addresses)
         in_memory = frozenset(name for name, flavor in applied.state.flavors.items() if flavor.in_memory)
         if moved := in_memory ^ self._in_memory:
             self._in_memory = in_memory
@@ -106,7 +101,7 @@ class Merger:
         touched.update(name for name in notes_before if name not in self._notes)
         return self._merge(touched)
 
-    def _mark_changes(self, applied: Applied) -> set[AddressName]:
+    def _note_changes(self, applied: Applied) -> set[AddressName]:
         """Remembers in which revision they are what they are now. Gives those of which only the flavor changed."""
         addresses, before = applied.state.addresses, self._addresses
         flavors, flavors_before = applied.state.flavors, self._flavors
@@ -116,54 +111,40 @@ class Merger:
         altered = {name for name in flavors if name in flavors_before and flavors_before[name] != flavors[name]}
         if altered:
             others.update(name for name, address in addresses.items() if address.flavor in altered)
-        self._marks.update(dict.fromkeys(itertools.chain(changed, others), self.revisions.number))
+        self._changed_at.update(dict.fromkeys(itertools.chain(changed, others), self.revisions.number))
         return others
 
     def placed(self, names: Collection[AddressName]) -> set[AddressName]:
-        """These lie elsewhere, or nowhere, in the newest revision. Gives the addresses whose status changed."""
-        self._marks.update(dict.fromkeys(names, self.revisions.number))
+        """These are on other brokers, or on none, in the newest revision. Gives the addresses whose status changed."""
+        self._changed_at.update(dict.fromkeys(names, self.revisions.number))
         return self._merge(name for name in names if self._phases.get(name) == "Active")
 
     def review(self) -> set[AddressName]:
-        """Somebody may be further than before. Gives the addresses whose status changed."""
-        changed = self._merge(list(self._held))
-        if self._marks and self.revisions.floor >= max(self._marks.values()):
-            self._marks.clear()
+        """A reporter may be further than before. Gives the addresses whose status changed."""
+        changed = self._merge(list(self._awaiting))
+        if self._changed_at and self.revisions.floor >= max(self._changed_at.values()):
+            self._changed_at.clear()
         return changed
 
     def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[AddressName]:
-        """What a reporter says, of all its addresses or of some. Gives the addresses whose status changed.
+        """A report arrived: of all addresses of a reporter, or of some. Gives the addresses whose status changed.
 
         Raises TooMany.
         """
-        known = self._reports.get(reporter, {})
-        if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
-            raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
-        self._reports[reporter] = known
-        is_further = self.revisions.tell(reporter, report.seen, report.pending)
-        touched: set[AddressName] = set()
-        if full:
-            touched.update(name for name in known if name not in report.addresses)
-        else:
-            touched.update(report.removed)
-        for name in touched:
-            known.pop(name, None)
-        for name, readiness in report.addresses.items():
-            if known.get(name) != readiness:
-                known[name] = readiness
-                touched.add(name)
+        touched = self._readiness.receive(reporter, report, full=full)
+        is_further = self.revisions.report(reporter, report.seen, report.pending)
         changed = self._merge(touched)
         return changed | self.review() if is_further else changed
 
     def forget(self, reporter: str) -> set[AddressName]:
-        """The reporter is gone, and with it what it said."""
+        """The reporter is gone, and with it what it reported."""
         self.revisions.forget(reporter)
-        return self._merge(self._reports.pop(reporter, {}))
+        return self._merge(self._readiness.forget(reporter))
 
     def _merge(self, names: Iterable[AddressName]) -> set[AddressName]:
         changed: set[AddressName] = set()
         for name in names:
-            self._held.discard(name)
+            self._awaiting.discard(name)
             status = self._status(name)
             if status is None:
                 self._phases.pop(name, None)
@@ -179,78 +160,61 @@ class Merger:
         return changed
 
     def _status(self, name: AddressName) -> feeds.AddressStatus | None:
-        # One pass and no helpers: this runs for every change of every address.
+        """None: neither configured nor known to any reporter."""
         address = self._addresses.get(name)
-        shown: Address | Failed | None = address
-        naming: list[str] = []
-        told: list[str] = []
-        components: list[str] = []
-        messages: int | None = None
-        consumers: int | None = None
-        ready, broken = True, False
-        for reporter, report in self._reports.items():
-            said = report.get(name)
-            if said is None:
-                continue
-            naming.append(reporter)
-            ready = ready and said.ready
-            broken = broken or said.failed
-            if said.message and said.message not in told:
-                told.append(said.message)
-            for component in said.components:
-                if component not in components:
-                    components.append(component)
-            # Only one reporter counts; where several do, the largest is the one that is up to date.
-            if said.messages is not None and (messages is None or messages < said.messages):
-                messages = said.messages
-            if said.consumers is not None and (consumers is None or consumers < said.consumers):
-                consumers = said.consumers
-        phase: feeds.Phase
-        if address is None:
-            shown = failed = self._failed.get(name)
-            if failed is not None:
-                phase, told = "Failed", [failed.reason, *told]
-            elif naming and not self._complete:
-                phase, told = "Pending", ["what it is to be is not known: the configuration files cannot be used"]
-            elif naming:
-                phase, shown = "Terminating", self._gone.get(name)
-            elif name in self._gone and (late := self._late(name, self._needs["anycast"])):
-                phase, shown, told = "Terminating", self._gone[name], [f"that it is gone waits for {', '.join(late)}"]
-                self._held.add(name)
-            else:
-                return None
+        reported = self._readiness.summary(name)
+        shown: Address | Failed | None
+        if address is not None:
+            shown, phase = address, self._phase_of_configured(name, address, reported)
+        elif failed := self._failed.get(name):
+            shown, phase = failed, "Failed"
+            reported.texts.insert(0, failed.reason)
+        elif reported.reporters and not self._complete:
+            shown, phase = None, "Pending"
+            reported.texts = ["what it is to be is not known: the configuration files cannot be used"]
+        elif reported.reporters:
+            shown, phase = self._gone.get(name), "Terminating"
+        elif name in self._gone and (behind := self._behind(name, self._needs["anycast"])):
+            shown, phase = self._gone[name], "Terminating"
+            reported.texts = [f"that it is gone waits for {', '.join(behind)}"]
+            self._awaiting.add(name)
         else:
-            if name in self._notes:
-                told.append(self._notes[name])
-            if address.flavor in self._in_memory:
-                told.append(IN_MEMORY)
-            missing = [need for need in self._needs[address.type] if need not in naming]
-            if broken:
-                phase = "Failed"
-            elif missing:
-                phase = "Pending"
-                told.insert(0, f"waits for {', '.join(missing)}")
-            elif not ready:
-                phase = "Configuring"
-            elif late := self._late(name, self._needs[address.type]):
-                phase = "Configuring"
-                told.insert(0, f"what has changed waits for {', '.join(late)}")
-                self._held.add(name)
-            else:
-                phase = "Active"
+            return None
         return feeds.AddressStatus(
             name=name,
             type=shown.type if shown is not None else None,
             flavor=shown.flavor if shown is not None else None,
             ready=phase == "Active",
             phase=phase,
-            message="; ".join(told),
-            components=components,
-            messages=messages,
-            consumers=consumers,
+            message="; ".join(reported.texts),
+            components=reported.components,
+            messages=reported.messages,
+            consumers=reported.consumers,
         )
 
-    def _late(self, name: AddressName, needed: Iterable[str]) -> list[str]:
-        """Who of these has not seen yet what has changed about the address."""
-        mark = self._marks.get(name)
-        return [need for need in needed if self.revisions.horizon(need) < mark] if mark is not None else []
+    def _phase_of_configured(self, name: AddressName, address: Address, reported: Summary) -> feeds.Phase:
+        """The phase; its reasons go into `reported.texts`."""
+        texts, needed = reported.texts, self._needs[address.type]
+        if name in self._notes:
+            texts.append(self._notes[name])
+        if address.flavor in self._in_memory:
+            texts.append(IN_MEMORY)
+        if reported.broken:
+            return "Failed"
+        if missing := [reporter for reporter in needed if reporter not in reported.reporters]:
+            texts.insert(0, f"waits for {', '.join(missing)}")
+            return "Pending"
+        if not reported.ready:
+            return "Configuring"
+        if behind := self._behind(name, needed):
+            texts.insert(0, f"what has changed waits for {', '.join(behind)}")
+            self._awaiting.add(name)
+            return "Configuring"
+        return "Active"
+
+    def _behind(self, name: AddressName, needed: Iterable[str]) -> list[str]:
+        """The reporters of these that have not seen yet what has changed about the address."""
+        changed_at = self._changed_at.get(name)
+        if changed_at is None:
+            return []
+        return [reporter for reporter in needed if self.revisions.horizon(reporter) < changed_at]

@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """A report that was understood and is not taken."""
+    """A report that was understood and is refused."""
 
 
-class Target:
-    """Links to one target; `taken(link, subject, body)` takes a decoded report in or raises Refused."""
+class ReportTarget:
+    """Links to one target; `receive(link, subject, body)` gets each decoded report and may raise Refused."""
 
     def __init__(
         self,
         kind: type[T],
         subjects: tuple[str, ...],
-        taken: Callable[[ControlReceiver, str, T], None],
+        receive: Callable[[ControlReceiver, str, T], None],
         gone: Callable[[ControlReceiver], None] | None = None,
     ) -> None:
         self.links: set[ControlReceiver] = set()
@@ -35,7 +35,7 @@ class Target:
         self._gone = gone
         decoder = msgspec.json.Decoder(kind)
 
-        def take(delivery: Delivery) -> None:
+        def on_message(delivery: Delivery) -> None:
             try:
                 subject, body = decode(delivery)
                 if subjects and subject not in subjects:
@@ -52,17 +52,17 @@ class Target:
                 delivery.reject(condition, reason[:500])
                 return
             try:
-                taken(delivery.link, subject or "", report)
+                receive(delivery.link, subject or "", report)
             except Refused as refused:
                 delivery.reject(NOT_ALLOWED, str(refused))
             else:
                 delivery.accept()
 
-        self._take = take
+        self._on_message = on_message
 
     def attach(self, link: ControlReceiver) -> None:
         self.links.add(link)
-        link.on_message = self._take
+        link.on_message = self._on_message
         link.on_closed = lambda error: self._closed(link, error)
         link.window = WINDOW
         link.accept()

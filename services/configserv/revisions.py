@@ -1,7 +1,7 @@
 """Who has seen which revision of the configuration, and which files are therefore applied. No sockets, no clock.
 
 Every change of what the reporters follow is a new revision. Each snapshot carries the revision at which its content was
-made, each report the newest ones that it takes into account. So it is known how far a reporter is, whatever it says.
+made, each report the newest ones that it takes into account. So it is known how far a reporter is, whatever it reports.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Revisions:
             self._look()
 
     def lose(self, feed: str) -> None:
-        """It has no content until another source delivers one: nobody can be asked to have seen it."""
+        """It has no content until another source delivers one: no reporter can have seen it."""
         self._feeds.pop(feed, None)
         self._look()
 
     # reporters
 
-    def tell(self, reporter: str, seen: Mapping[str, int] | None, pending: Mapping[str, str]) -> bool:
+    def report(self, reporter: str, seen: Mapping[str, int] | None, pending: Mapping[str, str]) -> bool:
         """What a reporter has seen and has still to do. Gives whether it is further than before.
 
-        Who does not tell what he has seen is taken at his word: then all that he says is up to date.
+        A reporter that does not state what it has seen is believed: all that it reports counts as up to date.
         """
         self._seen[reporter] = seen if seen is not None else {}
         self._pending[reporter] = pending
@@ -70,7 +70,7 @@ class Revisions:
             known.pop(reporter, None)
 
     def horizon(self, reporter: str) -> int:
-        """The newest revision up to which it has seen everything; ABSENT where it is not there."""
+        """The newest revision up to which it has seen everything; ABSENT if it is not there."""
         return self._horizons.get(reporter, ABSENT)
 
     @property
@@ -122,7 +122,7 @@ class Revisions:
     def _is_applied(self, file: str, content: str | None, revision: int) -> bool:
         feed = _FEEDS[file]
         if content is None and feed not in self._feeds:
-            return False  # what came from the file stays in force until somebody else says what is to be
+            return False  # what came from the file stays in force until another source delivers
         return all(
             self.horizon(reporter) >= revision and feed not in self._pending[reporter] for reporter in self._reporters
         )

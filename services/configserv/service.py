@@ -1,51 +1,50 @@
-"""The configuration service: driver, merger, feeds and reports put together."""
+"""The configuration service: what each file, report and subscriber changes, and what is published because of it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from enmasse import log, settings
+from enmasse import settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, listen
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.brokers import place
-from enmasse.model.configuration import Applied, State, apply
-from enmasse.model.jsonfile import Problem
+from enmasse.model.configuration import Applied, AppliedState
 from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.configserv import v1
+from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import log_changes
 from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
 from services.configserv.feeds import ChangeFeed, Feed
 from services.configserv.forced import Forced
-from services.configserv.merge import Merger, TooMany
-from services.configserv.reports import Refused, Target
-from services.configserv.store import Store
+from services.configserv.merge import Merger
+from services.configserv.placements import PlacementSource, moved
+from services.configserv.problems import StandingProblems
+from services.configserv.readiness import TooMany
+from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
+from services.configserv.reports import Refused, ReportTarget
+from services.configserv.store import ConfigStore
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
-TEND = 2.0
+DISK_INTERVAL = 2.0
 """Seconds between two looks at the data directory: whether something is to be saved (again), or was taken away."""
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
-MAX_REPORTERS = 64
-MAX_LOGGED = 100
-"""Problems of one change of the files that are logged one by one."""
 
 
-class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConfigservSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See docs/contracts.md."""
 
     listen: settings.HostPort
@@ -57,20 +56,15 @@ class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fiel
 class ConfigService:
     """State and conversations; everything runs in the event loop."""
 
-    def __init__(self, store: Store, reporters: tuple[str, ...], health: Health) -> None:
-        self._store = store
+    def __init__(self, store: ConfigStore, reporters: tuple[str, ...], health: Health) -> None:
         self._health = health
-        self._applied = Applied(state=store.configuration())
-        self._saved = self._applied.state
-        self._since: dict[tuple[str, str | None, str | None, str], str] = {}
+        self._applied = AppliedConfiguration(store)
+        self._problems = StandingProblems()
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions
-        self._reporters: dict[str, ControlReceiver] = {}
-        self._placed: feeds.Placements | None = None
-        """The placements in force, from brokers.json or reported; None: nobody has delivered them yet."""
-        self._disk: list[Problem] = store.problems()
-        """What is wrong in the data directory."""
-        self._tending = asyncio.get_running_loop().call_later(TEND, self._tend)
+        self._reporters = ReporterLinks()
+        self._placed = PlacementSource()
+        self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._feeds = {
             feed.address: feed
@@ -85,13 +79,15 @@ class ConfigService:
             )
         }
         self._targets = {
-            "placements": Target(feeds.Placements, ("full",), self._take_placements),
-            "readiness": Target(feeds.ReadinessReport, ("full", "change"), self._take_readiness, self._reporter_gone),
-            "force": Target(feeds.Force, (), self._take_force),
+            "placements": ReportTarget(feeds.Placements, ("full",), self._receive_placements),
+            "readiness": ReportTarget(
+                feeds.ReadinessReport, ("full", "change"), self._receive_readiness, self._reporter_gone
+            ),
+            "force": ReportTarget(feeds.Force, (), self._receive_force),
         }
-        self._publish(Applied(state=State()))
-        self._merger.configure(self._applied)
-        self._note()
+        self._publish(Applied(state=AppliedState()))
+        self._merger.configure(self._applied.now)
+        self._problems.set(self._applied.problems)
         self._revisions.read(self._applied.state.config)
 
     def accepted(self, connection: ControlConnection) -> None:
@@ -100,22 +96,21 @@ class ConfigService:
 
     def configure(self, contents: Contents) -> None:
         """The files as they are now."""
-        before = self._applied
-        self._applied = applied = apply(contents, before.state)
-        self._save()
-        self._note()
-        moved = self._publish(before)
-        touched = self._merger.configure(applied) | self._merger.placed(moved) | self._merger.review()
-        if applied.state.complete:
-            self._revisions.read(applied.state.config)
-        if self._revisions.settle() or touched or applied.problems != before.problems:
+        before = self._applied.apply(contents)
+        now = self._applied.now
+        self._problems.set(self._applied.problems)
+        elsewhere = self._publish(before)
+        touched = self._merger.configure(now) | self._merger.placed(elsewhere) | self._merger.review()
+        if now.state.complete:
+            self._revisions.read(now.state.config)
+        if self._revisions.settle() or touched or now.problems != before.problems:
             self._status_changed(touched)
         self.forced.check()
         self._show_health()
 
     def close(self) -> None:
         self.forced.close()
-        self._tending.cancel()
+        self._disk_timer.cancel()
         for feed in self._feeds.values():
             feed.close()
 
@@ -124,7 +119,7 @@ class ConfigService:
         counts = self._merger.counts()
         phases = [({"phase": str(phase)}, counts.get(phase, 0)) for phase in feeds.PHASES]
         subscribers = [({"feed": name}, feed.subscribers) for name, feed in self._feeds.items()]
-        errors = len(self._applied.problems)
+        errors = len(self._applied.now.problems)
         yield gauge("enmasse_addresses", "Addresses by phase.", phases)
         yield gauge("enmasse_configuration_errors", "Errors in the configuration files.", single(errors))
         yield gauge("enmasse_configuration_subscribers", "Receivers of each feed.", subscribers)
@@ -145,29 +140,22 @@ class ConfigService:
             if target is None:
                 link.refuse(NOT_FOUND, f"no target {link.remote_target!r}; there are {', '.join(self._targets)}")
                 return
-            if name == "readiness":
-                # The newest link of a reporter speaks for it: the old one belongs to a connection that is dying.
-                before = self._reporters.get(link.name)
-                if before is None and len(self._reporters) >= MAX_REPORTERS:
-                    link.refuse(RESOURCE_LIMIT, f"there are {MAX_REPORTERS} reporters already")
-                    return
-                self._reporters[link.name] = link
-                if before is not None:
-                    before.close("amqp:link:stolen", "another link of this name was attached")
+            if name == "readiness" and not self._reporters.add(link):
+                link.refuse(RESOURCE_LIMIT, f"there are {MAX_REPORTERS} reporters already")
+                return
             target.attach(link)
 
     def _reporter_gone(self, link: ControlReceiver) -> None:
-        if self._reporters.get(link.name) is link:
-            del self._reporters[link.name]
+        if self._reporters.remove(link):
             touched = self._merger.forget(link.name)
             if touched:
                 self._status_changed(touched)
 
     # reports
 
-    def _take_readiness(self, link: ControlReceiver, subject: str, report: feeds.ReadinessReport) -> None:
-        if self._reporters.get(link.name) is not link:
-            raise Refused("another link of this name speaks for the reporter")
+    def _receive_readiness(self, link: ControlReceiver, subject: str, report: feeds.ReadinessReport) -> None:
+        if not self._reporters.is_current(link):
+            raise Refused("another link of this name is the reporter's now")
         try:
             touched = self._merger.report(link.name, report, full=subject == "full")
         except TooMany as error:
@@ -176,18 +164,18 @@ class ConfigService:
             self._status_changed(touched)
         self.forced.check()
 
-    def _take_placements(self, link: ControlReceiver, subject: str, report: feeds.Placements) -> None:
-        if self._applied.state.brokers is not None:
+    def _receive_placements(self, link: ControlReceiver, subject: str, report: feeds.Placements) -> None:
+        if self._placed.by_hand:
             raise Refused("placements come from brokers.json; remove that file to let them be reported")
-        if report != self._placed:
-            before, self._placed = self._placed, report
+        if report != self._placed.now:
+            before, self._placed.now = self._placed.now, report
             self._revisions.change(("placements",))
             self._changed("placements")
             touched = self._merger.placed(moved(before, report))
             if touched:
                 self._status_changed(touched)
 
-    def _take_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> None:
+    def _receive_force(self, link: ControlReceiver, subject: str, report: feeds.Force) -> None:
         self.forced.add(report.addresses)
 
     def _forced_changed(self) -> None:
@@ -198,12 +186,11 @@ class ConfigService:
     def _addresses(self) -> bytes | None:
         if not self._applied.state.complete:
             return None
-        applied = self._applied
         body = feeds.Addresses(
             revision=self._revisions.of("addresses"),
-            addresses=applied.state.addresses,
+            addresses=self._applied.state.addresses,
             forced=self.forced.names,
-            invalid=list(applied.failed) or msgspec.UNSET,
+            invalid=list(self._applied.now.failed) or msgspec.UNSET,
         )
         return msgspec.json.encode(body)
 
@@ -214,9 +201,10 @@ class ConfigService:
         return msgspec.json.encode(feeds.Flavors(revision=revision, flavors=self._applied.state.flavors))
 
     def _placements(self) -> bytes | None:
-        if self._placed is None:
+        if self._placed.now is None:
             return None
-        return msgspec.json.encode(msgspec.structs.replace(self._placed, revision=self._revisions.of("placements")))
+        revision = self._revisions.of("placements")
+        return msgspec.json.encode(msgspec.structs.replace(self._placed.now, revision=revision))
 
     def _status(self) -> bytes:
         return self._status_of({}, self._merger.pieces)
@@ -230,7 +218,7 @@ class ConfigService:
 
     def _status_of(self, more: dict[str, object], pieces: Iterable[bytes]) -> bytes:
         head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._revisions.config, **more})
-        errors = msgspec.json.encode([self._error(problem) for problem in self._problems()])
+        errors = msgspec.json.encode(self._problems.errors())
         return b"".join((head[:-1], b',"addresses":[', b",".join(pieces), b'],"errors":', errors, b"}"))
 
     def _maas(self) -> bytes | None:
@@ -253,7 +241,7 @@ class ConfigService:
     def _publish(self, before: Applied) -> list[AddressName]:
         """Another configuration becomes another revision of what it has changed; gives the addresses that moved by it.
 
-        Called before anybody is told of the change.
+        Called before the change is published.
         """
         now, was = self._applied.state, before.state
         log_changes(was, now)
@@ -262,102 +250,45 @@ class ConfigService:
         if first or now.addresses != was.addresses:
             changed.append("addresses")
             self._changed("maas", "v1/addresses")
-        elif self._applied.failed.keys() != before.failed.keys():
+        elif self._applied.now.failed.keys() != before.failed.keys():
             changed.append("addresses")
         if first or now.flavors != was.flavors:
             changed.append("flavors")
-        placed = self._placed
-        if now.brokers is not None:
-            failed, others = self._applied.failed_brokers, before.failed_brokers
-            if now.complete and (first or (now.brokers, now.addresses, failed) != (was.brokers, was.addresses, others)):
-                self._placed = place(now.brokers, now.addresses, failed)
-                if self._placed != placed:
-                    changed.append("placements")
-        elif was.brokers is not None:
-            self._placed = None
+        placed = self._placed.now
+        if self._placed.configure(self._applied.now, before):
+            changed.append("placements")
+        elif was.brokers is not None and now.brokers is None:
             self._revisions.lose("placements")
             self._changed("placements")
-            # Whoever was refused because of brokers.json is to report now.
+            # Reporters that were refused because of brokers.json are to report now.
             for link in list(self._targets["placements"].links):
                 link.close("amqp:resource-deleted", "brokers.json is gone: report placements again")
         self._revisions.change(changed)
         self._changed(*changed)
-        return moved(placed, self._placed) if "placements" in changed else []
+        return moved(placed, self._placed.now) if "placements" in changed else []
 
-    # problems
-
-    def _problems(self) -> list[Problem]:
-        return [*self._applied.problems, *self._disk]
-
-    def _note(self) -> None:
-        """Remembers since when each problem stands, and logs the new ones."""
-        problems = self._problems()
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
-        new = [problem for problem in problems if _key(problem) not in self._since]
-        for problem in new[:MAX_LOGGED]:
-            log.get().warning("invalid configuration", **msgspec.structs.asdict(problem))
-        if len(new) > MAX_LOGGED:
-            log.get().warning("more invalid configuration", count=len(new) - MAX_LOGGED)
-        self._since = since
-
-    def _error(self, problem: Problem) -> feeds.ErrorStatus:
-        return feeds.ErrorStatus(**msgspec.structs.asdict(problem), since=self._since[_key(problem)])
-
-    def _save(self) -> None:
-        self._disk = self._store.problems()
-        state = self._applied.state
-        if not state.complete or (state == self._saved and self._store.has_configuration):
-            return
-        try:
-            self._store.save_configuration(state)
-        except OSError as error:
-            # What runs goes on; after a restart the files are read again, and only entries that are invalid by then
-            # miss their last good version.
-            reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
-            self._disk.append(Problem(file="configuration.json", reason=reason))
-        else:
-            self._saved = state
-
-    def _tend(self) -> None:
-        self._tending = asyncio.get_running_loop().call_later(TEND, self._tend)
-        before = self._disk
-        self._save()
-        if self._disk != before:
-            self._note()
+    def _look_at_disk(self) -> None:
+        self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
+        before = self._applied.disk_problems
+        self._applied.save()
+        if self._applied.disk_problems != before:
+            self._problems.set(self._applied.problems)
             self._status_changed(())
 
     def _show_health(self) -> None:
         if self._applied.state.complete:
-            count = len(self._applied.problems)
+            count = len(self._applied.now.problems)
             self._health.set(True, f"{counted(count, 'error')} in the files" if count else "")
         else:
-            reasons = [str(problem) for problem in self._applied.problems if problem.entry is None]
+            reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
 
 
-def moved(before: feeds.Placements | None, now: feeds.Placements | None) -> list[AddressName]:
-    """The addresses that lie elsewhere, or whose broker is elsewhere."""
-    nothing = feeds.Placements(brokers={}, addresses={})
-    old, new = before or nothing, now or nothing
-    gone = {name for name in old.brokers.keys() | new.brokers.keys() if old.brokers.get(name) != new.brokers.get(name)}
-    found = [
-        name
-        for name, entries in new.addresses.items()
-        if old.addresses.get(name) != entries or (gone and any(entry.broker in gone for entry in entries))
-    ]
-    return found + [name for name in old.addresses if name not in new.addresses]
-
-
-def _key(problem: Problem) -> tuple[str, str | None, str | None, str]:
-    return problem.file, problem.entry, problem.field, problem.reason
-
-
-async def serve(config: Settings, stop: asyncio.Event) -> None:
+async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
     """Runs the service until `stop`."""
     health = Health(config.health)
     await health.start()
-    service = ConfigService(Store(config.data_dir), config.reporters, health)
+    service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
     health.metrics = service.metrics
     driver = FilesDriver(config.config_dir)
     host, port = settings.host_port(config.listen)

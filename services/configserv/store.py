@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from enmasse import log
-from enmasse.model.configuration import SCHEMA, State
+from enmasse.model.configuration import SCHEMA, AppliedState
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
 from enmasse.process import Fatal
@@ -38,7 +38,7 @@ class _Forced(msgspec.Struct):
 T = TypeVar("T")
 
 
-class Store:
+class ConfigStore:
     """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal where it cannot be used.
 
     One that is damaged is set aside and counts as not there: what it said is not known any more.
@@ -51,20 +51,20 @@ class Store:
         except OSError as error:
             raise Fatal(f"{directory}: {error.strerror}; give a directory that can be written in 'data_dir'") from None
 
-    def configuration(self) -> State:
+    def configuration(self) -> AppliedState:
         """The last good configuration; an empty one at a first start."""
-        state = self._load(_CONFIGURATION, State) or State()
+        state = self._load(_CONFIGURATION, AppliedState) or AppliedState()
         flavors = {address.flavor for address in state.addresses.values()} - {None}
         if not flavors <= state.flavors.keys():
             self._set_aside(_CONFIGURATION, "it has addresses of flavors that it does not have")
-            return State()
+            return AppliedState()
         return state
 
     def forced(self) -> list[AddressName]:
         found = self._load(_FORCED, _Forced)
         return found.addresses if found is not None else []
 
-    def save_configuration(self, state: State) -> None:
+    def save_configuration(self, state: AppliedState) -> None:
         """Raises OSError."""
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 

@@ -14,7 +14,7 @@ from enmasse.cli import jsonfile
 from enmasse.model import feeds
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.brokers import place
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, State, Unreadable, apply, sha256
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, Unreadable, apply, sha256
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.jsonfile import locate, parse
 from enmasse.model.names import AddressName, address_error
@@ -27,12 +27,14 @@ FLAVOR_FILE = {
 }
 
 
-def applied(addresses: Any, flavors: Any = FLAVOR_FILE, last: State | None = None, brokers: Any = None) -> Applied:
+def applied(
+    addresses: Any, flavors: Any = FLAVOR_FILE, last: AppliedState | None = None, brokers: Any = None
+) -> Applied:
     def content(value: Any) -> Any:
         return value if value is None or isinstance(value, (bytes, Unreadable)) else json.dumps(value).encode()
 
     files = {ADDRESSES: content(addresses), FLAVORS: content(flavors), BROKERS: content(brokers)}
-    return apply(files, last or State())
+    return apply(files, last or AppliedState())
 
 
 def told(addresses: Any, **more: Any) -> list[str]:
@@ -468,7 +470,7 @@ def test_whatever_is_written_there_is_an_answer(addresses: Any, flavors: Any, br
         assert problem.line is not None and problem.reason
     again = applied(texts[0], texts[1], found.state, texts[2])
     assert again.state == found.state
-    assert msgspec.json.decode(msgspec.json.encode(found.state), type=State) == found.state
+    assert msgspec.json.decode(msgspec.json.encode(found.state), type=AppliedState) == found.state
 
 
 @given(entries, st.sampled_from([None, 0, 2]))

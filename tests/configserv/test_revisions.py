@@ -33,17 +33,17 @@ def begun(reporters: tuple[str, ...] = BOTH) -> Revisions:
 def all_see(found: Revisions, **pending: dict[str, str]) -> None:
     """Both reporters have the newest snapshots of all."""
     for name, followed in (("ragent", AGENTS), ("storage_controller", STORAGES)):
-        found.tell(name, {feed: found.of(feed) for feed in followed}, pending.get(name, {}))
+        found.report(name, {feed: found.of(feed) for feed in followed}, pending.get(name, {}))
 
 
 def test_nothing_is_applied_before_every_reporter_has_seen_it() -> None:
     found = begun()
     assert not found.settle() and found.config == {}
     assert found.horizon("ragent") == ABSENT
-    found.tell("ragent", {"addresses": 1, "flavors": 1, "placements": 0}, {})
-    found.tell("storage_controller", {"addresses": 0, "flavors": 1}, {})
+    found.report("ragent", {"addresses": 1, "flavors": 1, "placements": 0}, {})
+    found.report("storage_controller", {"addresses": 0, "flavors": 1}, {})
     assert not found.settle() and found.config == {}
-    assert found.tell("storage_controller", {"addresses": 1, "flavors": 1}, {}) is True
+    assert found.report("storage_controller", {"addresses": 1, "flavors": 1}, {}) is True
     assert found.settle() and found.config == {ADDRESSES: "a1", FLAVORS: "f1"}
     assert not found.settle()
     # One that goes takes nothing back: what was applied was applied.
@@ -64,16 +64,16 @@ def test_what_changes_nothing_is_applied_when_the_newest_was_seen() -> None:
 
 def test_a_reporter_is_as_far_as_the_oldest_of_what_it_has_not_the_newest_of() -> None:
     found = begun()
-    found.tell("ragent", {"addresses": 1, "flavors": 1, "placements": 0}, {})
+    found.report("ragent", {"addresses": 1, "flavors": 1, "placements": 0}, {})
     assert found.horizon("ragent") == EVERYTHING, "there are no placements it could have missed"
     found.change(("placements",))  # 2
     assert found.horizon("ragent") == 0
-    found.tell("ragent", {"addresses": 1, "flavors": 1, "placements": 2}, {})
+    found.report("ragent", {"addresses": 1, "flavors": 1, "placements": 2}, {})
     assert found.horizon("ragent") == EVERYTHING
     found.change(("addresses",))  # 3
     found.change(("placements",))  # 4
     assert found.horizon("ragent") == 1
-    found.tell("ragent", {"addresses": 3, "flavors": 1, "placements": 2}, {})
+    found.report("ragent", {"addresses": 3, "flavors": 1, "placements": 2}, {})
     assert found.horizon("ragent") == 2
     found.lose("placements")
     assert found.horizon("ragent") == EVERYTHING
@@ -89,10 +89,10 @@ def test_pending_work_holds_back_the_file_that_it_comes_from() -> None:
     assert not found.settle() and len(found.config) == 2, "nothing new was read"
 
 
-def test_who_does_not_tell_what_it_has_seen_is_taken_at_its_word() -> None:
+def test_a_reporter_that_does_not_state_what_it_has_seen_is_believed() -> None:
     found = begun()
     for reporter in BOTH:
-        found.tell(reporter, None, {})
+        found.report(reporter, None, {})
     assert found.settle() and found.config == {ADDRESSES: "a1", FLAVORS: "f1"}
 
 
@@ -172,7 +172,7 @@ def test_what_is_shown_as_applied_is_in_force_with_every_reporter_that_is_there(
             found.read({file: text for file, text in files.items() if text is not None})
         elif what == "see":
             seen[of][which] = found.of(which)
-            found.tell(of, seen[of], {})
+            found.report(of, seen[of], {})
         elif what == "go":
             seen[of] = dict.fromkeys(AGENTS, 0)
             found.forget(of)
@@ -183,7 +183,7 @@ def test_what_is_shown_as_applied_is_in_force_with_every_reporter_that_is_there(
                     in_force = content.get((feed, seen[name][feed]), "nothing yet")
                     assert found.horizon(name) == ABSENT or in_force == files[file] or seen[name][feed] == 0
     for name in BOTH:
-        found.tell(name, {feed: found.of(feed) for feed in AGENTS}, {})
+        found.report(name, {feed: found.of(feed) for feed in AGENTS}, {})
     found.settle()
     assert found.config == {file: text for file, text in files.items() if text is not None}
 
@@ -199,7 +199,7 @@ FLAVORED = {
 }
 
 
-class Told:
+class ReportedSuite:
     """A merger with its two reporters."""
 
     def __init__(self) -> None:
@@ -231,9 +231,9 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def told() -> ReportedSuite:
     """All is Active, and everything was seen."""
-    found = Told()
+    found = ReportedSuite()
     found.configure({**QUEUES, **DIRECT})
     found.report("ragent", "q", "r", "a", saw=("addresses", "flavors"))
     found.report("storage_controller", "q", "r", saw=STORAGES)
@@ -241,7 +241,7 @@ def told() -> Told:
     return found
 
 
-def test_a_changed_address_is_active_again_when_all_it_needs_have_seen_that(told: Told) -> None:
+def test_a_changed_address_is_active_again_when_all_it_needs_have_seen_that(told: ReportedSuite) -> None:
     changed = {**QUEUES, **DIRECT, "q": {**QUEUES["q"], "maxSize": 5}}
     assert told.configure(changed, FLAVORED, "addresses") == {"q"}
     assert told.phases() == {"q": "Configuring", "r": "Active", "a": "Active"}
@@ -253,14 +253,14 @@ def test_a_changed_address_is_active_again_when_all_it_needs_have_seen_that(told
     assert told.report("storage_controller", saw=("addresses",)) == set()
 
 
-def test_an_anycast_address_waits_for_the_agent_alone(told: Told) -> None:
+def test_an_anycast_address_waits_for_the_agent_alone(told: ReportedSuite) -> None:
     told.configure({**QUEUES, "a": {"type": "multicast"}}, FLAVORED, "addresses")
     assert told.phases() == {"q": "Active", "r": "Active", "a": "Configuring"}
     assert told.report("ragent", saw=("addresses",)) == {"a"}
     assert told.phases()["a"] == "Active"
 
 
-def test_what_has_a_changed_flavor_waits_too(told: Told) -> None:
+def test_what_has_a_changed_flavor_waits_too(told: ReportedSuite) -> None:
     bigger = {**FLAVORED, "r": {**FLAVORED["r"], "templateParameters": {"BROKERS": 2}}}
     assert told.configure({**QUEUES, **DIRECT}, bigger, "flavors") == {"r"}
     assert told.phases() == {"q": "Active", "r": "Configuring", "a": "Active"}
@@ -269,7 +269,7 @@ def test_what_has_a_changed_flavor_waits_too(told: Told) -> None:
     assert told.phases()["r"] == "Active"
 
 
-def test_what_lies_elsewhere_waits_for_the_agent(told: Told) -> None:
+def test_what_lies_elsewhere_waits_for_the_agent(told: ReportedSuite) -> None:
     told.merger.revisions.change(("placements",))
     assert told.merger.placed([AddressName("q")]) == {"q"}
     assert told.message("q") == "what has changed waits for ragent"
@@ -286,7 +286,7 @@ def test_what_lies_elsewhere_waits_for_the_agent(told: Told) -> None:
     assert told.phases()["q"] == "Active"
 
 
-def test_what_comes_back_is_not_what_it_was(told: Told) -> None:
+def test_what_comes_back_is_not_what_it_was(told: ReportedSuite) -> None:
     """Removed and wanted again before anybody has noticed: what was said of it then does not count."""
     told.configure(DIRECT, FLAVORED, "addresses")
     assert told.phases() == {"a": "Active", "q": "Terminating", "r": "Terminating"}
@@ -297,7 +297,7 @@ def test_what_comes_back_is_not_what_it_was(told: Told) -> None:
     assert set(told.phases().values()) == {"Active"}
 
 
-def test_what_is_gone_is_gone_when_the_agent_knows(told: Told) -> None:
+def test_what_is_gone_is_gone_when_the_agent_knows(told: ReportedSuite) -> None:
     told.configure(DIRECT, FLAVORED, "addresses")
     told.report("ragent", saw=("addresses",), removed=["q", "r"])
     told.merger.revisions.change(("placements",))
@@ -309,7 +309,7 @@ def test_what_is_gone_is_gone_when_the_agent_knows(told: Told) -> None:
     assert told.phases() == {"a": "Active"}
 
 
-def test_one_changed_address_costs_the_work_for_one(told: Told) -> None:
+def test_one_changed_address_costs_the_work_for_one(told: ReportedSuite) -> None:
     many = {f"a{number}": {"type": "anycast"} for number in range(1000)}
     told.configure(many, FLAVORED, "addresses")
     told.report("ragent", *many, saw=("addresses",))

@@ -1,0 +1,47 @@
+"""The configuration in force: made from the files over the last good one, and kept on disk."""
+
+from __future__ import annotations
+
+from enmasse.model.configuration import Applied, AppliedState, Content, apply
+from enmasse.model.jsonfile import Problem
+from services.configserv.store import ConfigStore
+
+
+class AppliedConfiguration:
+    """`now`: what applies. `disk_problems`: what is wrong in the data directory."""
+
+    def __init__(self, store: ConfigStore) -> None:
+        self.now = Applied(state=store.configuration())
+        self.disk_problems: list[Problem] = store.problems()
+        self._store = store
+        self._saved = self.now.state
+
+    @property
+    def state(self) -> AppliedState:
+        return self.now.state
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Of the files, then of the data directory."""
+        return [*self.now.problems, *self.disk_problems]
+
+    def apply(self, contents: dict[str, Content]) -> Applied:
+        """Takes over the files as they are now. Gives what applied before."""
+        before, self.now = self.now, apply(contents, self.now.state)
+        self.save()
+        return before
+
+    def save(self) -> None:
+        """Saves what applies, unless it is saved already; looks at the data directory."""
+        self.disk_problems = self._store.problems()
+        if not self.state.complete or (self.state == self._saved and self._store.has_configuration):
+            return
+        try:
+            self._store.save_configuration(self.state)
+        except OSError as error:
+            # What runs goes on; after a restart the files are read again, and only entries that are invalid by then
+            # miss their last good version.
+            reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
+            self.disk_problems.append(Problem(file="configuration.json", reason=reason))
+        else:
+            self._saved = self.state

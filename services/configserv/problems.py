@@ -1,0 +1,46 @@
+"""Since when each problem stands. The new ones are logged."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from enmasse import log
+from enmasse.model.feeds import ErrorStatus
+from enmasse.model.jsonfile import Problem
+
+MAX_LOGGED = 100
+"""Problems of one change of the files that are logged one by one."""
+
+_Key = tuple[str, str | None, str | None, str]
+
+
+class StandingProblems:
+    """The problems of the configuration and the data directory that have not been solved yet."""
+
+    def __init__(self) -> None:
+        self._since: dict[_Key, str] = {}
+        self._problems: list[Problem] = []
+
+    def set(self, problems: list[Problem]) -> None:
+        """These stand now."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        new = [problem for problem in problems if _key(problem) not in self._since]
+        self._since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
+        self._problems = problems
+        for problem in new[:MAX_LOGGED]:
+            log.get().warning("invalid configuration", **msgspec.structs.asdict(problem))
+        if len(new) > MAX_LOGGED:
+            log.get().warning("more invalid configuration", count=len(new) - MAX_LOGGED)
+
+    def errors(self) -> list[ErrorStatus]:
+        """As the feed `status` has them."""
+        return [
+            ErrorStatus(**msgspec.structs.asdict(problem), since=self._since[_key(problem)])
+            for problem in self._problems
+        ]
+
+
+def _key(problem: Problem) -> _Key:
+    return problem.file, problem.entry, problem.field, problem.reason

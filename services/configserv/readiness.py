@@ -1,0 +1,95 @@
+"""What the reporters have reported of each address. No sockets, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+
+from enmasse.model.feeds import Readiness, ReadinessReport
+from enmasse.model.names import AddressName
+
+MAX_REPORTED = 250_000
+"""Addresses that one reporter may name."""
+
+
+class TooMany(ValueError):
+    """A report that names more addresses than any suite has."""
+
+
+class Summary:
+    """What all reporters together report of one address."""
+
+    __slots__ = ("broken", "components", "consumers", "messages", "ready", "reporters", "texts")
+
+    def __init__(self) -> None:
+        self.reporters: list[str] = []
+        self.texts: list[str] = []
+        self.components: list[str] = []
+        self.messages: int | None = None
+        self.consumers: int | None = None
+        self.ready = True
+        self.broken = False
+
+    def add(self, reporter: str, readiness: Readiness) -> None:
+        self.reporters.append(reporter)
+        self.ready = self.ready and readiness.ready
+        self.broken = self.broken or readiness.failed
+        if readiness.message and readiness.message not in self.texts:
+            self.texts.append(readiness.message)
+        for component in readiness.components:
+            if component not in self.components:
+                self.components.append(component)
+        # Only one reporter counts; if several do, the largest number is the one that is up to date.
+        if readiness.messages is not None and (self.messages is None or self.messages < readiness.messages):
+            self.messages = readiness.messages
+        if readiness.consumers is not None and (self.consumers is None or self.consumers < readiness.consumers):
+            self.consumers = readiness.consumers
+
+
+class ReportedReadiness:
+    """Reporter → address → readiness."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, dict[AddressName, Readiness]] = {}
+
+    @property
+    def reporters(self) -> Collection[str]:
+        """Those that have sent a full report."""
+        return self._reports.keys()
+
+    @property
+    def addresses(self) -> Iterable[AddressName]:
+        """Every address that a reporter names; some more than once."""
+        return chain.from_iterable(self._reports.values())
+
+    def receive(self, reporter: str, report: ReadinessReport, *, full: bool) -> set[AddressName]:
+        """Takes over a report. Gives the addresses about which it says something new. Raises TooMany."""
+        known = self._reports.get(reporter, {})
+        if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
+            raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")
+        self._reports[reporter] = known
+        touched: set[AddressName] = set()
+        if full:
+            touched.update(name for name in known if name not in report.addresses)
+        else:
+            touched.update(report.removed)
+        for name in touched:
+            known.pop(name, None)
+        for name, readiness in report.addresses.items():
+            if known.get(name) != readiness:
+                known[name] = readiness
+                touched.add(name)
+        return touched
+
+    def forget(self, reporter: str) -> Iterable[AddressName]:
+        """The reporter is gone. Gives the addresses that it named."""
+        return self._reports.pop(reporter, {})
+
+    def summary(self, name: AddressName) -> Summary:
+        """Of one address."""
+        found = Summary()
+        for reporter, report in self._reports.items():
+            readiness = report.get(name)
+            if readiness is not None:
+                found.add(reporter, readiness)
+        return found
