@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from proton.utils import BlockingConnection
+
+from tests.broker.harness import BrokerProcess, Management
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +22,25 @@ def crashed_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{number}").startswith(scratch):
                 os.close(int(number))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One with the usual settings and a data directory, for the tests of a file."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def m(broker: BrokerProcess) -> Iterator[Management]:
+    """Its management."""
+    with broker.manage() as management:
+        yield management
+
+
+@pytest.fixture
+def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
+    """A client's connection."""
+    with broker.connect() as connection:
+        yield connection

@@ -208,10 +208,33 @@ class TearingFiles(LossyFiles):
             at += len(piece)
 
 
-class FullFiles(RealFiles):
-    """A real disk on which space runs out, or which fails, when told to."""
+class KillableFiles(RealFiles):
+    """A real disk of a process that can be killed."""
 
     def __init__(self) -> None:
+        self.locks: set[int] = set()
+
+    def lock(self, path: Path) -> int | None:
+        handle = super().lock(path)
+        if handle is not None:
+            self.locks.add(handle)
+        return handle
+
+    def unlock(self, handle: int) -> None:
+        self.locks.discard(handle)
+        super().unlock(handle)
+
+    def kill(self) -> None:
+        """What the process had locked is free; the store that used these files is to be forgotten."""
+        for handle in list(self.locks):
+            self.unlock(handle)
+
+
+class FullFiles(KillableFiles):
+    """On which space runs out, or which fails, when `space` or `sync_error` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.space: int | None = None  # bytes that can still be written
         self.sync_error: OSError | None = None
 

@@ -39,12 +39,6 @@ def router(broker: BrokerProcess) -> Iterator[RouterProcess]:
     process.stop()
 
 
-@pytest.fixture
-def m(broker: BrokerProcess) -> Iterator[Management]:
-    with broker.manage() as management:
-        yield management
-
-
 def through(router: RouterProcess, m: Management) -> BlockingConnection:
     """A client's connection, when the router's links to the broker are there."""
     until(lambda: all(m.rows()[name]["consumerCount"] == "1" for name in QUEUES), "the auto-links")

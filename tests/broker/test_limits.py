@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,25 +15,6 @@ from tests.broker.harness import BrokerProcess, Management, attach, bodies, flus
 from tests.broker.load import Receiver, Sender
 
 KIB = "x" * 1000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def m(broker: BrokerProcess) -> Iterator[Management]:
-    with broker.manage() as management:
-        yield management
-
-
-@pytest.fixture
-def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
-    with broker.connect() as connection:
-        yield connection
 
 
 def test_fail_rejects_what_has_no_room(c: BlockingConnection, m: Management) -> None:
@@ -177,6 +158,9 @@ def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_
         with pytest.raises(SendException) as caught:
             sender.send(Message(body="refused", durable=True))
         assert caught.value.state == Delivery.REJECTED
+        refused = sender.link.send(Message(body="refused", durable=True))
+        c.wait(lambda: refused.settled)
+        assert "data directory" in refused.remote.condition.description, "not that there is no space"
         assert bodies(attach(c, "q", 1), 1) == ["held"]
     broker.restart()
     assert broker.ready()
@@ -186,7 +170,7 @@ def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["durable", "volatile", "in memory"])
 def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str) -> None:
-    count, size = 15_000, 8000
+    count, size = 6000, 24_000
     settings: dict[str, object] = {"global_max_size": 8 << 20, "page_dir": str(tmp_path / "pages")}
     if kind == "in memory":
         settings["data_dir"] = None
@@ -201,7 +185,7 @@ def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str
     with broker.manage() as m:
         assert m.count("q") == count
         grown = psutil.Process(broker.process.pid).memory_info().rss - before
-        assert grown < count * size // 3, "payloads do not stay in memory"
+        assert grown < count * size // 2, "payloads do not stay in memory"
         assert m("getAddressMemoryUsage") <= 16 << 20
     receiver = Receiver(broker.url, "q", credit=500)
     until(lambda: receiver.count == count, "everything to be received", moves=lambda: receiver.count)
@@ -215,7 +199,7 @@ def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str
 
 @pytest.mark.timeout(900)
 def test_a_subscriber_that_never_reads_does_not_fill_memory(tmp_path: Path) -> None:
-    count, size = 20_000, 4000
+    count, size = 2000, 40_000
     broker = BrokerProcess(
         tmp_path, global_max_size=4 << 20, page_dir=str(tmp_path / "pages"), settings={"pageLimitBytes": 20 << 20,
         "pageFullMessagePolicy": "DROP"}

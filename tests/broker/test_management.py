@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,25 +13,6 @@ from proton.utils import BlockingConnection, LinkDetached
 from enmasse.control import Artemis, connect
 from services.broker.core.settings import FIELDS
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, ManagementFailure, attach, bodies, until
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def m(broker: BrokerProcess) -> Iterator[Management]:
-    with broker.manage() as management:
-        yield management
-
-
-@pytest.fixture
-def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
-    with broker.connect() as connection:
-        yield connection
 
 
 def test_replies_come_in_the_order_of_requests_with_their_ids(c: BlockingConnection) -> None:

@@ -176,13 +176,7 @@ def test_a_full_or_failing_disk_loses_nothing_it_took(
         if rng.random() < 0.1:
             pair.check_memory()
         if rng.random() < 0.01:
-            store, files = pair.store, pair.files
-
-            def abandon(store: Store = store, files: FullFiles = files) -> None:
-                assert store._lock is not None
-                files.unlock(store._lock)
-
-            pair.crash(abandon)
+            pair.crash(pair.files.kill)
     assert pair.failures
     assert isinstance(pair.files, FullFiles)
     pair.files.space = pair.files.sync_error = None

@@ -57,7 +57,7 @@ def work(directory: Path, kind: type[LossyFiles], rng: random.Random, steps: int
 
 
 @pytest.mark.parametrize("kind", [LossyFiles, TearingFiles])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 400))
 def test_what_is_committed_comes_back_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, kind: type[LossyFiles], seed: int, steps: int

@@ -18,7 +18,7 @@ from services.broker.storage.records import COPY, DEFINE, DUPLICATE, MESSAGE, MO
 from services.broker.storage.segment import BATCH, FIRST, FOOTER, HEAD_SIZE, decode_head, encode_head, walk
 from services.broker.storage.store import Store
 
-from .disks import DeafFiles, LossyFiles, PowerCutError
+from .disks import DeafFiles, KillableFiles, LossyFiles, PowerCutError
 from .model import LoudLog, Pair, State
 
 KINDS = {
@@ -48,7 +48,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def worked(directory: Path, seed: int, *, close: bool) -> State:
     """A data directory after random work with compaction; what is in it."""
     rng = random.Random(seed)
-    pair = Pair(directory, RealFiles, 2048)
+    files = KillableFiles()
+    pair = Pair(directory, lambda: files, 2048)
     for n in range(300):
         pair.random_step(rng)
         if n in (100, 200):
@@ -57,8 +58,7 @@ def worked(directory: Path, seed: int, *, close: bool) -> State:
     if close:
         pair.close()
     else:  # as by SIGKILL
-        assert pair.store._lock is not None
-        pair.files.unlock(pair.store._lock)
+        files.kill()
     return pair.now
 
 
@@ -237,7 +237,8 @@ def test_a_damaged_message_without_a_summary_is_counted_by_its_head(tmp_path: Pa
 
 def test_definitions_survive_their_segment_at_any_time(tmp_path: Path) -> None:
     """Also without an orderly end, in the segment that is being written to."""
-    store = Store.open(tmp_path)
+    files = KillableFiles()
+    store = Store.open(tmp_path, files=files)
     queues = [store.new_id() for _ in range(3)]
     for queue in queues:
         store.define(queue, b"{%d}" % queue)
@@ -247,8 +248,7 @@ def test_definitions_survive_their_segment_at_any_time(tmp_path: Path) -> None:
     store.discard(messages[0], queues[0])
     store.define(queues[1], b"changed")
     store.flush()
-    assert store._lock is not None
-    RealFiles().unlock(store._lock)
+    files.kill()
     (path,) = tmp_path.glob("*.journal")
     definitions = [offset for kind, offset, _ in records(path) if kind in (DEFINE, UNDEFINE)]
     for n, offset in enumerate(definitions):
@@ -445,7 +445,8 @@ def test_read_faults_that_pass_change_nothing(tmp_path: Path, seed: int) -> None
 @pytest.mark.parametrize("close", [True, False])
 def test_the_end_of_a_journal_is_known_also_after_a_crash(tmp_path: Path, close: bool) -> None:
     """What a crash leaves is no damage; a last file that was shortened or deleted is, and is told."""
-    store = Store.open(tmp_path / "whole", segment_size=1 << 16)
+    files = KillableFiles()
+    store = Store.open(tmp_path / "whole", files=files, segment_size=1 << 16)
     queue = store.new_id()
     store.define(queue, b'{"name": "q"}')
     for _ in range(10):
@@ -456,8 +457,7 @@ def test_the_end_of_a_journal_is_known_also_after_a_crash(tmp_path: Path, close:
     if close:
         store.close()
     else:
-        assert store._lock is not None
-        RealFiles().unlock(store._lock)
+        files.kill()
     (path,) = (tmp_path / "whole").glob("*.journal")
     *_, (_, end, _) = records(path)
     copies = {}

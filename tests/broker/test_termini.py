@@ -15,13 +15,6 @@ from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bo
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("termini")).start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture(scope="module")
 def m(broker: BrokerProcess) -> Iterator[Management]:
     with broker.manage() as management:
         management("createAddress", "topic", "MULTICAST")

@@ -19,25 +19,6 @@ from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bo
 DURABLE = Terminus("topic", durable=True)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
-    with broker.connect() as connection:
-        yield connection
-
-
-@pytest.fixture
-def m(broker: BrokerProcess) -> Iterator[Management]:
-    with broker.manage() as management:
-        yield management
-
-
 @pytest.fixture
 def t(m: Management) -> Iterator[str]:
     name = f"t-{uuid.uuid4()}"

@@ -35,7 +35,7 @@ class Admission:
         if not policy:
             return None
         if policy == "DISK":
-            raise errors.no_space()
+            raise errors.store_unusable() if self._store is not None and self._store.unusable else errors.no_space()
         if policy == "DROP":
             return ACCEPT
         if policy == "FAIL":

@@ -85,5 +85,12 @@ def no_space() -> BrokerError:
     )
 
 
+def store_unusable() -> BrokerError:
+    return BrokerError(
+        "AMQ229119: the broker's data directory cannot be read or was replaced, so it stores nothing: see its health",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def bad_name(name: str) -> BrokerError:
     return BrokerError(f"AMQ229218: Illegal address or queue name: {name!r}", "amqp:invalid-field")

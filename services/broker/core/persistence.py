@@ -95,6 +95,10 @@ class MessageStore(Protocol):
         """There is too little space for more messages; removals still fit."""
 
     @property
+    def unusable(self) -> bool:
+        """`full` not for want of space: its place on the disk cannot be read, or is not the one it had."""
+
+    @property
     def trouble(self) -> str:
         """Why no more is stored and what to do, a sentence; empty: nothing is wrong."""
 

@@ -36,7 +36,8 @@ class Housekeeping:
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         """`lock`: of the directory. `on_space`: `full` has changed."""
-        self.full = False
+        self.full = False  # no more messages are to be stored
+        self.unusable = False  # not for want of space
         self.trouble = ""
         self._directory = directory
         self._files = files
@@ -87,7 +88,7 @@ class Housekeeping:
         try:
             trouble = self._find_trouble()
         except OSError as error:
-            self.full = True
+            self.full = self.unusable = True
             trouble = (
                 f"data directory {self._directory}: {error.strerror or error}; messages are refused until it is back"
             )
@@ -100,13 +101,14 @@ class Housekeeping:
             self._on_space()
 
     def _find_trouble(self) -> str:
-        """Sets `full`; why nothing more is stored. Raises OSError."""
-        self.full = True
+        """Sets `full` and `unusable`; why nothing more is stored. Raises OSError."""
+        self.full = self.unusable = True
         if not self._files.holds(self._lock, self._directory / "LOCK"):
             return (
                 f"data directory {self._directory} was deleted or replaced: messages are refused, those held can be"
                 " consumed; restart the broker to begin with what the directory holds then"
             )
+        self.unusable = False
         free, need = self._files.free(self._directory), RESERVE * self._journal.segment_size
         if free < need:
             return (

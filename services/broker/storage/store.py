@@ -112,6 +112,11 @@ class Store:
         return self._housekeeping.full
 
     @property
+    def unusable(self) -> bool:
+        """`full` not for want of space: the directory cannot be read, or was replaced."""
+        return self._housekeeping.unusable
+
+    @property
     def trouble(self) -> str:
         """Why no more is stored and what to do, a sentence; empty: all is well."""
         return self._housekeeping.trouble
