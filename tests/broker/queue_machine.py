@@ -119,7 +119,7 @@ class QueueMachine(RuleBasedStateMachine):
     def nobody_waits_for_what_is_there(self) -> None:
         for consumer in self.consumers:
             if outlet(consumer).credit > 0:
-                wanted = [m for m in self.q.messages() if self.q.suits(consumer, m)]
+                wanted = [m for m in self.q.messages() if self.q.selection.suits(consumer, m)]
                 assert not wanted, "a consumer with credit and a message for it"
 
     def teardown(self) -> None:

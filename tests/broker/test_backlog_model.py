@@ -110,7 +110,7 @@ class BacklogMachine(QueueMachine):
     def remove_odd(self) -> None:
         def chosen(message: StoredMessage) -> bool:
             payload = self.core.broker.payloads.load(message)
-            return payload is not None and ODD.matches(self.q.lookup(payload, message))
+            return payload is not None and ODD.matches(self.q.selection.lookup(payload, message))
 
         odd = {message.id for message in self.all_waiting() if chosen(message)}
         assert self.q.finish_all(self.q.dequeue(chosen)) == len(odd)

@@ -71,7 +71,7 @@ def test_an_exclusion_ends_with_its_message() -> None:
     more(second, 3)
     assert taken(first) == []
     q.accept(second, [message for _, message in outlet(second).take()])
-    assert q.count == len(q.exclusions) == 0
+    assert q.count == len(q.selection.exclusions) == 0
     core.send("next")
     assert q.simple, "the short way of dispatching is taken again"
 
@@ -92,7 +92,7 @@ def test_without_another_consumer_it_is_a_dead_letter(other: str) -> None:
         )
     core.send("x")
     assert refuse(consumer) == 1
-    assert (q.count, q.killed, dead.count, len(q.exclusions)) == (0, 1, 1, 0)
+    assert (q.count, q.killed, dead.count, len(q.selection.exclusions)) == (0, 1, 1, 0)
     assert taken(core.consumer(dead, 1)) == ["x"]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
@@ -15,72 +13,20 @@ from services.broker.core.backlog import Slice
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
-from services.broker.core.exclusions import Exclusions
 from services.broker.core.front import outgoing
-from services.broker.core.ledger import Ledger, QueueTotals
+from services.broker.core.ledger import QueueTotals
 from services.broker.core.order import NORMAL, MessageOrder, anyone
-from services.broker.core.payloads import Payloads
-from services.broker.core.persistence import Committed, MessageStore
-from services.broker.core.properties import property_lookup
-from services.broker.core.stalls import Standing
+from services.broker.core.queue_host import QueueHost
+from services.broker.core.selection import Selection, UndecidedError
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.times import Expiries, Schedule
 from services.broker.core.turns import TURN, Turns
-from services.broker.selector import Lookup, Selector
+from services.broker.selector import Selector
 
 _log = log.get()
 _TURN_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
 _RECORDED = 1000  # removals written together
-_by_id = attrgetter("id")
-
-
-class Disposal(Protocol):
-    """Where messages go that are not delivered. The message is out of the queue's order already. False: it could not be
-    read, is back in its place, and the queue stands still."""
-
-    def expire(self, queue: Queue, message: StoredMessage) -> bool: ...
-    def kill(self, queue: Queue, message: StoredMessage) -> bool: ...
-
-
-class QueueHost(Protocol):
-    """What a queue needs of the broker. Times are milliseconds of the broker's clock."""
-
-    ledger: Ledger
-    payloads: Payloads
-    store: MessageStore | None
-
-    @property
-    def now(self) -> int: ...
-    @property
-    def dead_letters(self) -> Disposal: ...
-
-    def to_wall(self, time: int) -> int:
-        """Milliseconds since 1970."""
-
-    def postpone(self, queue: Queue) -> None:
-        """`dispatch` is to be called in a later turn."""
-
-    def wake_at(self, queue: Queue, due: int) -> None:
-        """`wake` is to be called then."""
-
-    def watch_expiries(self, queue: Queue) -> None:
-        """`expire_due` is to be called now and then."""
-
-    def stall(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError) -> None:
-        """`who.resume` is to be called when the message can be read again."""
-
-    def lose(self, queue: Queue, message: StoredMessage) -> None:
-        """A message, already out of the queue's order, is gone for good."""
-
-    def removed_some(self) -> None:
-        """References were removed: to be recorded soon, and senders may go on if there was no room."""
-
-    def when_stored(self, done: Committed) -> None:
-        """`done` is to be called once what was done so far is on disk."""
-
-    def forget_queue(self, queue: Queue) -> None:
-        """The queue is deleted."""
 
 
 class Unreadable(Enum):
@@ -106,7 +52,6 @@ class Queue(QueueTotals):
         "condition",
         "deleted",
         "durable",
-        "exclusions",
         "exclusive",
         "expiries",
         "id",
@@ -117,6 +62,7 @@ class Queue(QueueTotals):
         "purge_on_no_consumers",
         "routing_type",
         "schedule",
+        "selection",
         "simple",
         "stalled",
         "subscription",
@@ -127,7 +73,7 @@ class Queue(QueueTotals):
 
     def __init__(
         self,
-        broker: QueueHost,
+        broker: QueueHost[Queue],
         id: int,
         name: str,
         address: BrokerAddress,
@@ -169,7 +115,7 @@ class Queue(QueueTotals):
         self.schedule = Schedule()
         self.expiries = Expiries()
         self.attempts: dict[int, int] = {}  # failed deliveries by message id, if there were any
-        self.exclusions = Exclusions()
+        self.selection = Selection(self.order, broker.payloads, self.attempts, broker.to_wall)
         self.turns = Turns()
         self.browsers: list[Any] = []
         self.simple = True  # no selector, consumer priority, message priority, exclusion or pause is in play
@@ -195,10 +141,6 @@ class Queue(QueueTotals):
     def messages(self) -> Iterator[StoredMessage]:
         """The same one by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
         return self.order.messages()
-
-    def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
-        """What a selector sees of a message of this queue."""
-        return property_lookup(payload, message, self.broker.to_wall, self.attempts.get(message.id, 0))
 
     # -- in ------------------------------------------------------------------------------------------------------------
     def add(self, message: StoredMessage, due: int = 0) -> None:
@@ -377,11 +319,20 @@ class Queue(QueueTotals):
                 continue
             if self.exclusive and consumer is not self.consumers[0]:
                 continue
-            message, looked = self._next_for(consumer, left)
-            if self.stalled:
+            now = self.broker.now
+            try:
+                message, looked = self.selection.search(consumer, left, now)
+            except UndecidedError as undecided:
+                self._stand_still(undecided.message, undecided.error)
                 return False
             left -= looked
-            if message is not None:
+            if message is None:
+                pass
+            elif message.expires and message.expires <= now:
+                if not self.broker.dead_letters.expire(self, message):
+                    return False
+                waiting.appendleft(consumer)  # it looks on
+            else:
                 self.send(consumer, message)
                 if self.stalled:
                     return False
@@ -395,64 +346,6 @@ class Queue(QueueTotals):
                 return True
         self.settle_mode()
         return False
-
-    def _next_for(self, consumer: Consumer, limit: int) -> tuple[StoredMessage | None, int]:
-        """The first waiting message for this consumer, taken out, and how many were looked at."""
-        looked = 1
-        now = self.broker.now
-        order = self.order
-        scanned = consumer.scanned
-        levels = ((NORMAL, order.ready),) if order.levels is None else reversed(tuple(enumerate(order.levels)))
-        for priority, level in levels:
-            seen = scanned[priority]
-            start = len(level)
-            if level and level[-1].id > seen:
-                start = bisect_right(level, seen, key=_by_id) if seen else 0
-            at = start
-            for message in islice(level, start, None):
-                looked += 1
-                if message.expires and message.expires <= now:
-                    del level[at]
-                    if not self.broker.dead_letters.expire(self, message):
-                        return None, looked
-                    return self._go_on(consumer, looked, limit)
-                try:
-                    wanted = self.suits(consumer, message)
-                except OSError as error:
-                    self._stand_still(message, error)
-                    return None, looked
-                if wanted:
-                    if at:
-                        scanned[priority] = level[at - 1].id
-                    del level[at]
-                    return message, looked
-                if looked > limit:
-                    scanned[priority] = message.id
-                    return None, looked
-                at += 1
-            if level:
-                scanned[priority] = max(seen, level[-1].id)
-            if level is order.ready and order.backlog is not None:
-                order.advance()
-                return self._go_on(consumer, looked, limit)
-        return None, looked
-
-    def _go_on(self, consumer: Consumer, looked: int, limit: int) -> tuple[StoredMessage | None, int]:
-        if looked > limit:
-            return None, looked
-        message, more = self._next_for(consumer, limit - looked)
-        return message, looked + more
-
-    def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
-        """Whether the message is for this consumer. Raises OSError if that cannot be known now."""
-        if self.exclusions and self.exclusions.excludes(message.id, consumer):
-            return False
-        if consumer.selector is None:
-            return True
-        payload = message.payload if message.payload is not None else self.broker.payloads.load(message)
-        if payload is None:
-            return True  # gone for good: `send` deals with it
-        return consumer.selector.matches(self.lookup(payload, message))
 
     def send(self, consumer: Consumer, message: StoredMessage) -> None:
         payload = message.payload
@@ -537,14 +430,14 @@ class Queue(QueueTotals):
         """Credit or drain has changed for the consumer, or its peer reads again."""
         self.turns.flow(consumer)
         self.dispatch()
-        if consumer.relay and self.exclusions:
+        if consumer.relay and self.selection.exclusions:
             self._rescue()  # it may have no consumers any more
 
     def detach(self, consumer: Consumer) -> None:
         """The consumer's link is gone: what it had and did not settle comes back, counted as a failed delivery."""
         if not self.turns.leave(consumer):
             return
-        self.exclusions.leave(consumer)
+        self.selection.exclusions.leave(consumer)
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
         if not self.deleted:
@@ -557,7 +450,7 @@ class Queue(QueueTotals):
         self.order.settle()
         self.simple = (
             self.order.levels is None
-            and not self.exclusions
+            and not self.selection.exclusions
             and not self.exclusive
             and not self.paused
             and not self.stalled
@@ -570,7 +463,7 @@ class Queue(QueueTotals):
         take = consumer.unsettled.pop
         broker = self.broker
         stored: list[int] = []
-        plain = not (self.attempts or self.expiries.count or self.exclusions)
+        plain = not (self.attempts or self.expiries.count or self.selection.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
         gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
@@ -608,7 +501,7 @@ class Queue(QueueTotals):
         if elsewhere:
             self.simple = False
             for message in mine:
-                self.exclusions.add(message.id, consumer)
+                self.selection.exclusions.add(message.id, consumer)
         left = {m.id for m in mine if not self._has_taker(m)} if elsewhere else set()
         self._give_back([m for m in mine if m.id not in left], failed=failed)
         if left:
@@ -663,17 +556,8 @@ class Queue(QueueTotals):
             self.simple = False
 
     def _has_taker(self, message: StoredMessage) -> bool:
-        """Whether a consumer is there that may have the message. The link of a router stands for consumers only while
-        it has credit, or messages that are not settled."""
-        for consumer in self.consumers[:1] if self.exclusive else self.consumers:
-            if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
-                continue
-            try:
-                if self.suits(consumer, message):
-                    return True
-            except OSError:
-                return True  # the queue stands still until that is known, and looks again then
-        return False
+        """Whether a consumer is there that may have the message."""
+        return self.selection.has_taker(self.consumers[:1] if self.exclusive else self.consumers, message)
 
     def _give_up(self, messages: list[StoredMessage], *, failed: bool) -> None:
         """No consumer is left that may have these messages: they are dead letters. Without an address for those they
@@ -684,15 +568,15 @@ class Queue(QueueTotals):
                 self.broker.dead_letters.kill(self, message)
             self.broker.removed_some()
             return
-        again = {message.id for message in messages if self.exclusions.lift_relays(message.id)}
+        again = {message.id for message in messages if self.selection.exclusions.lift_relays(message.id)}
         self._give_back([message for message in messages if message.id in again], failed=True)
         self._give_back([message for message in messages if message.id not in again], failed=failed)
 
     def _rescue(self) -> None:
         """Messages whose last possible consumer has gone, while those who refused them are still there."""
-        if not self.exclusions or not self.consumers:
+        if not self.selection.exclusions or not self.consumers:
             return
-        refused = self.order.by_id(self.exclusions.ids())
+        refused = self.order.by_id(self.selection.exclusions.ids())
         left = {message.id for message in refused if not self._has_taker(message)}
         if left:
             self._give_up(list(self.dequeue_ids(left)), failed=False)
@@ -789,7 +673,7 @@ class Queue(QueueTotals):
         if message.expires:
             self.expiries.remove()
         self.attempts.pop(message.id, None)
-        self.exclusions.forget(message.id)
+        self.selection.exclusions.forget(message.id)
 
     def delete(self, reason: str) -> None:
         """The queue ends, with everything in it. The definition is no longer in the store."""

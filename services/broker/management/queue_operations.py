@@ -74,7 +74,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 
     def chosen(message: StoredMessage) -> bool:
         payload = _load(broker, q, message)
-        return payload is not None and selector.matches(q.lookup(payload, message))
+        return payload is not None and selector.matches(q.selection.lookup(payload, message))
 
     return chosen
 
@@ -211,7 +211,7 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
     payload = _load(broker, q, message) or b""
     fields = readable(payload).get(PROPERTIES)
     properties = fields if isinstance(fields, list) else []
-    lookup = q.lookup(payload, message)
+    lookup = q.selection.lookup(payload, message)
     user_id = properties[0] if properties else None
     return {
         "messageID": message.id,

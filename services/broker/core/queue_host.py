@@ -1,0 +1,59 @@
+"""What a queue needs of the broker. `Q` is the queue's own type. Times are milliseconds of the broker's clock."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from services.broker.core.ledger import Ledger
+from services.broker.core.payloads import Payloads
+from services.broker.core.persistence import Committed, MessageStore
+from services.broker.core.stalls import Standing
+from services.broker.core.stored_message import StoredMessage
+
+Q = TypeVar("Q", contravariant=True)
+
+
+class Disposal(Protocol[Q]):
+    """Where messages go that are not delivered. The message is out of the queue's order already. False: it could not be
+    read, is back in its place, and the queue stands still."""
+
+    def expire(self, queue: Q, message: StoredMessage) -> bool: ...
+    def kill(self, queue: Q, message: StoredMessage) -> bool: ...
+
+
+class QueueHost(Protocol[Q]):
+    ledger: Ledger
+    payloads: Payloads
+    store: MessageStore | None
+
+    @property
+    def now(self) -> int: ...
+    @property
+    def dead_letters(self) -> Disposal[Q]: ...
+
+    def to_wall(self, time: int) -> int:
+        """Milliseconds since 1970."""
+
+    def postpone(self, queue: Q) -> None:
+        """`dispatch` is to be called in a later turn."""
+
+    def wake_at(self, queue: Q, due: int) -> None:
+        """`wake` is to be called then."""
+
+    def watch_expiries(self, queue: Q) -> None:
+        """`expire_due` is to be called now and then."""
+
+    def stall(self, who: Standing, queue: Q, message: StoredMessage, error: OSError) -> None:
+        """`who.resume` is to be called when the message can be read again."""
+
+    def lose(self, queue: Q, message: StoredMessage) -> None:
+        """A message, already out of the queue's order, is gone for good."""
+
+    def removed_some(self) -> None:
+        """References were removed: to be recorded soon, and senders may go on if there was no room."""
+
+    def when_stored(self, done: Committed) -> None:
+        """`done` is to be called once what was done so far is on disk."""
+
+    def forget_queue(self, queue: Q) -> None:
+        """The queue is deleted."""

@@ -1,0 +1,111 @@
+"""Which waiting message is for which consumer, if selectors, priorities or exclusions have to be looked at."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from itertools import islice
+from operator import attrgetter
+
+from services.broker.core.consumer import Consumer
+from services.broker.core.exclusions import Exclusions
+from services.broker.core.order import NORMAL, MessageOrder
+from services.broker.core.payloads import Payloads
+from services.broker.core.properties import property_lookup
+from services.broker.core.stored_message import StoredMessage
+from services.broker.selector import Lookup
+
+_by_id = attrgetter("id")
+
+
+class UndecidedError(Exception):
+    """Whether a message is for a consumer cannot be known now: it cannot be read."""
+
+    def __init__(self, message: StoredMessage, error: OSError) -> None:
+        super().__init__(str(error))
+        self.message = message
+        self.error = error
+
+
+class Selection:
+    """Of one queue."""
+
+    __slots__ = ("_attempts", "_order", "_payloads", "_to_wall", "exclusions")
+
+    def __init__(
+        self, order: MessageOrder, payloads: Payloads, attempts: Mapping[int, int], to_wall: Callable[[int], int]
+    ) -> None:
+        """`attempts`: failed deliveries by message id. `to_wall`: from the broker's clock to ms since 1970."""
+        self._order = order
+        self._payloads = payloads
+        self._attempts = attempts
+        self._to_wall = to_wall
+        self.exclusions = Exclusions()
+
+    def lookup(self, payload: bytes, message: StoredMessage) -> Lookup:
+        """What a selector sees of a message of this queue."""
+        return property_lookup(payload, message, self._to_wall, self._attempts.get(message.id, 0))
+
+    def suits(self, consumer: Consumer, message: StoredMessage) -> bool:
+        """Whether the message is for this consumer. Raises UndecidedError."""
+        if self.exclusions and self.exclusions.excludes(message.id, consumer):
+            return False
+        if consumer.selector is None:
+            return True
+        try:
+            payload = message.payload if message.payload is not None else self._payloads.load(message)
+        except OSError as error:
+            raise UndecidedError(message, error) from error
+        if payload is None:
+            return True  # gone for good: who sends it deals with it
+        return consumer.selector.matches(self.lookup(payload, message))
+
+    def has_taker(self, consumers: list[Consumer], message: StoredMessage) -> bool:
+        """Whether one of these consumers may have the message. The link of a router stands for consumers only while it
+        has credit, or messages that are not settled."""
+        for consumer in consumers:
+            if consumer.relay and consumer.outlet.credit <= 0 and not consumer.unsettled:
+                continue
+            try:
+                if self.suits(consumer, message):
+                    return True
+            except UndecidedError:
+                return True  # the queue stands still until that is known, and looks again then
+        return False
+
+    def search(self, consumer: Consumer, limit: int, now: int) -> tuple[StoredMessage | None, int]:
+        """The first waiting message that is for this consumer or has expired, taken out, and how many were looked at.
+        None: there is no such message, or not among so many. Raises UndecidedError."""
+        looked = 1
+        order = self._order
+        scanned = consumer.scanned
+        levels = ((NORMAL, order.ready),) if order.levels is None else reversed(tuple(enumerate(order.levels)))
+        for priority, level in levels:
+            seen = scanned[priority]
+            start = len(level)
+            if level and level[-1].id > seen:
+                start = bisect_right(level, seen, key=_by_id) if seen else 0
+            at = start
+            for message in islice(level, start, None):
+                looked += 1
+                if message.expires and message.expires <= now:
+                    del level[at]
+                    return message, looked
+                if self.suits(consumer, message):
+                    if at:
+                        scanned[priority] = level[at - 1].id
+                    del level[at]
+                    return message, looked
+                if looked > limit:
+                    scanned[priority] = message.id
+                    return None, looked
+                at += 1
+            if level:
+                scanned[priority] = max(seen, level[-1].id)
+            if level is order.ready and order.backlog is not None:
+                order.advance()
+                if looked > limit:
+                    return None, looked
+                found, more = self.search(consumer, limit - looked, now)
+                return found, looked + more
+        return None, looked
