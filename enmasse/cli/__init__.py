@@ -1,4 +1,8 @@
-"""The `enmasse` command. Each subcommand is a module of its own, imported only when it is called (start-up time)."""
+"""The `enmasse` command. Each subcommand is a module of its own, imported only if it is called (start-up time).
+
+Commands may import the model, the AMQP engine with `enmasse.aio`, and the supervisor. Nothing imports them; they do not
+use the control plane's AMQP.
+"""
 
 from __future__ import annotations
 

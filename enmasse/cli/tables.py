@@ -24,7 +24,7 @@ Rows = Sequence[Sequence[Any]]
 def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = ()) -> None:
     """The status JSON as tables on stdout. `missing`: what --wait waited for in vain."""
     _print_entry_points(status["components"], offset)
-    rows = [(c["name"], c["pid"], c["ready"], c["restarts"], _age(c["since"])) for c in status["components"]]
+    rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"])) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
     # Those that are not ready come first: among thousands of addresses these matter.
@@ -106,7 +106,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _age(since: str) -> str:
+def age(since: str) -> str:
     """How long ago a time was, in its two largest units: `2h5m`."""
     try:
         seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()))

@@ -58,7 +58,7 @@ class Spec:
     kind: str
     settings: dict[str, Any]
     wanted_endpoints: frozenset[str] = field(default=frozenset())
-    """host:port that its health must show before it counts as ready: made by others after its start."""
+    """host:port that its health must show before it counts as ready: created after its start."""
 
     @property
     def health_port(self) -> int:

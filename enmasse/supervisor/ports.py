@@ -1,4 +1,4 @@
-"""Ports: the public ones must be free before anything starts, internal ones are found, kept and reserved."""
+"""Ports: public ones are checked before anything starts, internal ones are chosen, kept and reserved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERNAL = range(20000, 32768)
 
 
 def bind_public(port: int, what: str) -> socket.socket:
-    """A listening socket on loopback `port`. Raises StartError naming the port, who has it and what to do."""
+    """A listening socket on loopback `port`. Raises StartError with the port, its owner and a remedy."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,7 +44,7 @@ def check_public(port: int, what: str) -> None:
 
 
 def owner_of(port: int) -> str | None:
-    """`name (pid N)` of the process that listens on `port`, as far as /proc shows it to this user."""
+    """`name (pid N)` of the process that listens on `port`, if /proc shows it to this user."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -73,8 +73,8 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 class InternalPorts:
-    """One port per key such as `broker-1/amqp`, the same for as long as the suite runs and, where it is still free,
-    after.
+    """One port per key such as `broker-1/amqp`, the same while the suite runs and, if it is still free, in the
+    next run.
 
     Each port is held by a bound socket that does not listen: servers set SO_REUSEADDR and can listen there beside it,
     while another suite that looks for free ports at this moment cannot get it.
@@ -120,18 +120,18 @@ class InternalPorts:
             if error.errno not in NO_ROOM:  # without room: the next start may have other ports
                 raise
 
-    def _reserve(self, wished: int | None) -> socket.socket:
+    def _reserve(self, preferred: int | None) -> socket.socket:
         start = random.randrange(len(INTERNAL))
-        candidates = itertools.chain((wished,), INTERNAL[start:], INTERNAL[:start])
+        candidates = itertools.chain((preferred,), INTERNAL[start:], INTERNAL[:start])
         for port in candidates:
             if port is None or port in self._avoid:
                 continue
             holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             try:
-                holder.bind((LOOPBACK, port))  # without SO_REUSEADDR: fails where anybody else holds it
+                holder.bind((LOOPBACK, port))  # without SO_REUSEADDR: fails if any process holds it
             except OSError:
                 holder.close()
                 continue
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may join
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may bind it, too
             return holder
         raise StartError(f"no free port left between {INTERNAL.start} and {INTERNAL.stop - 1}: stop some processes.")

@@ -1,4 +1,4 @@
-"""From the options of `enmasse up` to a running suite: everything that can be wrong is found before anything starts."""
+"""From the options of `enmasse up` to a running suite. Everything is checked before anything starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
-    """How a service is started. -P: the folder `enmasse up` was called in must not lend it modules."""
+    """How a service is started. -P: modules are not imported from the current directory."""
     return [sys.executable, "-P", "-m", f"services.{kind}", "--config", str(settings)]
 
 
@@ -42,21 +42,24 @@ async def _configserv_feed(address: str) -> Feed:
 def run(
     options: Options,
     out: TextIO,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     command: Command = service_command,
     make_feed: Callable[[str], Awaitable[Feed]] = _configserv_feed,
 ) -> None:
-    """Run the suite until it is told to stop. Raises StartError when it cannot start."""
-    limits.raise_open_files(say)
+    """Run the suite until a signal stops it. Raises StartError if it cannot start.
+
+    `out` gets the lines of the start, `report` lines about problems.
+    """
+    limits.raise_open_files(report)
     os.environ[PORT_OFFSET] = str(options.offset)
-    os.umask(0o077)  # for the children too: what lies in the data directory is nobody else's business
+    os.umask(0o077)  # for the children too: only the owner may read the data directory
     check_names(options)
     check_tls(options)
     try:
-        check_config(options)  # first: a wrong --config makes no folder
+        check_config(options)  # first: a wrong --config creates no folder
         with contextlib.ExitStack() as stack:
-            # A directory that is new is made last of all. Of one that was used, who uses it is told before the ports
-            # that he has, and a killed suite has left processes there that may have ports.
+            # A new directory is created last. One that was used is opened before the ports are checked: its user is
+            # the better message, and processes of a killed suite may still have ports.
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
             listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
             for name, port in options.public_ports().items():
@@ -66,7 +69,7 @@ def run(
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
-            suite = Suite(options, data, ports, command, make_feed, out, say)
+            suite = Suite(options, data, ports, command, make_feed, out, report)
             asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
@@ -97,7 +100,7 @@ def _http(listening: socket.socket) -> Callable[[Suite], WebServer]:
 
 
 def check_names(options: Options) -> None:
-    """Raise StartError where a path cannot be written into JSON."""
+    """Raise StartError if a path cannot be written into JSON."""
     for option, path in (
         ("--config", options.config),
         ("--data", options.data),
@@ -111,7 +114,7 @@ def check_names(options: Options) -> None:
 
 
 def check_tls(options: Options) -> None:
-    """Raise StartError unless certificate and key are both absent, or both there and belong together."""
+    """Raise StartError unless certificate and key are both missing, or both valid and a pair."""
     if options.tls_cert is None and options.tls_key is None:
         return
     if options.tls_cert is None or options.tls_key is None:
@@ -124,7 +127,7 @@ def check_tls(options: Options) -> None:
         except OSError as error:
             raise StartError(f"{option} {path}: {error.strerror}.") from None
     try:
-        # With a password of our own, which is wrong: OpenSSL would ask for one at the terminal.
+        # With a wrong password, because OpenSSL would ask for one on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key, lambda: "none")
     except ssl.SSLError as error:
         raise StartError(
@@ -155,7 +158,9 @@ def check_config(options: Options) -> None:
     applied = apply({name: _content(folder / name) for name in FILES}, AppliedState())
     if not all(name in applied.state.config for name in (ADDRESSES, FLAVORS)):
         lines = [f"{folder}/{problem}" for problem in applied.problems if problem.entry is None]
-        raise StartError(*lines, f"Put {'it' if len(lines) == 1 else 'them'} right; `enmasse init DIR` shows how.")
+        raise StartError(
+            *lines, f"Correct {'it' if len(lines) == 1 else 'them'}; `enmasse init DIR` writes an example."
+        )
 
 
 def _content(path: Path) -> Content:

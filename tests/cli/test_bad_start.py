@@ -52,7 +52,7 @@ def test_first_start_with_a_file_that_cannot_be_used(
         (config / file).write_text(content)
     told = refused(config, tmp_path)
     assert f"{config}/{said}" in told
-    assert "Put it right" in told
+    assert "Correct it" in told
 
 
 def test_first_start_with_a_pipe_in_place_of_a_file(config: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from enmasse import health
-from enmasse.cli.tables import _age
+from enmasse.cli.tables import age
 from enmasse.metrics import gauge
 from enmasse.metrics import text as exposition
 from enmasse.supervisor import desired, logfile, metrics, status
@@ -233,8 +233,8 @@ def test_a_probe_keeps_its_connection_while_that_lasts() -> None:
 def test_ages() -> None:
     now = datetime.now(UTC)
     for seconds, text in ((5, "5s"), (65, "1m5s"), (7500, "2h5m"), (200_000, "2d7h")):
-        assert _age((now - timedelta(seconds=seconds)).isoformat()) == text
-    assert _age("when?") == "when?"
+        assert age((now - timedelta(seconds=seconds)).isoformat()) == text
+    assert age("when?") == "when?"
 
 
 def test_very_many_errors_are_counted() -> None:
