@@ -15,6 +15,7 @@ from enmasse.control.configuration import ConfigurationClient, Feed
 from enmasse.control.reports import ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
+from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.ragent import entities
@@ -114,7 +115,7 @@ class RouterAgent:
         self._touch("placements", changed)
         self.evaluate(self.desired.carried_by(moved))
 
-    def _touch(self, source: str, changed: Collection[str]) -> None:
+    def _touch(self, source: str, changed: Collection[AddressName]) -> None:
         first = self.desired.sources.deliver(source)
         for router in self.routers.values():
             router.touch(changed)
@@ -122,7 +123,7 @@ class RouterAgent:
                 router.read_again()  # what may be deleted is known only now
         self.evaluate(changed)
 
-    def _lies_differently(self, names: Iterable[str] | None) -> None:
+    def _lies_differently(self, names: Iterable[AddressName] | None) -> None:
         """What brokers made by hand hold of these (None: of any address) is news."""
         self.evaluate(self.desired.addresses if names is None else names)
 
@@ -181,14 +182,14 @@ class RouterAgent:
 
     # readiness
 
-    def evaluate(self, names: Iterable[str]) -> None:
+    def evaluate(self, names: Iterable[AddressName]) -> None:
         """Judges anew how these addresses are."""
         for name in names:
             type_ = self.desired.type(name)
             self.book.put(name, self._state(name, type_) if type_ is not None else self._leaving(name))
         self.readiness.changed()
 
-    def _state(self, name: str, type_: str) -> feeds.Readiness:
+    def _state(self, name: AddressName, type_: str) -> feeds.Readiness:
         components = tuple(sorted(self.routers))
         active = frozenset(p.broker for p in self.desired.placements(name) if not p.draining)
         consumers = 0
@@ -203,7 +204,7 @@ class RouterAgent:
             return feeds.Readiness(ready=False, failed=failed, message=problem, components=components)
         return feeds.Readiness(ready=True, components=components, consumers=consumers if type_ != "topic" else None)
 
-    def _unroutable(self, name: str, type_: str, active: Collection[str]) -> str:
+    def _unroutable(self, name: AddressName, type_: str, active: Collection[str]) -> str:
         """What keeps the address from working on any router; empty if nothing does."""
         if not self.routers:
             return "no router is connected"
@@ -219,7 +220,7 @@ class RouterAgent:
             return "no broker carries it yet"
         return next((text for broker in active if (text := self.by_hand.problem(broker, name, type_))), "")
 
-    def _problem(self, router: ManagedRouter, name: str, active: Collection[str]) -> tuple[bool, str]:
+    def _problem(self, router: ManagedRouter, name: AddressName, active: Collection[str]) -> tuple[bool, str]:
         """Whether the address has failed on a router, and what keeps it from working there."""
         if self._is_doubled(router.id):
             return True, DOUBLED_TEXT
@@ -230,7 +231,7 @@ class RouterAgent:
         work = self.desired.work(router.id, name)
         return False, router.table.problem(name, work, active) if work is not None else ""
 
-    def _leaving(self, name: str) -> feeds.Readiness | None:
+    def _leaving(self, name: AddressName) -> feeds.Readiness | None:
         """How it is with an address that is not desired any more; None: nothing is left to be done about it."""
         for router in self.routers.values():
             refusal = router.refused.get(name)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from enmasse import log, process
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.control.listings import AddressRow, QueueRow, read_listings
+from enmasse.model.names import AddressName, address_name, wire_name
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker; COST times as long as a look takes, in between."""
@@ -35,26 +36,27 @@ def offer(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Offer:
     )
 
 
-def missing(broker: str, name: str, kind: str, seen: Offer) -> str:
+def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
     """What keeps the address from working on the broker, and what to make there; empty if nothing does.
 
     That a broker may make it by itself when a client comes does not count: not all do for a client behind a router.
     """
+    wire = wire_name(name)
     if kind == "queue":
-        if name in seen.queues:
+        if wire in seen.queues:
             return ""
-        found = " (only a topic of this name)" if name in seen.topics else ""
-        return f"broker {broker} has no queue {name!r}{found}: make an address with an ANYCAST queue of this name there"
-    if name in seen.topics:
+        found = " (only a topic of this name)" if wire in seen.topics else ""
+        return f"broker {broker} has no queue {wire!r}{found}: make an address with an ANYCAST queue of this name there"
+    if wire in seen.topics:
         return ""
-    found = " (only a queue of this name)" if name in seen.queues else ""
-    return f"broker {broker} has no topic {name!r}{found}: make an address of this name with MULTICAST there"
+    found = " (only a queue of this name)" if wire in seen.queues else ""
+    return f"broker {broker} has no topic {wire!r}{found}: make an address of this name with MULTICAST there"
 
 
 class ByHand:
     """The conversations with the brokers made by hand. `changed(names)`: what lies there is news; None: all of it."""
 
-    def __init__(self, container: str, changed: Callable[[Iterable[str] | None], None]) -> None:
+    def __init__(self, container: str, changed: Callable[[Iterable[AddressName] | None], None]) -> None:
         self._container = container
         self._changed = changed
         self._brokers: dict[str, HandMadeBroker] = {}
@@ -72,7 +74,7 @@ class ByHand:
                 self._brokers[name] = HandMadeBroker(name, where, self._container, self._changed)
         self._changed(None)
 
-    def problem(self, broker: str, name: str, kind: str) -> str:
+    def problem(self, broker: str, name: AddressName, kind: str) -> str:
         """What keeps the address from working on the broker, as last read; empty also for a broker of somebody else."""
         found = self._brokers.get(broker)
         if found is None:
@@ -90,7 +92,7 @@ class HandMadeBroker:
     """One broker. `offer` is None while that is not known; `detail` says why."""
 
     def __init__(
-        self, name: str, where: Where, container: str, changed: Callable[[Iterable[str] | None], None]
+        self, name: str, where: Where, container: str, changed: Callable[[Iterable[AddressName] | None], None]
     ) -> None:
         self.where = where
         self.offer: Offer | None = None
@@ -129,5 +131,6 @@ class HandMadeBroker:
         if listings.digest != self._seen:
             old, new = self.offer, offer(*listings.rows())
             self.offer, self._seen = new, listings.digest
-            self._changed(None if old is None else (old.queues ^ new.queues) | (old.topics ^ new.topics))
+            news = None if old is None else (old.queues ^ new.queues) | (old.topics ^ new.topics)
+            self._changed(None if news is None else map(address_name, news))
         return max(LOOK_EVERY, min(LOOK_LAST, COST * (loop.time() - began)))

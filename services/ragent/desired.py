@@ -7,14 +7,17 @@ routers and connectors between routers come here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from enmasse.model import feeds
+from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
 from services.ragent.entities import Carried, ClientListener, Entity, EntityKey
 
+N = TypeVar("N", bound=str)
 _NONE: tuple[feeds.Placement, ...] = ()
 
 
@@ -26,18 +29,18 @@ class Desired:
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
         """The brokers that no storage controller looks after."""
         self._listeners = tuple(listeners)
-        self._types: dict[str, str] = {}
-        self._placed: dict[str, tuple[feeds.Placement, ...]] = {}
+        self._types: dict[AddressName, str] = {}
+        self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
-        self._invalid: frozenset[str] = frozenset()
+        self._invalid: frozenset[AddressName] = frozenset()
         self._invalid_brokers: frozenset[str] = frozenset()
         # Thousands of addresses have the same placements: one tuple for all of them, and what follows from it.
         self._carried: dict[tuple[str | None, tuple[feeds.Placement, ...]], Carried | None] = {}
 
-    def set_addresses(self, body: feeds.Addresses) -> list[str]:
+    def set_addresses(self, body: feeds.Addresses) -> list[AddressName]:
         """Takes a snapshot of the feed `addresses`."""
         old = self._types
-        types: dict[str, str] = {name: address.type for name, address in body.addresses.items()}
+        types: dict[AddressName, str] = {name: address.type for name, address in body.addresses.items()}
         invalid = _names(body.invalid)
         types |= {name: old[name] for name in invalid if name in old}
         changed = [name for name, type_ in types.items() if old.get(name) != type_]
@@ -46,11 +49,11 @@ class Desired:
         self._types, self._invalid = types, invalid
         return changed
 
-    def set_placements(self, body: feeds.Placements) -> tuple[list[str], set[str]]:
+    def set_placements(self, body: feeds.Placements) -> tuple[list[AddressName], set[str]]:
         """Takes a snapshot of the feed `placements`: changed addresses, and brokers that came, went, moved or were
         started again."""
         shared: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
-        placed: dict[str, tuple[feeds.Placement, ...]] = {}
+        placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         for name, entries in body.addresses.items():
             key = tuple(entries)
             placed[name] = shared.setdefault(key, key)
@@ -66,23 +69,23 @@ class Desired:
     # addresses
 
     @property
-    def addresses(self) -> Collection[str]:
+    def addresses(self) -> Collection[AddressName]:
         """The names of all desired addresses."""
         return self._types.keys()
 
-    def carriers(self) -> Iterable[str]:
+    def carriers(self) -> Iterable[AddressName]:
         """The names of all addresses that routers have to know: the desired ones and those that are being drained."""
         yield from self._types
         yield from (name for name in self._placed if name not in self._types)
 
-    def type(self, name: str) -> str | None:
+    def type(self, name: AddressName) -> str | None:
         """The desired type of an address; None if it is not desired (any more)."""
         return self._types.get(name)
 
-    def placements(self, name: str) -> tuple[feeds.Placement, ...]:
+    def placements(self, name: AddressName) -> tuple[feeds.Placement, ...]:
         return self._placed.get(name, _NONE)
 
-    def carried_by(self, brokers: Collection[str]) -> list[str]:
+    def carried_by(self, brokers: Collection[str]) -> list[AddressName]:
         """The addresses of which something lies on one of these."""
         if not brokers:
             return []
@@ -90,7 +93,7 @@ class Desired:
 
     # what one router is to have
 
-    def work(self, router: str, name: str) -> Carried | None:
+    def work(self, router: str, name: AddressName) -> Carried | None:
         """What a router has to do for the address."""
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
         if type_ is None and name in self._invalid:  # it goes on as what lies there
@@ -101,7 +104,7 @@ class Desired:
         except KeyError:
             return self._carried.setdefault(key, entities.carried(*key))
 
-    def of_address(self, router: str, name: str) -> list[Entity]:
+    def of_address(self, router: str, name: AddressName) -> list[Entity]:
         """The entities of one address."""
         return entities.of_address(name, self.work(router, name))
 
@@ -133,7 +136,7 @@ class Desired:
         if type_ in (entities.LISTENER, entities.SSL_PROFILE):
             there = self.listeners(router)
         else:
-            there = self.of_address(router, owner.subject)
+            there = self.of_address(router, AddressName(owner.subject))
         return next((entity for entity in there if entity.name == name and entity.type == type_), None)
 
     def is_kept(self, key: EntityKey) -> bool:
@@ -143,5 +146,5 @@ class Desired:
         return owner is not None and (owner.subject in self._invalid or owner.broker in self._invalid_brokers)
 
 
-def _names(names: Iterable[str] | msgspec.UnsetType) -> frozenset[str]:
+def _names(names: Iterable[N] | msgspec.UnsetType) -> frozenset[N]:
     return frozenset() if isinstance(names, msgspec.UnsetType) else frozenset(names)

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from enmasse.model.feeds import Placement
+from enmasse.model.names import AddressName, wire_name
 
 _DISPATCH: Final = "org.apache.qpid.dispatch."
 ADDRESS: Final = _DISPATCH + "router.config.address"
@@ -29,7 +30,7 @@ PREFIX: Final = "ragent-"
 
 EntityKey = tuple[str, str]
 """Type and name of an entity."""
-ROUTER: Final = ""
+ROUTER: Final = AddressName("")
 """Stands for what is no address's in places that are about addresses: connectors and listeners."""
 
 COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -142,7 +143,7 @@ def _drain_direction(kind: str) -> str:
     return "in" if kind == "queue" else "out"
 
 
-def of_address(name: str, work: Carried | None) -> list[Entity]:
+def of_address(name: AddressName, work: Carried | None) -> list[Entity]:
     """The entities of one address on every router."""
     if work is None:
         return []
@@ -154,7 +155,7 @@ def of_address(name: str, work: Carried | None) -> list[Entity]:
             ADDRESS,
             address_key(name)[1],
             {
-                "pattern": name,
+                "pattern": wire_name(name),
                 "distribution": "multicast" if work.kind == "multicast" else "balanced",
                 "waypoint": waypoint,
             },
@@ -163,12 +164,12 @@ def of_address(name: str, work: Carried | None) -> list[Entity]:
     return entities + [_auto_link(name, broker, direction) for broker, direction in work.links]
 
 
-def address_key(name: str) -> EntityKey:
+def address_key(name: AddressName) -> EntityKey:
     """The entity that states what an address is."""
     return ADDRESS, f"{PREFIX}address/{name}"
 
 
-def names_of_address(name: str, work: Carried | None) -> list[tuple[str, str]]:
+def names_of_address(name: AddressName, work: Carried | None) -> list[tuple[str, str]]:
     """Type and name of each of `of_address`."""
     if work is None:
         return []
@@ -178,13 +179,13 @@ def names_of_address(name: str, work: Carried | None) -> list[tuple[str, str]]:
     return [address_key(name), *links]
 
 
-def _auto_link(name: str, broker: str, direction: str) -> Entity:
-    attributes = {"address": name, "direction": direction, "connection": connector_name(broker)}
+def _auto_link(name: AddressName, broker: str, direction: str) -> Entity:
+    attributes = {"address": wire_name(name), "direction": direction, "connection": connector_name(broker)}
     return Entity(AUTO_LINK, _link_name(direction, broker, name), attributes)
 
 
-def _link_route(name: str, broker: str, direction: str) -> Entity:
-    attributes = {"prefix": name, "direction": direction, "connection": connector_name(broker)}
+def _link_route(name: AddressName, broker: str, direction: str) -> Entity:
+    attributes = {"prefix": wire_name(name), "direction": direction, "connection": connector_name(broker)}
     return Entity(LINK_ROUTE, _link_name(f"route-{direction}", broker, name), attributes)
 
 
@@ -222,10 +223,10 @@ def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:
     return entities
 
 
-def subject_of(key: EntityKey) -> str:
+def subject_of(key: EntityKey) -> AddressName:
     """The address that an entity with our prefix serves; ROUTER if it is no address's."""
     found = owner(key[1]) if key[0] in ADDRESS_TYPES else None
-    return found.subject if found is not None else ROUTER
+    return AddressName(found.subject) if found is not None else ROUTER
 
 
 def owner(name: str) -> Owner | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.control import ControlError, Reply
+from enmasse.model.names import AddressName, address_name
 
 
 class ConsumerSource(Protocol):
@@ -29,8 +30,8 @@ class ConsumerCounts:
     `kind(name)`: the desired type of an address, None if it is not desired. `changed(names)`: their counts differ.
     """
 
-    def __init__(self, kind: Callable[[str], str | None], changed: Callable[[set[str]], None]) -> None:
-        self.found: dict[str, int] = {}
+    def __init__(self, kind: Callable[[AddressName], str | None], changed: Callable[[set[AddressName]], None]) -> None:
+        self.found: dict[AddressName, int] = {}
         self._kind = kind
         self._changed = changed
         self._pages: list[ConsumerPage] = []
@@ -52,13 +53,14 @@ class ConsumerCounts:
         return count, True
 
     def _sum_up(self) -> None:
-        found = {}
+        found: dict[AddressName, int] = {}
         for page in self._pages:
             for key, consumers in page.counts.items():
                 # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
-                kind = self._kind(key[2:])
+                name = address_name(key[2:])
+                kind = self._kind(name)
                 if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
-                    found[key[2:]] = consumers
+                    found[name] = consumers
         old, self.found = self.found, found
         self._changed({name for name in old.keys() | found.keys() if old.get(name) != found.get(name)})
 

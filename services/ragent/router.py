@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enmasse import log
 from enmasse.backoff import Backoff
 from enmasse.control import ConnectionLost, ControlConnection, ControlError
+from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.ragent import entities
 from services.ragent.desired import Desired
@@ -56,8 +57,8 @@ class ManagedRouter:
         self,
         connection: ControlConnection,
         desired: Desired,
-        changed: Callable[[Iterable[str]], None],
-        lost: Callable[[Iterable[str]], None],
+        changed: Callable[[Iterable[AddressName]], None],
+        lost: Callable[[Iterable[AddressName]], None],
     ) -> None:
         self.id = connection.remote_container
         self.table = EntityTable()
@@ -86,7 +87,7 @@ class ManagedRouter:
         self._addresses_known = asyncio.Event()
         self._unread: set[str] = set()
         """Types of which so much was made that all of the type is to be read back."""
-        self._leftovers: set[str] = set()
+        self._leftovers: set[AddressName] = set()
         """Addresses of which a scan has found what is not desired."""
         self._poll_at = NOW
         self._poll_backoff = Backoff(POLL_FIRST, POLL_LAST)
@@ -96,7 +97,7 @@ class ManagedRouter:
 
     # what the agent reports to it
 
-    def touch(self, names: Iterable[str]) -> None:
+    def touch(self, names: Iterable[AddressName]) -> None:
         """These addresses are desired differently now."""
         names = list(names)
         for name in names:
@@ -125,12 +126,12 @@ class ManagedRouter:
     # what the agent asks
 
     @property
-    def refused(self) -> Mapping[str, str]:
+    def refused(self) -> Mapping[AddressName, str]:
         """Addresses (or ROUTER) with an entity that the router refuses to make or to delete, and its words."""
         return self._reconciler.refused
 
     @property
-    def consumers(self) -> Mapping[str, int]:
+    def consumers(self) -> Mapping[AddressName, int]:
         """Receivers of each address on this router."""
         return self._counts.found
 
@@ -139,7 +140,7 @@ class ManagedRouter:
         """It has the attributes that Qpid Dispatch does not have."""
         return bool(self._management.extended)
 
-    def works_on(self, name: str) -> bool:
+    def works_on(self, name: AddressName) -> bool:
         """Whether something of the address is yet to be made or deleted, as far as that is known."""
         return self._reconciler.is_pending(name)
 
@@ -201,7 +202,7 @@ class ManagedRouter:
         self.serving = self.serving and self._has_listeners()
         self._reconciler.queue(itertools.chain((ROUTER,), self._desired.carriers()))
 
-    async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
+    async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
         may_delete = self._desired.sources.complete
         wanted: list[Entity] = []
         unwanted: list[EntityKey] = []
@@ -217,12 +218,12 @@ class ManagedRouter:
         await self._read_by_name(outdated, heal=False)
         return await self._carry_out(difference(self.table, wanted, unwanted))
 
-    async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
+    async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
         while self._unread:
             await self._scan_now(next(iter(self._unread)))
         return {}
 
-    async def reread(self, keys: Collection[str]) -> Iterable[str]:
+    async def reread(self, keys: Collection[AddressName]) -> Iterable[AddressName]:
         if ROUTER in keys or len(keys) > READ_BY_NAME:
             self._reconciler.read_again()
             return ()
@@ -237,7 +238,7 @@ class ManagedRouter:
     def _expected(self, type_: str, name: str) -> Entity | None:
         return self._desired.expected(self.id, type_, name)
 
-    def _desired_of(self, name: str) -> list[Entity]:
+    def _desired_of(self, name: AddressName) -> list[Entity]:
         return self._desired.connectors(self.id) if name == ROUTER else self._desired.of_address(self.id, name)
 
     def _is_kept(self, key: EntityKey) -> bool:
@@ -324,12 +325,12 @@ class ManagedRouter:
 
     # the difference
 
-    async def _carry_out(self, operations: list[EntityOperation]) -> dict[str, str]:
+    async def _carry_out(self, operations: list[EntityOperation]) -> dict[AddressName, str]:
         """Gives what was refused, by address."""
         for operation in operations:
             self._sweep.touch((operation.type, operation.name))
         answered, lost = await self._management.carry_out(operations)
-        refused: dict[str, str] = {}
+        refused: dict[AddressName, str] = {}
         for operation, reason in answered:
             key = operation.type, operation.name
             if reason is not None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from enmasse.model.names import AddressName
 from services.ragent.entities import (
     ACTIVE,
     ADDRESS,
@@ -68,13 +69,13 @@ class EntityTable:
         """How often something of a type was news."""
         self.foreign: dict[str, dict[str, str]] = {type_: {} for type_ in ALL_TYPES}
         """What others have made: type → name → where it leads."""
-        self._of: dict[str, tuple[EntityKey, ...]] = {}
+        self._of: dict[AddressName, tuple[EntityKey, ...]] = {}
 
     def status(self, key: EntityKey) -> str | None:
         """None: the router does not have it."""
         return self.rows[key[0]].get(key[1])
 
-    def of(self, subject: str) -> tuple[EntityKey, ...]:
+    def of(self, subject: AddressName) -> tuple[EntityKey, ...]:
         """What is there of an address; of ROUTER: the connectors and listeners."""
         return self._of.get(subject, ())
 
@@ -112,7 +113,7 @@ class EntityTable:
         self.version[key[0]] += news
         return news
 
-    def problem(self, name: str, work: Carried, active: Collection[str]) -> str:
+    def problem(self, name: AddressName, work: Carried, active: Collection[str]) -> str:
         """What keeps an address from working, as last read; empty if nothing does. `active`: brokers that are to carry
         it."""
         for key in names_of_address(name, work):

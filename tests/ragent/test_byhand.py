@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.control.listings import address_rows, queue_rows
+from enmasse.model.names import AddressName
 from enmasse.testing import free_port
 from services.ragent.byhand import Offer, missing, offer
 from tests.ragent.conftest import Scenario, World
@@ -107,7 +108,7 @@ SEEN = Offer(frozenset({"q", "both"}), frozenset({"t", "both"}))
         ("q", "topic", "broker b has no topic 'q' (only a queue of this name): make"),
     ],
 )
-def test_what_is_to_be_made(name: str, kind: str, told: str) -> None:
+def test_what_is_to_be_made(name: AddressName, kind: str, told: str) -> None:
     found = missing("b", name, kind, SEEN)
     assert found.startswith(told) and bool(found) == bool(told)
 

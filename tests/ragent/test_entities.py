@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from enmasse.model import feeds
 from enmasse.model.feeds import Placement
+from enmasse.model.names import AddressName
 from services.ragent import entities
 from services.ragent.desired import Desired
 from services.ragent.entities import (
@@ -76,7 +77,8 @@ def test_what_is_carried(kind: str | None, placements: list[Placement], expected
 
 def test_entities_of_each_type() -> None:
     def of(kind: str, *placements: Placement) -> list[tuple[str, dict[str, Any]]]:
-        return [(e.type, e.attributes) for e in entities.of_address("a/b", entities.carried(kind, placements))]
+        made = entities.of_address(AddressName("a/b"), entities.carried(kind, placements))
+        return [(entity.type, entity.attributes) for entity in made]
 
     balanced = {"pattern": "a/b", "distribution": "balanced", "waypoint": False}
     assert of("anycast") == [(ADDRESS, balanced)]
@@ -115,7 +117,7 @@ PLACEMENTS = st.lists(
 
 
 @given(NAMES, st.none() | KINDS, PLACEMENTS)
-def test_a_name_tells_what_it_belongs_to(name: str, kind: str | None, placements: list[Placement]) -> None:
+def test_a_name_tells_what_it_belongs_to(name: AddressName, kind: str | None, placements: list[Placement]) -> None:
     work = entities.carried(kind, placements)
     made = entities.of_address(name, work)
     assert [(entity.type, entity.name) for entity in made] == entities.names_of_address(name, work)
