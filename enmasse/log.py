@@ -1,15 +1,14 @@
-"""Logs as events: one JSON object a line, on stderr, nothing below the level asked for.
+"""Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
 
-Nothing is imported when an event is logged: it may be about a lack of files.
+A service imports structlog in `setup`, at its start: an event may be about a lack of files, and then nothing can be
+imported. A command, which seldom logs anything, does not call `setup` and imports structlog with its first event.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-import traceback
-from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Protocol
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -76,6 +75,7 @@ def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> N
     root = logging.getLogger()
     root.handlers[:] = [_FromLogging()]
     root.setLevel(_threshold)
+    _logger()
 
 
 def level() -> str:
@@ -91,23 +91,37 @@ def set_level(level: str) -> None:
 
 
 def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) -> None:
-    line = {**_common, **ids, **facts}
-    raised = line.pop("exc_info", None)
-    if raised:
-        line["exception"] = "".join(
-            traceback.format_exception(*(sys.exc_info() if raised is True else raised))
-        ).rstrip()
-    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    _write(json.dumps({**line, "event": event, "level": level, "timestamp": now}, default=str))
+    getattr(_logger(), level)(event, **{**_common, **ids, **facts})
 
 
-def _write(line: str) -> None:
-    stream = _stream or sys.stderr
-    try:
-        stream.write(line + "\n")
-        stream.flush()
-    except (OSError, ValueError):
-        pass  # nobody reads: a log that cannot be written must not end the service
+@cache
+def _logger() -> Any:
+    import structlog
+
+    return structlog.wrap_logger(
+        _Lines(),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+        wrapper_class=structlog.BoundLogger,
+    )
+
+
+class _Lines:
+    """Writes what structlog has made of an event."""
+
+    def msg(self, line: str) -> None:
+        stream = _stream or sys.stderr
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads: a log that cannot be written must not end the service
+
+    debug = info = warning = error = msg
 
 
 class _FromLogging(logging.Handler):

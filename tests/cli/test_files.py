@@ -230,7 +230,7 @@ def test_commands_start_quickly() -> None:
     code = (
         "import sys, enmasse.cli.commands, click.testing as t\n"
         f"t.CliRunner().invoke(enmasse.cli.commands.group, ['status', '--json', '--port-offset', '{free_offset()}'])\n"
-        "print([m for m in ('rich', 'aiohttp', 'proton', 'asyncio', 'logging', 'uvloop') if m in sys.modules])"
+        "print([m for m in ('rich', 'aiohttp', 'proton', 'asyncio', 'structlog', 'uvloop') if m in sys.modules])"
     )
     import sys
 

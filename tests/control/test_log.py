@@ -32,7 +32,18 @@ def test_events_are_json_lines_with_ids_and_tracebacks() -> None:
     assert third.items() >= {"event": "from elsewhere", "level": "warning", "logger": "other"}.items()
 
 
-def test_nothing_is_imported_in_trouble() -> None:
+def test_a_command_imports_structlog_with_its_first_event() -> None:
+    (line,) = run(
+        "import sys\n"
+        "from enmasse import log\n"
+        "log.get().info('quiet')\n"
+        "assert 'structlog' not in sys.modules\n"
+        "log.get().warning('loud')\n"
+    )
+    assert line["event"] == "loud"
+
+
+def test_a_service_imports_nothing_in_trouble() -> None:
     (line,) = run(
         "import sys\n"
         "from enmasse import log\n"
