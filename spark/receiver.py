@@ -27,11 +27,14 @@ from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import FIRST, SECOND
 from enmasse.amqp.performatives import ACCEPTED
+from enmasse.backoff import ReconnectBackoff
+from enmasse.reconnect import keep_connected
 from spark.outage import Outage, Patience, Phase, words
 from spark.spool import SpoolError, SpoolInUseError, SpoolWriter
 from spark.unsettled import Unsettled, key_of
 
-RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+RETRY_FIRST, RETRY_LAST = 0.2, 5.0
+"""Seconds before the first try again, and between two at most."""
 REST_SECONDS = 2.0
 SETTLE_SECONDS = 30.0
 ON_THE_WAY = 1000
@@ -125,23 +128,34 @@ def report(event: str, **more: Any) -> None:
     print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201 - the protocol with the reader
 
 
-async def receive_once(settings: ReceiverSettings, intake: Intake, outage: Outage) -> None:
-    """One connection from dial to loss; reports `lost`. Raises ReceiverFailed if trying again does not help."""
-    phase = Phase.CONNECT
-    try:
-        async with connect(settings.url, container_id=settings.container, idle_timeout=30) as client:
-            phase = Phase.ATTACH
-            receiver = await attached(settings, client, intake.mode)
-            phase = Phase.ATTACHED
-            outage.attached()
-            intake.attached(receiver)
-            report("attached", address=settings.address)
-            await take_all(settings, intake, receiver)
-    except (OSError, AmqpError, TimeoutError, UnicodeError) as error:
-        verdict = outage.failed(phase, error, asyncio.get_running_loop().time())
+class Reception:
+    """The connections, one after the other, by which messages come in."""
+
+    def __init__(self, settings: ReceiverSettings, intake: Intake, outage: Outage) -> None:
+        self._settings, self._intake, self._outage = settings, intake, outage
+        self._phase = Phase.CONNECT
+
+    def connect(self) -> Client:
+        self._phase = Phase.CONNECT
+        return connect(self._settings.url, container_id=self._settings.container, idle_timeout=30)
+
+    async def session(self, client: Client) -> None:
+        """From attach to loss. Raises OSError or AmqpError: why it ended."""
+        self._phase = Phase.ATTACH
+        receiver = await attached(self._settings, client, self._intake.mode)
+        self._phase = Phase.ATTACHED
+        self._outage.attached()
+        self._intake.attached(receiver)
+        report("attached", address=self._settings.address)
+        await take_all(self._settings, self._intake, receiver)
+
+    async def failed(self, error: Exception) -> None:
+        """Reports `lost`. Raises ReceiverFailed if trying again does not help."""
+        verdict = self._outage.failed(self._phase, error, asyncio.get_running_loop().time())
         if verdict is not None:
             raise ReceiverFailed(verdict) from None
         report("lost", reason=words(error))
+        await keep_doubt(self._intake.unsettled)
 
 
 async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:
@@ -214,14 +228,16 @@ async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> No
     intake = Intake(spool, unsettled)
     loop = asyncio.get_running_loop()
     outage = Outage(settings.url, settings.address, settings.patience, loop.time())
-    attempt = 0
+    reception = Reception(settings, intake, outage)
     try:
-        while True:
-            began = loop.time()
-            await receive_once(settings, intake, outage)
-            await keep_doubt(unsettled)
-            attempt = 0 if loop.time() - began > 10 else attempt + 1
-            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS)) - 1])
+        await keep_connected(
+            reception.connect,
+            reception.session,
+            reception.failed,
+            failures=(OSError, AmqpError, UnicodeError),
+            backoff=ReconnectBackoff(loop.time(), first=RETRY_FIRST, short=RETRY_LAST, most=RETRY_LAST),
+            now=loop.time,
+        )
     finally:
         forgetting.cancel()
 

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
-from enmasse import log, process
+from enmasse import log, process, reconnect
 from enmasse.backoff import ReconnectBackoff
 from enmasse.control.connection import MAX_FRAME, ControlConnection
 from enmasse.control.errors import ConnectionLost, ControlError
@@ -73,18 +73,27 @@ async def keep_connected(
     `session` is cancelled when the connection is lost; when it returns the connection is closed and made anew. Runs
     until cancelled.
     """
-    backoff = ReconnectBackoff(time.monotonic(), first=0.05, most=2.0, jitter=0.5)
     logger = log.get(peer=f"{host}:{port}")
-    while True:
+
+    @contextlib.asynccontextmanager
+    async def connected() -> AsyncIterator[ControlConnection]:
+        connection = await connect(host, port, container=container, prepare=prepare, **options)
         try:
-            connection = await connect(host, port, container=container, prepare=prepare, **options)
-        except ConnectionLost as error:
-            logger.debug("cannot connect", reason=str(error))
-        else:
-            opened = time.monotonic()
-            await _run_session(connection, session, logger)
-            backoff.lost(time.monotonic(), opened)
-        await asyncio.sleep(backoff.wait_from(time.monotonic()))
+            yield connection
+        finally:
+            connection.close()
+
+    async def failed(error: Exception) -> None:
+        logger.debug("cannot connect", reason=str(error))
+
+    await reconnect.keep_connected(
+        connected,
+        lambda connection: _run_session(connection, session, logger),
+        failed,
+        failures=(ConnectionLost,),
+        backoff=ReconnectBackoff(time.monotonic(), first=0.05, most=2.0, jitter=0.5),
+        now=time.monotonic,
+    )
 
 
 async def _run_session(
@@ -105,7 +114,6 @@ async def _run_session(
         logger.exception("a session failed")
     finally:
         work.cancel()
-        connection.close()
         gone.cancel()
 
 

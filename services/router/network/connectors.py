@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 from enmasse import process
 from enmasse.aio.transport import dial
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.backoff import ReconnectBackoff
+from enmasse.reconnect import keep_connected
 from services.router.network import hosts, tls
 from services.router.network.configuration import NEIGHBOURS, ConnectorConfig
 from services.router.network.maker import ConnectionMaker
@@ -43,33 +46,46 @@ class Connector:
 
     async def _run(self) -> None:
         clock = self._maker.router.now
-        backoff = ReconnectBackoff(clock())
-        while True:
-            lost: asyncio.Event = asyncio.Event()
-            record = self._new_record(lost)
-            try:
-                await self._dial(record)
-            except (OSError, ValueError, tls.ProfileError) as error:
-                self.status = "FAILED"
-                self.message = f"{self._to}: {getattr(error, 'strerror', None) or error}"
-            else:
-                self._record = record
-                await lost.wait()
-                self._record = None
-                if self.status == "SUCCESS":
-                    backoff.lost(clock(), clock() if record.opened_at is None else record.opened_at)
-                    self.status = "CONNECTING"
-                else:
-                    self.status = "FAILED"
-                error_text = record.amqp.transport_error or "closed by the peer"
-                self.message = f"{self._to}: {error_text}"
-            await asyncio.sleep(backoff.wait_from(clock()))
+        failures = (OSError, ValueError, tls.ProfileError)
+        await keep_connected(
+            self._connected, self._live, self._failed, failures=failures, backoff=ReconnectBackoff(clock()), now=clock
+        )
 
-    def _new_record(self, lost: asyncio.Event) -> RouterConnection:
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncio.Event]:
+        """The event is set when the connection is over. Raises OSError, ValueError and tls.ProfileError."""
+        opened, lost = asyncio.Event(), asyncio.Event()
         record = self._maker.record(self.config, self._to)
-        record.on_opened = lambda: self._opened(record)
-        record.on_closed = lost.set
-        return record
+
+        def on_opened() -> None:
+            self._opened(record)
+            opened.set()
+
+        def on_closed() -> None:
+            lost.set()
+            opened.set()
+
+        record.on_opened, record.on_closed = on_opened, on_closed
+        await self._dial(record)
+        self._record = record
+        try:
+            await opened.wait()
+            if lost.is_set():
+                raise ConnectionError(_reason(record))
+            yield lost
+            self._set("CONNECTING", _reason(record))
+        finally:
+            self._record = None
+
+    async def _live(self, lost: asyncio.Event) -> None:
+        await lost.wait()
+
+    async def _failed(self, error: Exception) -> None:
+        self._set("FAILED", getattr(error, "strerror", None) or str(error))
+
+    def _set(self, status: str, reason: str) -> None:
+        self.status = status
+        self.message = f"{self._to}: {reason}"
 
     def _opened(self, record: RouterConnection) -> None:
         self.status = "SUCCESS"
@@ -102,3 +118,8 @@ class Connector:
         if config.sasl_mechanisms:
             mechanisms = [m for m in mechanisms if m.name in config.sasl_mechanisms]
         return self._maker.dialled(record, config, SaslClient(mechanisms, config.host))
+
+
+def _reason(record: RouterConnection) -> str:
+    """Why a connection is over."""
+    return str(record.amqp.transport_error or "closed by the peer")
