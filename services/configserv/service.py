@@ -156,6 +156,8 @@ class ConfigService:
     def _receive_readiness(self, link: ControlReceiver, subject: str, report: feeds.ReadinessReport) -> None:
         if not self._reporters.is_current(link):
             raise Refused("another link of this name is the reporter's now")
+        if not self._reporters.received(link, report.instance, full=subject == "full"):
+            raise Refused(f"{report.instance} has to send a full report first: the one there is is another instance's")
         try:
             touched = self._merger.report(link.name, report, full=subject == "full")
         except TooMany as error:

@@ -320,6 +320,26 @@ def test_the_changes_of_the_status_add_up_to_the_status(service: Configserv, con
     assert (last["config"], last["errors"]) == (status["config"], status["errors"])
 
 
+def test_one_report_a_role_whichever_instance_leads(service: Configserv, connect: Connect) -> None:
+    """Another instance takes over with a full report; until then the one before it is in force."""
+    service.write("addresses.json", {"a": ANYCAST, "b": ANYCAST})
+    service.start()
+    first, second, client = connect(), connect(), connect()
+    ready = {"ready": True}
+
+    def report(by: Client, subject: str, instance: str, **body: Any) -> None:
+        by.send("readiness", {"instance": instance, **body}, subject=subject, link="ragent")
+
+    report(first, "full", "ragent-0", addresses={"a": ready, "b": ready})
+    client.phases(a="Active", b="Active")
+    with pytest.raises(SendException):
+        report(second, "change", "ragent-1", removed=["a"])
+    report(second, "full", "ragent-1", addresses={"b": ready})
+    client.phases(a="Pending", b="Active")
+    report(second, "change", "ragent-1", addresses={"a": ready})
+    client.phases(a="Active", b="Active")
+
+
 def test_the_newest_link_of_a_reporter_speaks_for_it(service: Configserv, connect: Connect) -> None:
     service.write("addresses.json", {"a": ANYCAST})
     service.start()

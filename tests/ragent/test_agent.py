@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from enmasse.control import ConnectionLost
+from services.ragent import agent as agent_module
 from services.ragent import management, sweep
 from services.ragent import router as router_module
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LINK_ROUTE, LISTENER
@@ -500,5 +501,29 @@ def test_consumers_are_counted_where_they_are(play: Play) -> None:
 
         await until(lambda: consumers("any", "q") == [2, 3])
         assert consumers("multi", "t") == [0, None]
+
+    play(scenario)
+
+
+def test_two_routers_with_one_id_are_reported(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "DOUBLED_WITHIN", 3600.0)
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"a": {"type": "anycast"}})
+        world.configserv.place({})
+        await world.ready("a")
+        other = FakeRouter(world.router.name)
+        for router in (other, world.router):  # once each: that may be one that was started again
+            before = other.connection if router is world.router else world.router.connection
+            await world.join(router)
+            assert before is not None
+            await before.wait_closed()
+        await world.ready("a")
+        before = world.router.connection
+        await world.join(other)
+        await until(lambda: world.configserv.report("ragent", "a").get("failed"))
+        text = "router router-0: several routers have this id and replace each other: give each an id of its own"
+        assert world.configserv.message("ragent", "a") == text
+        await world.tells(text)
 
     play(scenario)
