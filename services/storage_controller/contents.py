@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from enmasse.control.listings import AddressRow, QueueRow
+from enmasse.model.names import AddressName, address_name
 from enmasse.text import counted
 
 USER = "enmasse"
@@ -54,7 +55,7 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
     """Sums the rows up. Raises ValueError where a count is not a number."""
     held: dict[str, Holding] = {}
     topics = {
-        row.name
+        address_name(row.name)
         for row in addresses
         if "MULTICAST" in row.routingTypes
         and row.autoCreated != "true"
@@ -62,7 +63,7 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
         and row.internal != "true"
         and not _internal(row.name)
     }
-    full = {row.name: row.full for row in addresses if row.full}
+    full = {address_name(row.name): row.full for row in addresses if row.full}
     sums: dict[str, list[int]] = {}
     lost: dict[str, int] = {}
     stalled: set[str] = set()
@@ -89,7 +90,8 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
         elif row.name == row.address and row.temporary != "true":
             damage = (int(row.messagesLost), row.stalled == "true")
             ours = row.user == USER
-            held[row.name] = share(Holding("queue", ours, messages, consumers, 0, full.get(row.name, ""), *damage))
+            name = address_name(row.name)
+            held[name] = share(Holding("queue", ours, messages, consumers, 0, full.get(name, ""), *damage))
     for name in topics:
         if name not in held:  # an address that is both is a queue that somebody gave a second routing type
             messages, consumers, durable = sums.get(name, (0, 0, 0))
@@ -98,13 +100,13 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
     return Contents(held, stored, subscriptions)
 
 
-def root_of(address: str, topics: set[str] | dict[str, object]) -> str | None:
+def root_of(address: str, topics: Collection[str]) -> AddressName | None:
     """The topic that an address is or lies below (`t/a/b` below `t`); subscriptions to `t/#` lie at that address."""
-    while address not in topics:
+    while (name := address_name(address)) not in topics:
         address, slash, _ = address.rpartition("/")
         if not slash:
             return None
-    return address
+    return name
 
 
 def share(held: Holding) -> Holding:

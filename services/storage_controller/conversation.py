@@ -227,6 +227,6 @@ class BrokerConversation:
             else:
                 self._reconciler.queue((name,))
             if not settings and read.get(policies.MARK_KEY) == policies.MARK:
-                unneeded.append((name, self._management.remove_settings(name)))
+                unneeded.append((name, self._management.remove_settings(policies.matches(name)[0])))
         await all_done(unneeded)
         self._reconciler.news(names)

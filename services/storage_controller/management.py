@@ -9,6 +9,7 @@ from typing import Any
 
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import Listings, read_listings
+from enmasse.model.names import AddressName, address_name, wire_name
 from services.storage_controller.contents import USER
 
 EXISTS = ("AMQ229019", "AMQ229204")
@@ -19,8 +20,8 @@ _ROUTING = {"queue": "ANYCAST", "topic": "MULTICAST"}
 
 
 class BrokerManagement:
-    """One broker's management. Every method raises RequestFailed if the broker refuses, ControlError if it does not
-    answer, or not as it should.
+    """One broker's management; addresses are named as in the configuration. Every method raises RequestFailed if the
+    broker refuses, ControlError if it does not answer, or not as it should.
     """
 
     def __init__(self) -> None:
@@ -41,10 +42,10 @@ class BrokerManagement:
     def create(self, name: str, kind: str) -> Awaitable[Any]:
         """Makes a durable queue, or a topic."""
         if kind == "topic":
-            return self._node.invoke("broker", "createAddress", name, _ROUTING[kind])
+            return self._node.invoke("broker", "createAddress", _wire(name), _ROUTING[kind])
         configuration = {
-            "name": name,
-            "address": name,
+            "name": _wire(name),
+            "address": _wire(name),
             "routing-type": _ROUTING[kind],
             "durable": True,
             "user": USER,
@@ -52,25 +53,18 @@ class BrokerManagement:
         }
         return self._node.invoke("broker", "createQueue", json.dumps(configuration))
 
-    def destroy_queue(self, name: str) -> Awaitable[Any]:
-        """Deletes a queue with its messages, and ends its consumers."""
-        return self._node.invoke("broker", "destroyQueue", name, True, True)
+    def destroy_queue(self, queue: str) -> Awaitable[Any]:
+        """Deletes a queue, by its name on the broker, with its messages, and ends its consumers."""
+        return self._node.invoke("broker", "destroyQueue", queue, True, True)
 
     def delete_address(self, name: str) -> Awaitable[Any]:
         """Deletes a topic with what subscribes to it."""
-        return self._node.invoke("broker", "deleteAddress", name, True)
+        return self._node.invoke("broker", "deleteAddress", _wire(name), True)
 
     async def mismatch(self, name: str, kind: str) -> str:
         """Why what is there under this name is not of this kind; empty if it is. Raises RequestFailed if none is."""
-        what, operation = (
-            (f"address.{name}", "getRoutingTypes")
-            if kind == "topic"
-            else (
-                f"queue.{name}",
-                "getRoutingType",
-            )
-        )
-        types = await self._node.invoke(what, operation)
+        what, operation = ("address", "getRoutingTypes") if kind == "topic" else ("queue", "getRoutingType")
+        types = await self._node.invoke(f"{what}.{_wire(name)}", operation)
         if _ROUTING[kind] in types:
             return ""
         return f"something else of this name is there already: {types}, not {_ROUTING[kind]}"
@@ -83,7 +77,7 @@ class BrokerManagement:
 
     async def settings(self, name: str) -> dict[str, Any]:
         """The settings that hold for an address, merged."""
-        text = await self._node.invoke("broker", "getAddressSettingsAsJSON", name)
+        text = await self._node.invoke("broker", "getAddressSettingsAsJSON", _wire(name))
         read = json.loads(text) if isinstance(text, str) else {}
         return read if isinstance(read, dict) else {}
 
@@ -91,7 +85,11 @@ class BrokerManagement:
         """Addresses to which somebody has a sender."""
         text = await self._node.invoke("broker", "listProducersInfoAsJSON")
         listed = json.loads(text) if isinstance(text, str) else []
-        return {str(entry.get("destination")) for entry in listed if isinstance(entry, dict)}
+        return {address_name(str(entry.get("destination"))) for entry in listed if isinstance(entry, dict)}
+
+
+def _wire(name: str) -> str:
+    return wire_name(AddressName(name))
 
 
 async def all_done(under_way: Iterable[tuple[str, Awaitable[Any]]], fine: tuple[str, ...] = ()) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
+from enmasse.model.names import AddressName, wire_name
 from services.storage_controller.drivers import DesiredBroker
 from services.storage_controller.engines import Engine
 
@@ -22,16 +23,17 @@ Settings = dict[str, Any]
 
 def address_settings(name: str, address: Address, engine: Engine) -> dict[str, Settings]:
     """What is set for an address, by match; empty if nothing need be. A topic's hold for everything below it too."""
-    found = _properties(address, engine)
+    found, wire = _properties(address, engine), wire_name(AddressName(name))
     if address.type != "topic":
-        return {name: {**found, MARK_KEY: MARK}} if found else {}
-    exact: dict[str, Settings] = {name: {MARK_KEY: MARK}}
-    return {**exact, f"{name}/#": found} if found else exact
+        return {wire: {**found, MARK_KEY: MARK}} if found else {}
+    exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
+    return {**exact, f"{wire}/#": found} if found else exact
 
 
 def matches(name: str) -> tuple[str, str]:
     """Every match that an address may have settings under."""
-    return name, f"{name}/#"
+    wire = wire_name(AddressName(name))
+    return wire, f"{wire}/#"
 
 
 def _properties(address: Address, engine: Engine) -> Settings:
@@ -46,10 +48,10 @@ def _properties(address: Address, engine: Engine) -> Settings:
         _put(found, "redeliveryMultiplier", again.redelivery_delay_multiplier)
         _put(found, "maxRedeliveryDelay", again.maximum_delivery_delay)
     if address.deadletter is not None:
-        found["deadLetterAddress"] = address.deadletter
+        found["deadLetterAddress"] = wire_name(address.deadletter)
         # Without an end to the attempts nothing would ever be dead; 10 is what people know from Artemis.
         found.setdefault("maxDeliveryAttempts", 10)
-    _put(found, "expiryAddress", address.expiry)
+    _put(found, "expiryAddress", wire_name(address.expiry) if address.expiry is not None else None)
     _limit(found, address.max_size, address.full_policy)
     if address.duplicates is not None and engine.duplicates_by_address:
         found["duplicateDetectionByMessageId"] = True

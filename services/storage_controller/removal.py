@@ -9,6 +9,7 @@ from typing import Any
 from enmasse import log
 from enmasse.backoff import Backoff
 from enmasse.control.listings import QueueRow
+from enmasse.model.names import AddressName, wire_name
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker
@@ -150,7 +151,7 @@ class Removal:
             if held is None:
                 continue
             if held.kind == "queue":
-                work.append((name, management.destroy_queue(name)))
+                work.append((name, management.destroy_queue(wire_name(AddressName(name)))))
             else:
                 topics[name] = None
         for row in found:
@@ -164,7 +165,7 @@ class Removal:
             work += [(name, management.remove_settings(match)) for match in policies.matches(name)]
         for name in names:
             if name not in topics and await self._has_settings(name):
-                work.append((name, management.remove_settings(name)))
+                work.append((name, management.remove_settings(policies.matches(name)[0])))
         refused = await all_done(work, GONE)
         for name in names:
             broker.settled.pop(name, None)
