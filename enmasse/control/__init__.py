@@ -4,6 +4,8 @@ connection = await connect(host, port, container="me")          keep_connected(.
 listener = await listen(host, port, accepted, container="me")
 sender, receiver = connection.sender("address"), connection.receiver("address")
 router = await Dispatch(connection).opened()                    Artemis(connection) for a broker
+
+Imports proton, enmasse.reconcile, enmasse.model and the codec of enmasse.amqp; nothing of the data plane's engine.
 """
 
 from enmasse.control.connection import ControlConnection
