@@ -60,7 +60,6 @@ class BrokerConnection(Handler):
             user="",
             created=broker.wall(),
             close=self.close,
-            close_session=self.close_session,
         )
         clients.add(self.client)
         self.nodes = Nodes(broker, self.client)
@@ -71,13 +70,6 @@ class BrokerConnection(Handler):
     def close(self, description: str = "") -> None:
         if self.connection is not None:
             self.connection.close(AmqpError(amqp.CONNECTION_FORCED, description))
-
-    def close_session(self, id: str) -> bool:
-        for session in self.connection.sessions() if self.connection is not None else ():
-            if self._session_id(session) == id:
-                session.end(AmqpError(amqp.DETACH_FORCED, "the session was closed by management"))
-                return True
-        return False
 
     def _manage(self, payload: bytes) -> None:
         self._serve_management(payload, self.client.user)
@@ -246,7 +238,6 @@ class BrokerConnection(Handler):
             browse,
             selector.text if selector is not None else "",
             self.broker.wall(),
-            close=lambda: link.detach(AmqpError(amqp.DETACH_FORCED, "the consumer was closed by management")),
             delivering=lambda: 0,
         )
         self.client.consumers[info.id] = info

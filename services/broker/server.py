@@ -14,7 +14,7 @@ from enmasse.amqp.sole import SOLE_CONNECTION
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
-from services.broker.management.context import VERSION
+from services.broker.management.calls import VERSION
 from services.broker.management.node import ManagementNode
 
 _log = log.get()

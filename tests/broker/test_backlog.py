@@ -14,8 +14,8 @@ from services.broker.core.connections import Connections
 from services.broker.core.consumer import Consumer
 from services.broker.core.publisher import publish_run
 from services.broker.core.queue import Queue
-from services.broker.management import queue_operations
-from services.broker.management.context import Context
+from services.broker.management import messages
+from services.broker.management.calls import Context
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
@@ -58,7 +58,7 @@ def received(core: Core, consumer: Consumer) -> list[Any]:
 
 
 def ask(core: Core, queue: Queue, operation: str, *parameters: Any) -> Any:
-    function = queue_operations.queue.find(operation, list(parameters))
+    function = messages.one.find(operation, list(parameters))
     return function(Context(core.broker, Connections()), queue, *parameters)
 
 

@@ -18,8 +18,8 @@ from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import FIRST, LONGEST
-from services.broker.management.context import Context
-from services.broker.management.queue_operations import queue as operations
+from services.broker.management.calls import Context
+from services.broker.management.messages import one as operations
 from services.broker.selector import compile_selector
 from services.broker.storage.paging import Pager
 

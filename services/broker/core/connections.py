@@ -25,7 +25,6 @@ class ConsumerInfo:
     browse: bool
     filter: str
     created: int
-    close: Callable[[], None]
     delivering: Callable[[], int]
     sent: int = 0
 
@@ -40,7 +39,6 @@ class ConnectionInfo:
     user: str
     created: int
     close: Callable[[], None]
-    close_session: Callable[[str], bool]
     router: bool = False
     sessions: dict[str, int] = field(default_factory=dict)  # id -> creation time
     producers: dict[str, ProducerInfo] = field(default_factory=dict)
@@ -48,10 +46,6 @@ class ConnectionInfo:
 
 
 def _nothing() -> None: ...
-
-
-def _no_session(_: str) -> bool:
-    return False
 
 
 class Connections:
@@ -73,4 +67,3 @@ class Connections:
     def remove(self, client: ConnectionInfo) -> None:
         self.all.pop(client.id, None)
         client.close = _nothing  # whoever closes it refers to it
-        client.close_session = _no_session

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from services.broker.core.broker import Broker
+from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
+
+VERSION = "2.44.0"  # of the Artemis whose management this follows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +25,15 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+@dataclass
+class Context:
+    """`user`: who asks (becomes the `user` of queues it makes where it does not say otherwise)."""
+
+    broker: Broker
+    clients: Connections
+    user: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     kinds: str
@@ -32,6 +45,15 @@ class Operations:
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Operation]] = {}
+
+    @classmethod
+    def joined(cls, *others: Operations) -> Operations:
+        """All of them together."""
+        made = cls()
+        for other in others:
+            for name, operations in other._by_name.items():
+                made._by_name.setdefault(name, []).extend(operations)
+        return made
 
     def add(self, names: str, kinds: str = "") -> Callable[[F], F]:
         """Decorator: the function serves these names (divided by spaces) for these parameter kinds."""

@@ -13,14 +13,15 @@ from enmasse.amqp.message import AmqpValue, Message
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
-from services.broker.management.broker_operations import broker as broker_operations
-from services.broker.management.context import Context
-from services.broker.management.queue_operations import address as address_operations
-from services.broker.management.queue_operations import queue as queue_operations
+from services.broker.management import addresses, connections, messages, queues, settings
+from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError
 
 _log = log.get()
 _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
+_BROKER = Operations.joined(queues.broker, addresses.broker, settings.broker, connections.broker)
+_QUEUE = Operations.joined(queues.one, messages.one)
+_ADDRESS = addresses.one
 MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
 
 
@@ -81,14 +82,14 @@ class ManagementNode:
             return operations.getter(attribute)(self.context, *arguments)
         raise BrokerError("AMQ229069: no operation: neither _AMQ_OperationName nor _AMQ_Attribute is given")
 
-    def _resource(self, resource: str) -> tuple[Any, Any]:
+    def _resource(self, resource: str) -> tuple[Operations, Any]:
         if resource == "broker":
-            return broker_operations, None
+            return _BROKER, None
         kind, _, name = resource.partition(".")
         if kind == "queue" and name in self.broker.catalogue.queues:
-            return queue_operations, self.broker.catalogue.queues[name]
+            return _QUEUE, self.broker.catalogue.queues[name]
         if kind == "address" and name in self.broker.catalogue.addresses:
-            return address_operations, self.broker.catalogue.addresses[name]
+            return _ADDRESS, self.broker.catalogue.addresses[name]
         raise BrokerError(f"AMQ229067: Cannot find resource with name {resource}")
 
 

@@ -1,0 +1,78 @@
+"""Addresses: making, changing, deleting and listing them (Artemis' ActiveMQServerControl); AddressControl."""
+
+from __future__ import annotations
+
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.queue import Queue
+from services.broker.management import rows
+from services.broker.management.calls import Context, Operations
+from services.broker.management.routing_types import routing_types
+
+broker = Operations()
+one = Operations()
+
+
+@broker.add("createAddress", "ss")
+def create_address(c: Context, name: str, kinds: str) -> str:
+    address = c.broker.catalogue.create_address(name, routing_types(kinds))
+    return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
+
+
+@broker.add("updateAddress", "ss")
+def update_address(c: Context, name: str, kinds: str) -> str:
+    address = c.broker.catalogue.update_address(name, routing_types(kinds))
+    return f"Address [name={name}, routingTypes={{{', '.join(sorted(address.routing_types))}}}, autoCreated=false]"
+
+
+@broker.add("deleteAddress", "s")
+def delete_address(c: Context, name: str) -> None:
+    c.broker.catalogue.delete_address(name)
+
+
+@broker.add("deleteAddress", "sb")
+def delete_address_2(c: Context, name: str, force: bool) -> None:
+    c.broker.catalogue.delete_address(name, force=force)
+
+
+@broker.add("getAddressNames")
+def get_address_names(c: Context) -> list[str]:
+    return list(c.broker.catalogue.addresses)
+
+
+@broker.add("listAddresses", "Sii")
+def list_addresses(c: Context, options: str | None, page: int, page_size: int) -> str:
+    def row(address: BrokerAddress) -> dict[str, str]:
+        return rows.address_row(
+            address, c.broker.catalogue.queues_of(address).values(), c.broker.admission.full_policy(address)
+        )
+
+    return rows.list_rows(c.broker.catalogue.addresses.values(), row, options, page, page_size)
+
+
+# -- one address -------------------------------------------------------------------------------------------------------
+def _queues(c: Context, a: BrokerAddress) -> list[Queue]:
+    return list(c.broker.catalogue.queues_of(a).values())
+
+
+@one.add("getQueueNames")
+def get_queue_names(c: Context, a: BrokerAddress) -> list[str]:
+    return [q.name for q in _queues(c, a)]
+
+
+@one.add("getRoutingTypes")
+def get_routing_types(c: Context, a: BrokerAddress) -> list[str]:
+    return sorted(a.routing_types)
+
+
+@one.add("pause")
+def pause_address(c: Context, a: BrokerAddress) -> None:
+    a.paused = True
+    for q in _queues(c, a):
+        c.broker.catalogue.pause_queue(q, True)
+
+
+@one.add("resume")
+def resume_address(c: Context, a: BrokerAddress) -> None:
+    a.paused = False
+    for q in _queues(c, a):
+        c.broker.catalogue.pause_queue(q, False)

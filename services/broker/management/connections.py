@@ -1,0 +1,64 @@
+"""Who is connected, and the broker itself (Artemis' ActiveMQServerControl)."""
+
+from __future__ import annotations
+
+import json
+
+from services.broker.management import rows
+from services.broker.management.calls import VERSION, Context, Operations
+
+broker = Operations()
+
+
+@broker.add("listConnectionsAsJSON")
+def list_connections_json(c: Context) -> str:
+    return json.dumps([rows.connection_json(client) for client in c.clients.all.values()])
+
+
+@broker.add("listSessionsAsJSON", "s")
+def list_sessions_json(c: Context, connection: str) -> str:
+    client = c.clients.all.get(connection)
+    return json.dumps([rows.session_json(client, session) for session in client.sessions] if client else [])
+
+
+@broker.add("listProducersInfoAsJSON")
+def list_producers_json(c: Context) -> str:
+    return json.dumps(
+        [rows.producer_json(client, p) for client in c.clients.all.values() for p in client.producers.values()]
+    )
+
+
+@broker.add("listAllConsumersAsJSON")
+def list_all_consumers_json(c: Context) -> str:
+    return json.dumps(
+        [rows.consumer_json(client, k) for client in c.clients.all.values() for k in client.consumers.values()]
+    )
+
+
+@broker.add("closeConnectionWithID", "s")
+def close_connection(c: Context, id: str) -> bool:
+    client = c.clients.all.get(id)
+    if client is None:
+        return False
+    client.close()
+    return True
+
+
+@broker.add("getName")
+def get_name(c: Context) -> str:
+    return c.broker.name
+
+
+@broker.add("getVersion")
+def get_version(c: Context) -> str:
+    return VERSION
+
+
+@broker.add("getAddressMemoryUsage")
+def get_address_memory_usage(c: Context) -> int:
+    return c.broker.ledger.resident
+
+
+@broker.add("getQueueCount")
+def get_queue_count(c: Context) -> int:
+    return len(c.broker.catalogue.queues)
