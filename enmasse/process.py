@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 from enmasse import log, settings
 from enmasse.startup import die_with_parent
+from enmasse.text import offset_option
 
 GRACE = 10.0
 """Seconds a service may take from the signal to its end; then it is cancelled."""
@@ -33,9 +34,8 @@ PORT_OFFSET = "ENMASSE_PORT_OFFSET"
 
 
 def command(words: str) -> str:
-    """An `enmasse` command that people are told to give, for the suite of this process."""
-    offset = os.environ.get(PORT_OFFSET, "0")
-    return f"`enmasse {words}{'' if offset == '0' else f' --port-offset {offset}'}`"
+    """An `enmasse` command to propose to people, for the suite of this process."""
+    return f"`enmasse {words}{offset_option(int(os.environ.get(PORT_OFFSET, '0')))}`"
 
 
 S = TypeVar("S", bound=settings.Settings)

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, here, port_offset, report
+from enmasse.cli.common import UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
+from enmasse.text import offset_option
 
 TYPES = ("queue", "topic", "anycast", "multicast")
 
@@ -200,7 +201,7 @@ def _force(name: str, offset: int) -> None:
     try:
         _, answer = request(offset, "POST", "/api/force", {"addresses": [name]})
     except NotRunning as error:
-        again = f"enmasse address remove {name} --force{here(offset)}"
+        again = f"enmasse address remove {name} --force{offset_option(offset)}"
         end(f"the messages of {name} were not deleted: {error} Then run `{again}` again.", UNREACHABLE)
     if not answer.get("accepted"):
         end(f"the messages of {name} were not deleted: {answer.get('message')}")

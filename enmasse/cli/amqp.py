@@ -9,8 +9,9 @@ from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
-from enmasse.cli.common import INTERRUPTED, UNREACHABLE, here, report
+from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.remote import RemoteAddress
+from enmasse.text import offset_option
 
 CONNECT_SECONDS = 10.0
 
@@ -43,7 +44,7 @@ def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
     """The error, the address, and a remedy."""
     if isinstance(error, AmqpError):
         known = error.condition == NOT_FOUND and remote.offset is not None
-        which = f"`enmasse address list{here(remote.offset or 0)}` shows which addresses there are."
+        which = f"`enmasse address list{offset_option(remote.offset or 0)}` shows which addresses there are."
         return f"{remote}: {error}. {which}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"
@@ -58,4 +59,4 @@ def remedy(error: OSError, remote: RemoteAddress) -> str:
         return "Is this an AMQPS port? AMQP without TLS is amqp://…"
     if remote.offset is None:
         return "Is a server running there, on this port?"
-    return f"Is `enmasse up{here(remote.offset)}` running? --port-offset selects another suite."
+    return f"Is `enmasse up{offset_option(remote.offset)}` running? --port-offset selects another suite."

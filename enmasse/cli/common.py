@@ -67,8 +67,3 @@ def end(message: str, status: int = FAILED) -> NoReturn:
 def shows_colors() -> bool:
     """Whether colours may be written to a terminal (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def here(offset: int) -> str:
-    """What a command that is proposed must have to be about the same suite."""
-    return f" --port-offset {offset}" if offset else ""

@@ -6,7 +6,8 @@ import json
 import socket
 from typing import Any
 
-from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end, here
+from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
+from enmasse.text import offset_option
 
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0
@@ -40,7 +41,7 @@ def request(offset: int, method: str, path: str, body: Any = None, timeout: floa
     except ConnectionRefusedError:
         raise NotRunning(
             f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
-            f"`enmasse up{here(offset)}` starts it; --port-offset selects another suite."
+            f"`enmasse up{offset_option(offset)}` starts it; --port-offset selects another suite."
         ) from None
     except (OSError, ValueError) as error:
         raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no valid answer ({error})") from None

@@ -299,7 +299,8 @@ class Suite:
             if not address.get("ready"):
                 self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
         self._log.info("ready")
-        self._print("\n".join(["EnMasse is ready", *welcome.lines(self.options, current["addresses"])]))
+        for line in ("EnMasse is ready", *welcome.lines(self.options, current["addresses"])):
+            self._print(line)
 
     async def _tell_what_is_missing(self) -> None:
         """Somebody may be sitting there and wondering."""

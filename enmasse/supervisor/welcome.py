@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 
 from enmasse.supervisor.plan import Options
 from enmasse.supervisor.ports import LOOPBACK
+from enmasse.text import offset_option
 
 EXAMPLE = "orders"
 
@@ -26,8 +28,6 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
-    program = "enmasse" if shutil.which("enmasse") else shlex.quote(os.path.relpath(sys.argv[0]))
-    offset = f" --port-offset {options.offset}" if options.offset else ""
     queue = next((a for a in addresses if a.get("ready") and a.get("type") == "queue"), None)
     words = ["status"]
     if queue is not None:
@@ -36,4 +36,13 @@ def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
     if all(a.get("name") != EXAMPLE for a in addresses):
         type_ = f"queue --flavor {queue['flavor']}" if queue is not None else "anycast"
         words.append(f"address add {EXAMPLE} --type {type_}")
-    return [f"{program} {word}{offset}" for word in words]
+    return [f"{_program()} {word}{offset_option(options.offset)}" for word in words]
+
+
+def _program() -> str:
+    """How the user calls the command: as it was called, if it is not on PATH."""
+    if shutil.which("enmasse"):
+        return "enmasse"
+    with contextlib.suppress(OSError):  # the current directory may be gone
+        return shlex.quote(os.path.relpath(sys.argv[0]))
+    return shlex.quote(sys.argv[0])

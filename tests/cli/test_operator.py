@@ -114,3 +114,16 @@ def test_odd_names_relative_and_nothing_in_the_environment(config: Path, tmp_pat
         assert suite.cli("receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "stored\n"
         assert suite.end() == ""
     assert sorted(path.name for path in folder.iterdir()) == ["d\N{LATIN SMALL LETTER A WITH DIAERESIS} ta"]
+
+
+def test_the_end_of_the_start_where_little_can_be_shown(config: Path, tmp_path: Path) -> None:
+    """The current directory is gone, and the terminal cannot show the name of the data directory."""
+    gone, out, data = tmp_path / "gone", tmp_path / "out", tmp_path / "d\N{LATIN SMALL LETTER A WITH DIAERESIS}ta"
+    before = f"mkdir '{gone}'; cd '{gone}'; rmdir '{gone}';"
+    env = {"PYTHONIOENCODING": "ascii:strict", "PATH": "/bin:/usr/bin"}
+    with ready(config, data, before=before, streams=f">'{out}'", env=env) as suite:
+        wait_for(lambda: "address add" in out.read_text(), what="the last line")
+        lines = out.read_text().splitlines()
+        assert lines[lines.index("EnMasse is ready") + 2].endswith(f"amqp://127.0.0.1:{5672 + suite.offset}")
+        assert f"  {ENMASSE} status --port-offset {suite.offset}" in lines
+        assert suite.end() == ""
