@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 from enmasse.testing import Suite
+from tests.load import MADE
 from tests.soak.ledger import Flow, Ledger, Taker
 from tests.soak.load import IDS, Post, Receiver, Sender
-from tests.system.load import MADE
 
 FLAVORS = {
     "soak-queue": {

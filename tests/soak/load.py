@@ -9,21 +9,18 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from proton import Delivery, Message, Terminus, symbol
+from proton import Message, Terminus, symbol
 from proton.reactor import ReceiverOption
 
+from tests.load import MADE, Attempt, Client, NumberedSender
 from tests.soak.ledger import Flow, Ledger, Taker
-from tests.system.load import MADE, Attempt, Client
 
 WINDOW = 50
 """Messages that a sender has under way."""
 CREDIT = 30
-TICK = 0.05
-"""Seconds between two looks at the clock."""
 IDS: dict[str, Callable[[str, int], Any]] = {
     "no id": lambda flow, number: None,
     "counted": lambda flow, number: number + 1,
@@ -45,121 +42,43 @@ def body(flow: str, number: int) -> bytes:
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
-class _Party(Attempt):
-    def on_timer_task(self, event: Any) -> None:
-        if self.connection is None:
-            return
-        if self.owner.ended():
-            self.close()
-        else:
-            self.tick()
-            event.container.schedule(TICK, self)
+class Sender(NumberedSender):
+    """Sends `rate` messages a second but while it `pauses`."""
 
-    def tick(self) -> None:
-        """Twenty times a second, while it is connected."""
-
-
-class Sender(Client):
-    """Sends `rate` messages a second but while it `pauses`, until `enough()`; what is not accepted is sent again."""
+    window = WINDOW
 
     def __init__(
         self, url: str, address: str, ledger: Ledger, flow: Flow, *, ids: str, rate: float,
         pauses: Callable[[], bool],
     ) -> None:  # fmt: skip
-        super().__init__(url, address)
-        self.ledger, self.flow, self.rate, self.pauses = ledger, flow, rate, pauses
+        super().__init__(url, address, rate=rate)
+        self.ledger, self.flow, self.pauses = ledger, flow, pauses
+        self.link_name = f"sender {flow.name}"
         self.id = IDS[ids]
-        self.again: deque[int] = deque()
-        self.outcomes = 0
-        """How many answers have come."""
-        self._tokens = 0.0
-        self._then = time.monotonic()
-        self._enough = False
 
     def describe(self) -> str:
         flow = self.flow
         return f"{super().describe()}, {flow.name}: sent {flow.sent}, accepted {flow.accepted}, again {len(self.again)}"
 
-    def enough(self) -> None:
-        """Nothing new, and to the end once everything that was sent is accepted."""
-        self._enough = True
-
     def finished(self) -> bool:
         return self._enough and self.flow.accepted == self.flow.sent
 
-    def next(self) -> int | None:
-        now = time.monotonic()
-        self._tokens = min(WINDOW, self._tokens + (now - self._then) * self.rate)
-        self._then = now
-        if self._tokens < 1:
-            return None
-        if self.again:
-            number = self.again.popleft()
-        elif self._enough or self.pauses():
-            return None
-        else:
-            number = self.ledger.fresh(self.flow)
-        self._tokens -= 1
-        return number
+    def fresh(self) -> int | None:
+        return None if self._enough or self.pauses() else self.ledger.fresh(self.flow)
 
-    def attempt(self) -> Attempt:
-        return _Sending(self)
+    def message(self, number: int) -> Message:
+        name = self.flow.name
+        self.ledger.sends(self.flow, number)
+        return Message(
+            body=body(name, number), id=self.id(name, number), durable=True, properties={"flow": name, "number": number}
+        )
 
+    def was_accepted(self, number: int) -> None:
+        self.ledger.accepts(self.flow, number)
 
-class _Sending(_Party):
-    def __init__(self, owner: Sender) -> None:
-        super().__init__(owner)
-        self.sender = owner
-        self.under_way: set[int] = set()
-
-    def attach(self, container: Any) -> Any:
-        return container.create_sender(self.connection, self.owner.address, name=f"sender {self.sender.flow.name}")
-
-    def tick(self) -> None:
-        sender, flow = self.sender, self.sender.flow
-        while self.link.credit > 0 and len(self.under_way) < WINDOW and (number := sender.next()) is not None:
-            self.under_way.add(number)
-            sender.ledger.sends(flow, number)
-            message = Message(
-                body=body(flow.name, number),
-                id=sender.id(flow.name, number),
-                durable=True,
-                properties={"flow": flow.name, "number": number},
-            )
-            self.link.send(message, tag=str(number))
-
-    def on_accepted(self, event: Any) -> None:
-        self.sender.ledger.accepts(self.sender.flow, self._done(event))
-
-    def on_rejected(self, event: Any) -> None:
-        self._once_more(event, "rejected", nowhere=True)
-
-    def on_released(self, event: Any) -> None:
-        modified = event.delivery.remote_state == Delivery.MODIFIED
-        self._once_more(event, "modified" if modified else "released", nowhere=not modified)
-
-    def on_settled(self, event: Any) -> None:
-        if int(event.delivery.tag) in self.under_way:
-            self._once_more(event, "settled without outcome", nowhere=False)
-        if self.sender.finished():
-            self.close()
-
-    def _done(self, event: Any) -> int:
-        number = int(event.delivery.tag)
-        self.under_way.discard(number)
-        self.sender.outcomes += 1
-        return number
-
-    def _once_more(self, event: Any, outcome: str, *, nowhere: bool) -> None:
-        self.sender.disturbed(outcome)
-        number = self._done(event)
-        self.sender.again.append(number)
-        if nowhere:
-            self.sender.ledger.given_back(self.sender.flow, number)
-
-    def forget(self) -> None:
-        self.sender.again.extend(sorted(self.under_way))
-        self.under_way = set()
+    def comes_again(self, number: int, *, in_doubt: bool) -> None:
+        if not in_doubt:
+            self.ledger.given_back(self.flow, number)
 
 
 class Subscription(ReceiverOption):
@@ -198,7 +117,7 @@ class Receiver(Client):
         return _Receiving(self)
 
 
-class _Receiving(_Party):
+class _Receiving(Attempt):
     def __init__(self, owner: Receiver) -> None:
         super().__init__(owner, prefetch=0, auto_accept=False)
         self.receiver = owner

@@ -173,6 +173,7 @@ def test_a_message_that_is_taken_away_is_told(
     monkeypatch.setitem(FAULTS, "theft", steal)
     monkeypatch.setattr(Post, "leave", nobody_leaves)
     monkeypatch.setattr(run, "STILL", 5.0)
+    monkeypatch.setattr(run, "BACKLOG", 1.0)
     with (tmp_path / "stderr").open("w") as errors:
         assert not run.Soak(tmp_path, errors, 1, ["theft"], small_disk=False).run(1)
     said = capsys.readouterr().out

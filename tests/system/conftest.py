@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from enmasse.testing import Suite, running, wait_for
-from tests.system.load import MADE
+from tests.load import MADE
 from tests.system.seeing import status
 
 QUEUE, TOPIC = "small-persisted-queue", "small-persisted-topic"

@@ -20,9 +20,9 @@ from enmasse.control import Artemis, ControlConnection, Dispatch, connect
 from enmasse.settings import host_port
 from enmasse.testing import Suite, wait_for
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR
+from tests.load import receive, send
 from tests.system.conftest import ADDRESSES, QUEUE, TOPIC
 from tests.system.exchange import exchange
-from tests.system.load import receive, send
 from tests.system.seeing import carrier, component, find, status, wait_address, wait_gone, wait_message
 
 ROUNDS = 10

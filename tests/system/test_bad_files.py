@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from enmasse.testing import Suite, wait_for
+from tests.load import Consumer, Producer
 from tests.system.exchange import exchange
-from tests.system.load import Consumer, Producer
 from tests.system.seeing import kill, status, wait_process
 
 BAD = {"addresses.json": '{"orders": ', "flavors.json": "[]"}

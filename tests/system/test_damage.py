@@ -7,9 +7,9 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite, wait_for
+from tests.load import receive, send, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
-from tests.system.load import receive, send, subscribe
 from tests.system.seeing import carrier, component, find, kill, status, wait_address, wait_message, wait_process
 
 WANTED = {"kept": {"type": "queue", "flavor": QUEUE}, "kept-news": {"type": "topic", "flavor": TOPIC}}

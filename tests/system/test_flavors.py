@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enmasse.testing import Suite, wait_for
+from tests.load import RATE, Client, Consumer, Producer
 from tests.system.conftest import FLAVORS, SPREAD
-from tests.system.load import Client, Consumer, Producer
 from tests.system.seeing import carrier, status
 
 MORE = [f"more-{i}" for i in range(3)]
@@ -23,7 +23,7 @@ def change(suite: Suite, count: int) -> None:
 
 def test_brokers_come_and_go(suite: Suite) -> None:
     """Growing disturbs nobody; what lies on a broker that is to go moves, and nothing is lost by it."""
-    producers = [Producer(suite.url, name) for name in SPREAD]
+    producers = [Producer(suite.url, name, rate=RATE) for name in SPREAD]
     consumers = [Consumer(suite.url, name) for name in SPREAD]
     clients: list[Client] = [*consumers, *producers]
     for client in clients:
@@ -40,7 +40,7 @@ def test_brokers_come_and_go(suite: Suite) -> None:
         producer.wait_accepted(20)
     assert [client.disturbances for client in clients] == [[]] * len(clients)
     for name in MORE:
-        producers.append(Producer(suite.url, name))
+        producers.append(Producer(suite.url, name, rate=RATE))
         consumers.append(Consumer(suite.url, name))
         producers[-1].start()
         producers[-1].wait_accepted(20)

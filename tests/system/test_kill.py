@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from enmasse.testing import Suite
+from tests.load import RATE, ROUTER_WINDOW, Client, Consumer, Producer, subscribe
 from tests.system.conftest import SPREAD
-from tests.system.load import ROUTER_WINDOW, Client, Consumer, Producer, subscribe
 from tests.system.seeing import carrier, component, kill, wait_address, wait_again
 
-SOME = 300
+SOME = 100
 """Messages accepted before the kill, and after the recovery; in between there are as many as there are."""
 CONTROL = ["configserv", "storage_controller", "ragent"]
 DATA = ["the broker of orders", "the broker of news", "router-0"]
@@ -18,13 +18,13 @@ DATA = ["the broker of orders", "the broker of news", "router-0"]
 class Flow:
     """Load on a queue and on a topic with two durable subscriptions, one of which is away until the end."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, rate: float | None = None) -> None:
         self.suite = suite
         subscribe(suite.url, "news", "system")
         self.away = Consumer(suite.url, "news", container_id="system", subscription="durable")
         self.live = Consumer(suite.url, "news", container_id="system-live", subscription="live")
         self.worker = Consumer(suite.url, "orders")
-        self.producers = [Producer(suite.url, "orders"), Producer(suite.url, "news")]
+        self.producers = [Producer(suite.url, name, rate=rate) for name in ("orders", "news")]
         self.live.start()
         self.live.wait_attached()
         for client in (self.worker, *self.producers):
@@ -67,7 +67,7 @@ class Flow:
 @pytest.mark.parametrize("victim", CONTROL)
 def test_a_controller_killed_is_noticed_by_nobody(suite: Suite, victim: str) -> None:
     """Without losses, without doubles, in order, and without a link or an outcome being disturbed."""
-    flow = Flow(suite)
+    flow = Flow(suite, RATE)
     flow.wait_some()
     pid = kill(suite, victim)
     wait_again(suite, victim, pid)
@@ -103,7 +103,7 @@ def test_three_brokers_share_addresses_and_fail_alone(suite: Suite) -> None:
     assert len(brokers) == 3
     assert {len([n for n in SPREAD if pools[n] == broker]) for broker in brokers} == {3}
     assert len({component(suite, broker)["pid"] for broker in brokers}) == 3
-    producers = {name: Producer(suite.url, name) for name in SPREAD}
+    producers = {name: Producer(suite.url, name, rate=RATE) for name in SPREAD}
     consumers = {name: Consumer(suite.url, name) for name in SPREAD}
     for client in (*producers.values(), *consumers.values()):
         client.start()

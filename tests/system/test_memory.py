@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.testing import Suite
-from tests.system.load import receive, send
+from tests.load import receive, send
 from tests.system.seeing import carrier, kill, wait_address, wait_again
 
 

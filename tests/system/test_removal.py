@@ -8,9 +8,9 @@ import pytest
 
 from enmasse.model.flavors import IN_MEMORY
 from enmasse.testing import Suite
+from tests.load import receive, send, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
-from tests.system.load import receive, send, subscribe
 from tests.system.seeing import find, kill, wait_address, wait_gone, wait_message, wait_process
 
 STORED = {"type": "queue", "flavor": QUEUE}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from enmasse.testing import Suite, running, wait_for
+from tests.load import MADE, Producer, receive, subscribe
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.exchange import exchange
-from tests.system.load import MADE, Producer, receive, subscribe
 from tests.system.seeing import status, wait_address
 
 SIGNALS = [signal.SIGTERM, signal.SIGKILL]

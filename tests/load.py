@@ -1,8 +1,12 @@
-"""Acknowledged load with exact counts: numbered messages, sent and received by python-qpid-proton."""
+"""Acknowledged load with exact counts: numbered messages, sent and received by python-qpid-proton.
+
+`Client`, `Attempt` and the numbered senders are the base of the soak's load too (tests/soak/load.py).
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from typing import Any
 
@@ -16,6 +20,11 @@ LIMIT = 120.0
 """Seconds after which anything is given up; on a slow machine it takes a tenth of that."""
 WINDOW = 20
 """Messages that a producer has under way."""
+RATE = 50.0
+"""Messages a second of a producer that is there to be disturbed: as many as it can would cost what the test does not
+ask for."""
+TICK = 0.05
+"""Seconds between two looks at the clock."""
 CREDIT = 50
 """What a consumer asks for ahead."""
 ROUTER_WINDOW = 250
@@ -128,7 +137,7 @@ class Attempt(MessagingHandler):
         # half the limit, and not because either of us has to wait for the processor.
         self.connection = event.container.connect(self.owner.url, reconnect=False, heartbeat=LIMIT / 2)
         self.link = self.attach(event.container)
-        event.container.schedule(0.02, self)
+        event.container.schedule(TICK, self)
 
     def attach(self, container: Any) -> Any:
         raise NotImplementedError
@@ -139,7 +148,11 @@ class Attempt(MessagingHandler):
         if self.owner.ended():
             self.close()
         else:
-            event.container.schedule(0.02, self)
+            self.tick()
+            event.container.schedule(TICK, self)
+
+    def tick(self) -> None:
+        """Twenty times a second, while it is connected."""
 
     def close(self) -> None:
         """End this attempt."""
@@ -191,29 +204,137 @@ class Attempt(MessagingHandler):
         """What was under way on the link will never be answered."""
 
 
-class Producer(Client):
-    """Sends 0, 1, 2 … until it is enough; what is not accepted, or never answered, is sent again."""
+class NumberedSender(Client):
+    """Sends numbered messages until `enough()`; what is not accepted, or never answered, is sent again."""
 
-    def __init__(self, url: str, address: str, count: int | None = None) -> None:
+    window = WINDOW
+    """Messages under way."""
+
+    def __init__(self, url: str, address: str, *, rate: float | None) -> None:
+        """rate: messages a second; None: as many as outcomes come for."""
         super().__init__(url, address)
+        self.rate = rate
+        self.link_name = f"producer of {address}"
+        self.again: deque[int] = deque()
+        self.outcomes = 0
+        """How many answers have come."""
+        self._allowed = 0.0
+        self._then = time.monotonic()
+        self._enough = False
+
+    def enough(self) -> None:
+        """Nothing new, and to the end once everything that was sent is accepted."""
+        self._enough = True
+
+    def fresh(self) -> int | None:
+        """The number of a new message; None: there is none now."""
+        raise NotImplementedError
+
+    def message(self, number: int) -> Message:
+        raise NotImplementedError
+
+    def was_accepted(self, number: int) -> None:
+        """The outcome of a message."""
+
+    def comes_again(self, number: int, *, in_doubt: bool) -> None:
+        """It will be sent again; in_doubt: the copy that was sent may be somewhere."""
+
+    def next(self) -> int | None:
+        if self.rate is not None:
+            now = time.monotonic()
+            self._allowed = min(self.window, self._allowed + (now - self._then) * self.rate)
+            self._then = now
+            if self._allowed < 1:
+                return None
+        number = self.again.popleft() if self.again else self.fresh()
+        if number is not None:
+            self._allowed -= 1
+        return number
+
+    def attempt(self) -> Attempt:
+        return _Sending(self)
+
+
+class _Sending(Attempt):
+    def __init__(self, owner: NumberedSender) -> None:
+        super().__init__(owner)
+        self.sender = owner
+        self.under_way: set[int] = set()
+
+    def attach(self, container: Any) -> Any:
+        return container.create_sender(self.connection, self.owner.address, name=self.sender.link_name)
+
+    def on_sendable(self, event: Any) -> None:
+        self.tick()
+
+    def tick(self) -> None:
+        sender = self.sender
+        while (
+            self.connection is not None
+            and self.link.credit > 0
+            and len(self.under_way) < sender.window
+            and not sender.ended()
+        ):
+            number = sender.next()
+            if number is None:
+                return
+            self.under_way.add(number)
+            self.link.send(sender.message(number), tag=str(number))
+
+    def on_accepted(self, event: Any) -> None:
+        self.sender.was_accepted(self._done(event))
+
+    def on_rejected(self, event: Any) -> None:
+        self._once_more(event, "rejected", in_doubt=False)
+
+    def on_released(self, event: Any) -> None:
+        modified = event.delivery.remote_state == Delivery.MODIFIED
+        self._once_more(event, "modified" if modified else "released", in_doubt=modified)
+
+    def _done(self, event: Any) -> int:
+        number = int(event.delivery.tag)
+        self.under_way.discard(number)
+        self.sender.outcomes += 1
+        return number
+
+    def _once_more(self, event: Any, outcome: str, *, in_doubt: bool) -> None:
+        self.sender.disturbed(outcome)
+        number = self._done(event)
+        self.sender.again.append(number)
+        self.sender.comes_again(number, in_doubt=in_doubt)
+
+    def on_settled(self, event: Any) -> None:
+        if int(event.delivery.tag) in self.under_way:
+            self._once_more(event, "settled without outcome", in_doubt=True)
+        if self.sender.rate is None:
+            self.tick()
+        if self.sender.finished():
+            self.close()
+
+    def forget(self) -> None:
+        for number in sorted(self.under_way):
+            self.sender.again.append(number)
+            self.sender.comes_again(number, in_doubt=True)
+        self.under_way = set()
+
+
+class Producer(NumberedSender):
+    """Sends 0, 1, 2 … until it is enough."""
+
+    def __init__(self, url: str, address: str, count: int | None = None, *, rate: float | None = None) -> None:
+        super().__init__(url, address, rate=rate)
         self.count = count
         self.sent = 0
         """Numbers below this one have been sent at least once."""
         self.accepted: set[int] = set()
         self.in_doubt: set[int] = set()
         """Sent again although the first copy may have arrived: never answered, or modified."""
-        self.again: deque[int] = deque()
-        self._enough = False
 
     def describe(self) -> str:
         counts = (
             f"sent {self.sent}, accepted {len(self.accepted)}, in doubt {len(self.in_doubt)}, again {len(self.again)}"
         )
         return f"{super().describe()}, {counts}"
-
-    def enough(self) -> None:
-        """Nothing new, and to the end once everything that was sent is accepted."""
-        self._enough = True
 
     def wait_accepted(self, more: int) -> None:
         """Wait until so many more are accepted than now."""
@@ -223,77 +344,21 @@ class Producer(Client):
     def finished(self) -> bool:
         return (self._enough or self.sent == self.count) and len(self.accepted) == self.sent
 
-    def next(self) -> int | None:
-        if self.again:
-            return self.again.popleft()
+    def fresh(self) -> int | None:
         if self._enough or self.sent == self.count:
             return None
         self.sent += 1
         return self.sent - 1
 
-    def attempt(self) -> Attempt:
-        return _Sending(self)
+    def message(self, number: int) -> Message:
+        return Message(body=number, id=str(number), durable=True)
 
+    def was_accepted(self, number: int) -> None:
+        self.accepted.add(number)
 
-class _Sending(Attempt):
-    def __init__(self, owner: Producer) -> None:
-        super().__init__(owner)
-        self.producer = owner
-        self.under_way: set[int] = set()
-
-    def attach(self, container: Any) -> Any:
-        return container.create_sender(self.connection, self.owner.address, name=f"producer of {self.owner.address}")
-
-    def on_sendable(self, event: Any) -> None:
-        self.pump()
-
-    def pump(self) -> None:
-        producer = self.producer
-        while (
-            self.connection is not None
-            and self.link.credit > 0
-            and len(self.under_way) < WINDOW
-            and not producer.ended()
-        ):
-            number = producer.next()
-            if number is None:
-                return
-            self.under_way.add(number)
-            self.link.send(Message(body=number, id=str(number), durable=True), tag=str(number))
-
-    def on_accepted(self, event: Any) -> None:
-        self.producer.accepted.add(self._done(event))
-
-    def on_rejected(self, event: Any) -> None:
-        self._once_more(event, "rejected", doubt=False)
-
-    def on_released(self, event: Any) -> None:
-        modified = event.delivery.remote_state == Delivery.MODIFIED
-        self._once_more(event, "modified" if modified else "released", doubt=modified)
-
-    def _done(self, event: Any) -> int:
-        number = int(event.delivery.tag)
-        self.under_way.discard(number)
-        return number
-
-    def _once_more(self, event: Any, outcome: str, *, doubt: bool) -> None:
-        self.producer.disturbed(outcome)
-        number = self._done(event)
-        self.producer.again.append(number)
-        if doubt:
-            self.producer.in_doubt.add(number)
-
-    def on_settled(self, event: Any) -> None:
-        if int(event.delivery.tag) in self.under_way:  # settled without an outcome
-            self._once_more(event, "settled without outcome", doubt=True)
-        self.pump()
-        if self.producer.finished():
-            self.close()
-
-    def forget(self) -> None:
-        self.producer.in_doubt |= self.under_way
-        self.producer.again.extend(sorted(self.under_way))
-        self.under_way = set()
+    def comes_again(self, number: int, *, in_doubt: bool) -> None:
+        if in_doubt:
+            self.in_doubt.add(number)
 
 
 class Consumer(Client):
