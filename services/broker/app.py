@@ -119,7 +119,7 @@ def health_of(broker: Broker) -> tuple[bool, str]:
     troubles = [store.trouble] if store is not None and store.trouble else []
     stalled = [f"queue {name}: {reason}" for name, reason in broker.stalls.reasons().items()]
     troubles += stalled[:3] + ([f"{len(stalled) - 3} more queues stand still"] if len(stalled) > 3 else [])
-    notes = [store.losses.told()] if store is not None else []
+    notes = [store.losses.report()] if store is not None else []
     unknown = [
         f"{queue.count} in {name}" for name, queue in broker.catalogue.queues.items() if queue.id in broker.unknown
     ]

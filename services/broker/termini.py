@@ -14,7 +14,7 @@ _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
 
 
 class Filters:
-    """The filters of a source that have an effect here; `echo` is what the answer says of them."""
+    """The filters of a source that have an effect here; `echo` is what the answer states of them."""
 
     def __init__(self, source: Source | None) -> None:
         """Raises BrokerError (amqp:invalid-field) where a selector is none."""
@@ -50,7 +50,7 @@ def address_of(terminus: Any) -> str:
 
 
 def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
-    """ANYCAST or MULTICAST as asked for by capability or scheme; None: not said."""
+    """ANYCAST or MULTICAST as asked for by capability or scheme; None: neither."""
     address = getattr(terminus, "address", None) or ""
     if wanted & {"queue", "temporary-queue"} or address.startswith(("queue://", "temp-queue://")):
         return "ANYCAST"

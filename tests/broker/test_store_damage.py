@@ -477,7 +477,7 @@ def test_the_end_of_a_journal_is_known_also_after_a_crash(tmp_path: Path, close:
         elif close:
             assert store.losses.queues == {"q": 10 - left}
         else:
-            assert "is not known" in store.losses.told()
+            assert "is not known" in store.losses.report()
         store.close()
         again = Store.open(directory, segment_size=1 << 16)
         assert not again.recovered.damaged and again.recovered.count(queue) == left

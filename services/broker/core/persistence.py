@@ -80,7 +80,7 @@ class Losses(Protocol):
 
     def add(self, what: str, queue: str = "", messages: int = 0) -> None: ...
 
-    def told(self) -> str:
+    def report(self) -> str:
         """A sentence for people; empty: nothing was lost."""
 
 

@@ -27,7 +27,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass
 class Context:
-    """`user`: who asks (becomes the `user` of queues it makes where it does not say otherwise)."""
+    """`user`: of the connection; it becomes the `user` of queues that are made without one."""
 
     broker: Broker
     clients: Connections

@@ -1,9 +1,9 @@
 """What must outlive damage to the journal: the definitions, held here a second time, and which segments there are.
 
-One file, CATALOGUE, framed as a segment is (number 0). Each commit that has news writes one record, synced before
-anybody is told: so bytes that cannot be read are a torn end if nothing good is behind them, else damage. A record is
+One file, CATALOGUE, framed as a segment is (number 0). Each commit that has news writes one record, synced before the
+commit is reported: so bytes that cannot be read are a torn end if nothing good is behind them, else damage. A record is
 the place in the journal up to which it holds (8 bytes), then entries of kind (1), length (4), body. Once it has grown
-to more than twice what it says, or a write has failed, the file is written anew and renamed.
+to more than twice its content, or a write has failed, the file is written anew and renamed.
 """
 
 from __future__ import annotations

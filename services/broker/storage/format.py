@@ -1,4 +1,4 @@
-"""The file that says which format a data directory has."""
+"""The file that states which format a data directory has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OLD = 1  # without footers, summaries and catalogue: read, and brought up to dat
 
 
 class StoreError(Exception):
-    """The data directory cannot be used (in use, of a newer version, unreadable): says which, and what to do."""
+    """The data directory cannot be used (in use, of a newer version, unreadable). The text: which, and what to do."""
 
 
 def write_format(directory: Path, files: Files) -> None:

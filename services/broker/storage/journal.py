@@ -3,8 +3,8 @@
 Appended records gather in memory; `commit` lets them be written and synced together once the loop comes round, at once
 when they are few and the disk is fast, in a thread otherwise. Every batch begins with a BATCH record, which proves what
 lies before it had been synced. At start, bytes that cannot be read before such a proof are damage: skipped, reported,
-the file kept aside. Without a proof behind them they are the torn end of the last batch, of which nobody was told: cut
-off.
+the file kept aside. Without a proof behind them they are the torn end of the last batch, whose commit was never
+reported: cut off.
 
 A location is `segment << 32 | offset` of a record's head; segments are numbered upwards and never reused.
 """
@@ -25,7 +25,7 @@ from services.broker.storage.catalogue import Batch, Catalogue
 from services.broker.storage.chunk import Chunk, Segment
 from services.broker.storage.files import File, Files
 from services.broker.storage.gathering import Gathering
-from services.broker.storage.replaying import Hurt, Replay, Replaying
+from services.broker.storage.replaying import OnDamage, Replay, Replaying
 from services.broker.storage.segment import (
     BATCH,
     FIRST,
@@ -114,26 +114,26 @@ class Journal:
         segment_size: int = SEGMENT_SIZE,
         catalogue: Catalogue | None = None,
         repeat: frozenset[int] = frozenset(),
-        hurt: Hurt = _nothing,
+        on_damage: OnDamage = _nothing,
         legacy: bool = False,
     ) -> Journal:
         """Reads every segment, calling `replay` for each record in order. `lost` is called for each record that a
         failed commit leaves out, before its `done(error)`; it may append. `catalogue`: as read. `repeat`: kinds of
-        records that summaries hold a second time. `hurt`: called with damage as it is met. `legacy`: written by a
+        records that summaries hold a second time. `on_damage`: see Replaying. `legacy`: written by a
         version without footers. Raises OSError if the directory cannot be used, or damage not be mended; damage
         itself raises nothing and stands in `damaged`."""
         self = cls(directory, files, loop, lost, segment_size, catalogue, repeat)
         files.make_dir(directory)
         if catalogue is None:
             self.catalogue.read()
-        work = Replaying(directory, files, self.catalogue, replay, hurt, legacy=legacy)
+        work = Replaying(directory, files, self.catalogue, replay, on_damage, legacy=legacy)
         work.run()
         self.segments.update(work.segments)
         self.damaged = work.damaged
-        self.damaged_segments = work.hurt
+        self.damaged_segments = work.damaged_segments
         self.gathering.next_number = work.next
         self.finish_mending = work.finish
-        empty = [n for n, segment in self.segments.items() if segment.end <= FIRST and n not in work.hurt]
+        empty = [n for n, segment in self.segments.items() if segment.end <= FIRST and n not in work.damaged_segments]
         if empty:
             error = self.segment_files.unlink(self.segment_files.take_out(empty))
             if error is not None:
@@ -240,7 +240,9 @@ class Journal:
         if sum(c.stop - c.start for c in self._writing) <= INLINE_BYTES:
             self._took(seconds)
         else:
-            self._sync_cost *= 0.9  # a large batch says little of a small one's cost: try in the loop again some time
+            self._sync_cost *= (
+                0.9  # a large batch is no measure for a small one's cost: try in the loop again some time
+            )
         self._finish(error)
         again, self._again = self._again, False
         if again:
@@ -256,7 +258,7 @@ class Journal:
             self._finish(self._write() if self._writing or self._batch is not None else None)
 
     def prove(self) -> None:
-        """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it is told from
+        """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it differs from
         a torn end. Costs one small sync per idle time."""
         if self._unproved and self.quiet and self.current:
             self._proving = True
@@ -274,7 +276,7 @@ class Journal:
         return self.current or self.gathering.next_number
 
     def retry(self) -> None:
-        """After a failed commit, when nothing is being appended: tries to write a new segment; `error` tells."""
+        """After a failed commit, when nothing is being appended: tries to write a new segment; `error` has the end."""
         if self.error is None or not self.quiet:
             return
         if not self.current:
@@ -297,7 +299,7 @@ class Journal:
         return sum(c.stop - c.start for c in self._writing)
 
     def _write(self) -> OSError | None:
-        """One segment after the other: the head of a new one says where the last one ends, and that it is synced."""
+        """One segment after the other: the head of a new one proves where the last one ends, and that it is synced."""
         try:
             for chunk in self._writing:
                 segment = chunk.segment
@@ -374,7 +376,7 @@ class Journal:
 
     def _fail(self, chunks: list[Chunk], error: OSError) -> None:
         """After a failed sync nothing is known of the file behind its committed end: the next batch goes to a new one,
-        whose head says so. What was appended meanwhile may build on what is lost, so it is lost as well."""
+        whose head states that end. What was appended meanwhile may build on what is lost, so it is lost as well."""
         if self.error is None:  # once; it is tried again and again
             log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
         self.error = error
@@ -437,17 +439,18 @@ class Journal:
 
     # -- deleting, closing ---------------------------------------------------------------------------------------------
     def retire(self, numbers: Sequence[int], done: Done) -> None:
-        """The catalogue says that these segments are deleted: to be done before they are. With an error it does not."""
+        """Commits that the catalogue does not have these segments any more: before they are deleted. After an error it
+        has them again."""
         self.catalogue.gone(numbers)
 
-        def told(error: OSError | None) -> None:
+        def committed(error: OSError | None) -> None:
             if error is not None:
                 for number in numbers:
                     segment = self.segments[number]
                     self.catalogue.made(number, segment.size, segment.end)
             done(error)
 
-        self.commit(told)
+        self.commit(committed)
 
     def close(self, before: Callable[[], None] = _nothing) -> None:
         """Commits what has gathered, writes down where the journal ends, closes the files; `before` that, when nothing

@@ -84,7 +84,7 @@ class Losses:
     def __bool__(self) -> bool:
         return bool(self.places or self.queues)
 
-    def told(self) -> str:
+    def report(self) -> str:
         """A sentence for people; empty: nothing was lost."""
         if not self:
             return ""

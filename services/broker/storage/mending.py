@@ -79,7 +79,7 @@ def _padding(number: int, at: int, size: int) -> bytes:
 
 
 def guess(data: bytes, ranges: Sequence[Range]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(message, queues) of damaged records that by their heads were messages: what can be said without a summary.
+    """(message, queues) of damaged records that by their heads were messages: what can be known without a summary.
     Whether that is true is to be checked against what is known otherwise."""
     for start, stop in ranges:
         if start + HEAD_SIZE + META.size > len(data):

@@ -87,7 +87,7 @@ def _replay(
         segment_size=segment_size,
         catalogue=catalogue,
         repeat=REPEATED,
-        hurt=recovery.hurt,
+        on_damage=recovery.damaged,
         legacy=version == OLD,
     )
     live.exists = journal.segment_files.exists

@@ -15,7 +15,7 @@ _USUAL = b"\0\1\0"  # in a record's META: no flags, one queue
 
 
 def read_payloads(index: Index, files: SegmentFiles, messages: Sequence[int]) -> dict[int, bytes]:
-    """Payloads by message. Those that are not on disk yet, or cannot be read, are left out: `Store.load` says why."""
+    """Payloads by message. Those that are not on disk yet, or cannot be read, are left out: `Store.load` raises why."""
     payloads: dict[int, bytes] = {}
     places = [(message, *found) for message in messages if (found := index.find(message))]
     at = 0

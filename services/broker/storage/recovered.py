@@ -17,7 +17,7 @@ Progress = Callable[[float], None]
 
 
 def unreported(_: float) -> None:
-    """A `Progress` for nobody."""
+    """A `Progress` that nothing listens to."""
 
 
 class Reference(NamedTuple):

@@ -182,7 +182,7 @@ class Recovery:
             self._live.enter_key(cache, key, message, location)
 
     # -- damage --------------------------------------------------------------------------------------------------------
-    def hurt(self, number: int, ranges: Sequence[Range], summary: Summary | None, data: bytes) -> None:
+    def damaged(self, number: int, ranges: Sequence[Range], summary: Summary | None, data: bytes) -> None:
         """What lay in these ranges of a segment cannot be read. What is stated of it further on still counts."""
         if summary is None:
             for message, queues in guess(data, ranges):

@@ -1,7 +1,7 @@
-"""Reading every segment at the start: what is whole is replayed, what is damaged or gone is mended and told.
+"""Reading every segment at the start: what is whole is replayed, what is damaged or gone is mended and reported.
 
 Where a segment ends is known from the catalogue, from the head of the next one, from its FOOTER, from its summary. Only
-in the last segment, and only if none of these says that it was closed, is there a torn end: what lies behind the last
+in the last segment, and only if by none of these it was closed, is there a torn end: what lies behind the last
 BATCH and cannot be read. Everything else that is not there is damage.
 """
 
@@ -37,7 +37,7 @@ log = logs.get(part="storage")
 Replay = Callable[[int, memoryview, int], None]
 """(kind, payload, location); the view is only good during the call."""
 
-Hurt = Callable[[int, Sequence[Range], Summary | None, bytes], None]
+OnDamage = Callable[[int, Sequence[Range], Summary | None, bytes], None]
 """(segment, ranges that cannot be read, its summary, its bytes as found), before what is behind them is replayed."""
 
 SHORTENED = "the file was shortened; what was behind it is not known"
@@ -46,24 +46,24 @@ NAME = re.compile(r"(\d{10})\.journal")
 
 
 class Replaying:
-    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `hurt` (numbers).
+    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `damaged_segments` (numbers).
 
-    `finish` puts what was mended in the place of what was damaged: once that has been told, for it is not found again.
+    `finish` puts what was mended in the place of what was damaged: once that is reported: it is not found again.
     """
 
     def __init__(
-        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, hurt: Hurt, *, legacy: bool
+        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, on_damage: OnDamage, *, legacy: bool
     ) -> None:
         """`legacy`: closed segments have no FOOTER."""
         self.segments: dict[int, Segment] = {}
         self.damaged: list[str] = []
-        self.hurt: set[int] = set()
+        self.damaged_segments: set[int] = set()
         self.next = 1
         self._directory = directory
         self._files = files
         self._catalogue = catalogue
         self._replay = replay
-        self._tell = hurt
+        self._on_damage = on_damage
         self._legacy = legacy
         self._previous: Segment | None = None
         self._mended: list[tuple[Path, Path]] = []  # new files, and the names they are to have
@@ -133,7 +133,7 @@ class Replaying:
                 at, ranges = _torn(data, number, at)
             if len(data) < allocated:
                 self._damage(segment, data, [(at, allocated)], SHORTENED)
-                self._tell(number, (), None, data)
+                self._on_damage(number, (), None, data)
             elif bad and not ranges:
                 log.info("journal.torn", file=str(segment.path), offset=at, bytes=len(data) - at)
             if ranges:
@@ -147,7 +147,7 @@ class Replaying:
                 end = len(data) if bad else at
             else:
                 self._damage(segment, data, [(at, at)], SHORTENED)
-                self._tell(number, (), None, data)
+                self._on_damage(number, (), None, data)
                 end = at
         if end is not None and at < end:
             self._mend(segment, data, unreadable(data, number, end), end)
@@ -194,7 +194,7 @@ class Replaying:
         places = [place for place in ranges if place != (0, FIRST)]
         mended = mend(data, number, places, end, self._head(segment, data), found.kept() if found else ())
         self._write(segment, mended)
-        self._tell(number, places, found, data)
+        self._on_damage(number, places, found, data)
         if places:
             self._replayed(mended, number, places[0][0], end)
         segment.size = segment.end = end
@@ -204,15 +204,15 @@ class Replaying:
         """Of a segment whose file is gone. False: nothing is known of it."""
         number = segment.number
         found = summaries.read(self._files, segment.path, number)
-        self.hurt.add(number)
+        self.damaged_segments.add(number)
         if found is None:
-            self._say(segment, "the file is missing; what was in it is not known")
-            self._tell(number, (), None, b"")
+            self._report(segment, "the file is missing; what was in it is not known")
+            self._on_damage(number, (), None, b"")
             return False
-        self._say(segment, "the file is missing")
+        self._report(segment, "the file is missing")
         mended = mend(b"", number, [(FIRST, found.end)], found.end, self._head(segment, b""), found.kept())
         self._write(segment, mended)
-        self._tell(number, [(FIRST, found.end)], found, b"")
+        self._on_damage(number, [(FIRST, found.end)], found, b"")
         self._replayed(mended, number, FIRST, found.end)
         segment.size = segment.end = found.end
         segment.summarised = False
@@ -240,7 +240,7 @@ class Replaying:
     def _damage(self, segment: Segment, data: bytes, places: Sequence[Range], what: str) -> None:
         aside = self._directory / "damaged"
         kept: str | None = str(aside / segment.path.name)
-        self.hurt.add(segment.number)
+        self.damaged_segments.add(segment.number)
         try:
             self._files.make_dir(aside)
             self._files.copy(segment.path, aside / segment.path.name)
@@ -248,10 +248,10 @@ class Replaying:
             kept = None
             log.warning("journal.not-kept-aside", file=str(segment.path), reason=str(e))
         for start, stop in places:
-            told = f"{stop - start} bytes cannot be read" if what == "cannot be read" else what
-            self._say(segment, f"offset {start}: {told}", copy=kept)
+            text = f"{stop - start} bytes cannot be read" if what == "cannot be read" else what
+            self._report(segment, f"offset {start}: {text}", copy=kept)
 
-    def _say(self, segment: Segment, what: str, **facts: str | None) -> None:
+    def _report(self, segment: Segment, what: str, **facts: str | None) -> None:
         self.damaged.append(f"{segment.path}: {what}")
         log.warning("journal.damaged", file=str(segment.path), what=what, **facts)
 

@@ -10,7 +10,7 @@ from services.broker.storage.files import Files
 
 NAME = "SPARE"
 SIZE = 2 << 20
-"""Bytes: removals of some 20,000 messages, and what the catalogue has to say of them. By then whole segments go."""
+"""Bytes: removals of some 20,000 messages, and their entries in the catalogue. By then whole segments go."""
 PIECE = 128 << 10
 """Bytes given up at a time: what is free for longer than a moment, whoever fills the disk may take."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

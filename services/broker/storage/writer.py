@@ -1,4 +1,4 @@
-"""Records that say something of what is stored: definitions, removals, moves, deliveries. What is written is entered in
+"""Records about what is stored: definitions, removals, moves, deliveries. What is written is entered in
 what is live; what a failed commit left out is written again."""
 
 from __future__ import annotations
