@@ -1,4 +1,8 @@
-"""The embedded router: behaves as Qpid Dispatch does, as far as clients, tools and the router agent depend on it."""
+"""The embedded router: behaves as Qpid Dispatch does, as far as clients, tools and the router agent depend on it.
+
+Three floors, each with its own `__init__`: `routing` is the domain, `network` its ports, `management` stands on both.
+`app` joins them; `config` reads the file through the tables of management.
+"""
 
 VERSION = "0.1.0"
 PRODUCT = "qpid-dispatch-router"

@@ -1,4 +1,4 @@
-"""The process: settings in, sockets open, until told to stop."""
+"""The process: settings in, sockets open, until a signal ends it."""
 
 from __future__ import annotations
 

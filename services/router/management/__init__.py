@@ -1,1 +1,4 @@
-"""The router's management node: entity types, their tables, and the agent that answers requests to `$management`."""
+"""The management node `$management`: entity types, bodies, tables, the agent that answers requests.
+
+It imports `network` and `routing`; neither knows it. A ValueError of the domain becomes a ManagementError here.
+"""

@@ -279,7 +279,7 @@ class RouterTable(Table):
 
 
 def _memory(_: Any) -> int:
-    """Bytes of memory in use, or the most there ever were where the system does not tell."""
+    """Bytes of memory in use, or the most there ever were if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):

@@ -32,7 +32,7 @@ class LogTable(EntityTable):
         super().add(None, {"module": "DEFAULT", "enable": f"{log.level()}+", "outputFile": "stderr"})
 
     def add(self, name: str | None, body: Any) -> Entity:
-        """Modules have one entity each, which is there: what the file says changes it."""
+        """Modules have one entity each, which exists: an entity of the file changes it."""
         wanted = read_body(self.type, name, body)
         present = next((e for e in self.entities.values() if e.body["module"] == wanted["module"]), None)
         entity: Entity = super().add(name, body) if present is None else present

@@ -254,7 +254,7 @@ VHOST_GROUP = _attributes(
     "allowAdminStatusUpdate:bool=true allowFallbackLinks:bool=true sources:names targets:names "
     "sourcePattern:names targetPattern:names"
 )
-"""What a group of a vhost may say. Different from Dispatch, user-ids of messages are not looked at."""
+"""Attributes of a group of a vhost. Different from Dispatch, user-ids of messages are not looked at."""
 VHOST_GROUP_TYPE = EntityType("vhostUserGroupSettings", VHOST_GROUP, frozenset())
 VHOST_STATS = _type(
     "vhostStats",
@@ -283,7 +283,7 @@ ROUTER_CONFIG = _attributes(
     "saslConfigDir "
     "saslConfigName debugDumpFile timestampsInUTC:bool=false timestampFormat metadata"
 )
-"""What the configuration file may say of the router itself."""
+"""Attributes of the router entity in the configuration file."""
 
 TYPES: dict[str, EntityType] = {
     t.short: t

@@ -31,7 +31,7 @@ def zero(_: Any) -> int:
 
 
 class Table:
-    """One entity type. Subclasses say where rows are; `getters` give the value of each column of a row."""
+    """One entity type. Subclasses give the rows; `getters` give the value of each column of a row."""
 
     type: EntityType
     create_slowly: Callable[[Request, Callable[[Any], None], Callable[[ManagementError], None]], None] | None = None

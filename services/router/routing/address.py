@@ -154,7 +154,7 @@ class RoutedAddress:
 
     @property
     def known(self) -> bool:
-        """It is there whatever the configuration says of its name."""
+        """It exists whatever is configured for its name."""
         return bool(self.pins or self.subscriber or self.temporary)
 
     @property

@@ -23,7 +23,7 @@ from services.router.routing.names import MOBILE, parse
 
 
 class Addresses:
-    """`by_key` are those in use; `configured` says how others are to be treated, `default` how those are that nobody
+    """`by_key` are those in use; `configured` holds how others are to be treated, `default` is for those that nobody
     has configured. `generation` changes with the configuration."""
 
     def __init__(self, router_id: str, clock: Clock, next_identity: Callable[[], int], default: str) -> None:

@@ -23,7 +23,7 @@ def stripped(payload: bytes) -> bytes:
 
 def _suspect(payload: bytes) -> bool:
     """Is there something like a router annotation among the annotations? Looks at the usual encodings of sections only:
-    of anything else it does not know, and says yes."""
+    for anything else it answers yes."""
     at = 0
     end = len(payload)
     while at < end:

@@ -189,7 +189,7 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
         state = source.resolve(to, head.data)
     except AmqpError:
         if not partial.done and len(head.data) < MAX_HEAD:
-            return  # cut short, as far as one can tell
+            return  # perhaps only cut short
         state = NOT_A_MESSAGE
     if isinstance(state, RoutedAddress):
         state.ingress += 1

@@ -1,7 +1,7 @@
 """The links of an auto-link on one connection: the one it always has, and more for as long as they are needed.
 
-Life of the one: attaching → active (the peer echoed the address) or failed (it detached, `error` says why; tried again
-after 2 s, then every 5 s while the connection lives).
+Life of the one: attaching → active (the peer echoed the address) or failed (it detached, `error` is the reason; tried
+again after 2 s, then every 5 s while the connection lives).
 
 A link carries one delivery at a time. So a large message that is still on its way in goes to a broker by a link of its
 own, and if one from a broker is taken slowly, the queue's other consumers are served by another link meanwhile.
@@ -94,7 +94,7 @@ class BrokerFeed(InLink):
 
     def ask(self, wanted: int) -> None:
         """The broker is to send what it has, as far as its credit goes, which is at least `wanted` if the window has
-        room for it, and to say so: `drained` follows."""
+        room for it; `drained` follows."""
         more = min(wanted, self._window() - self.link.unsettled) - self.link.credit
         if more > 0:  # credit that is due is not given before the next flush
             self.link.grant(more)
@@ -126,8 +126,8 @@ class BrokerFeed(InLink):
         self._maker.widen(stuck)
 
     def _end_second(self, sender: Sender, token: Token) -> None:
-        """The broker will settle no more and may deliver the message again: the receiver has to know that, and what
-        tells it is the end of its link with the delivery unsettled."""
+        """The broker will settle no more and may deliver the message again: the receiver learns it by the
+        end of its link with the delivery unsettled."""
         out: LinkRecord | None = sender.context
         if out is not None:
             what = "the broker of this address went away before it had settled what this receiver accepted"

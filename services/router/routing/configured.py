@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.router.routing.configuration import AddressConfig
-from services.router.routing.names import PatternTree
+from services.router.routing.patterns import AddressPatterns
 
 
 class ConfiguredAddresses:
@@ -12,7 +12,7 @@ class ConfiguredAddresses:
     def __init__(self) -> None:
         self.by_name: dict[str, AddressConfig] = {}
         self.by_identity: dict[int, AddressConfig] = {}
-        self._tree: PatternTree[AddressConfig] = PatternTree()
+        self._tree: AddressPatterns[AddressConfig] = AddressPatterns()
 
     def add(self, config: AddressConfig) -> None:
         """Raises ValueError if name or pattern are taken."""

@@ -1,8 +1,8 @@
 """Where messages of an address go, and where they come from: the two parties an address brings together.
 
 Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py). A mesh
-adds one more: the link to a neighbouring router behind which there are receivers. It says when it is ready and how much
-it has to do, and takes deliveries as the others do: neither the address nor the senders see a difference.
+adds one more: the link to a neighbouring router behind which there are receivers. It is asked if it is ready and how
+much it has to do, and takes deliveries as the others do: neither the address nor the senders see a difference.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Producer(Protocol):
         """Deliveries so far."""
 
     def bind(self) -> None:
-        """What comes goes where the address says from now on."""
+        """Deliveries go to the address's destinations, in the way of its treatment, from now on."""
 
     def open_gate(self) -> None:
         """There is a destination: give credit."""

@@ -90,7 +90,7 @@ class InLink(LinkRecord):
     # Deliveries
 
     def bind(self) -> None:
-        """What comes on this link goes where its address says."""
+        """Choose the callback for deliveries by the address's treatment."""
         address = self.address
         assert address is not None
         if address.subscriber is not None:

@@ -6,7 +6,7 @@ from enmasse.amqp.errors import AmqpError
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.containers import ContainerIndex, Containers
-from services.router.routing.names import PatternTree
+from services.router.routing.patterns import AddressPatterns
 
 NO_ROUTE = "qd:no-route-to-dest"
 
@@ -39,7 +39,7 @@ class LinkRoutes:
         self.by_identity: dict[int, LinkRoute] = {}
         self._containers = containers
         self._index: ContainerIndex[LinkRoute] = ContainerIndex()
-        self._trees: dict[str, PatternTree[_Pattern]] = {"in": PatternTree(), "out": PatternTree()}
+        self._trees: dict[str, AddressPatterns[_Pattern]] = {"in": AddressPatterns(), "out": AddressPatterns()}
 
     def add(self, config: LinkRouteConfig) -> LinkRoute:
         """Raises ValueError if the name is taken."""

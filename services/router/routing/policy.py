@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from services.router.routing.configuration import GroupConfig, PolicyConfig, VhostConfig
-from services.router.routing.names import PatternTree, canonical, strip
+from services.router.routing.names import canonical, strip
+from services.router.routing.patterns import AddressPatterns
 
 _DENIED = "link disallowed by local policy"
 
@@ -23,9 +24,9 @@ class AllowedAddresses:
         self._all = False
         self._prefixes: list[str] = []
         self._exact: set[str] = set()
-        self._tree: PatternTree[bool] | None = None
+        self._tree: AddressPatterns[bool] | None = None
         for pattern in patterns:
-            self._tree = self._tree or PatternTree()
+            self._tree = self._tree or AddressPatterns()
             spelling = canonical(pattern.replace("${user}", user))
             if self._tree.get(spelling) is None:
                 self._tree.add(spelling, True)

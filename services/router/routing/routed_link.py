@@ -323,7 +323,7 @@ class RoutedLink:
         source, target = link.remote_source, link.remote_target
         if self.rewritten is not None:
             source, target = self._as_asked(source), self._as_asked(target)
-        if isinstance(link, Receiver) and survives(source):  # a subscription that was there: the client did not say it
+        if isinstance(link, Receiver) and survives(source):  # it was there: the client's attach does not name it
             self.survives = True
         self._remember(self.container.connection, target if self.client.direction == "in" else source)
         try:

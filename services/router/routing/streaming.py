@@ -122,8 +122,8 @@ class Stream:
         self.pump()
 
     def pump(self) -> None:
-        """Move what can be moved. What is written may leave at once, and the engine then says in the middle of it that
-        there is room: that must not write the same chunk again."""
+        """Move what can be moved. What is written may leave at once, and the engine then reports room in the middle of
+        the write: that must not write the same chunk again."""
         self.again = True
         if self.pumping:
             return

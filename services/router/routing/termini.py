@@ -1,7 +1,7 @@
 """What a client's attach asks for, and what the address behind it has: capabilities, filters, subscriptions.
 
 Nothing that is asked for is ignored silently: what an address has not is refused with a sentence, or left out of the
-answer where AMQP says that this is how a peer hears of it (2.7.3, 3.5.1).
+answer, if AMQP has that as the way to refuse it (2.7.3, 3.5.1).
 """
 
 from __future__ import annotations
