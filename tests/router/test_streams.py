@@ -184,6 +184,6 @@ def test_a_stream_that_nobody_takes_does_not_fill_the_router(router: RouterProce
     receiver.accept()
     pump(consumer)
     assert outcome_of(producer, delivery) == Delivery.ACCEPTED
-    assert most() - before < 16_000_000
+    assert most() - before < 22_000_000  # the window, and once more for what is being joined
     producer.close()
     consumer.close()
