@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Lookup = Callable[[str], object]
-"""identifier -> value (str, bool, int, float) or None where the message has none (also for values of other types)"""
+"""identifier -> value (str, bool, int, float) or None if the message has none (also for values of other types)"""
 
 MAX_LENGTH = 16_384  # characters
 LARGEST = 1 << 1024  # magnitude of an integer that is calculated, about that of the largest float

@@ -26,13 +26,13 @@ class Waiting(Protocol):
         """Deliveries with consecutive ids."""
 
     def not_stored(self, first: int, count: int) -> None:
-        """The disk failed: nobody has got these messages, they may be sent again."""
+        """The disk failed: no consumer has these messages; they may be sent again."""
 
 
 Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int]
-"""Who waits (None: nobody, then a message is kept whatever the disk does); for deliveries from which id on, how many;
-their messages (none where it is a copy of one that is on its way); the queues they go to; their payloads; when they are
-due (0: at once)."""
+"""The producer that waits (None: none does, then a message is kept whatever the disk does); the id of its first
+delivery, and how many there are; their messages (none if it is a copy of one that is on its way); the queues they go
+to; their payloads; when they are due (0: at once)."""
 
 
 class ArrivalsHost(Protocol):
@@ -145,7 +145,8 @@ class Arrivals:
                         self._drop(message, queue)
                     else:
                         queue.arrive(message, due)
-        self._broker.payloads.make_room(messages)
+        if messages and self._broker.payloads.pressed_by(messages[0]):
+            self._broker.payloads.make_room(messages)
 
     def _failed(self, arrival: Arrival) -> None:
         messages = arrival[3]

@@ -75,7 +75,7 @@ class Slice:
         self._places = _column("Q", [message.place or 0 for message in messages])
 
     def messages(self) -> list[StoredMessage]:
-        """All of them, as objects: made anew where they are packed."""
+        """All of them, as objects: made anew if they are packed."""
         objects = self.objects
         if objects is not None and None not in objects:
             return list(filter(None, objects))

@@ -51,8 +51,8 @@ class Broker:
         progress: Progress = _nothing,
     ) -> None:
         """`clock`: milliseconds that only go forward; everything goes by it. `wall`: milliseconds since 1970, which may
-        jump (default: the clock): for times that clients say or see, or that are on disk. `global_max_size`: bytes of
-        all messages, -1 = no limit. `memory_limit`: bytes of payloads kept in memory where they can be had from disk
+        jump (default: the clock): for times that clients set or see, or that are on disk. `global_max_size`: bytes of
+        all messages, -1 = no limit. `memory_limit`: bytes of payloads kept in memory although they can be had from disk
         again. `capacity`: bytes of messages, wherever they are, -1 = no limit; beyond it addresses that page do as
         `capacity_policy` says (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
         ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
@@ -77,7 +77,7 @@ class Broker:
         self._pending: dict[Queue, None] = {}
         self._timers = Timers()
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
-        self._last_id = 0  # where there is no store
+        self._last_id = 0  # if there is no store
         if store is not None:
             self.unknown = recover(self.catalogue, self.ledger, store, self.from_wall, progress)
             store.on_space = self.admission.check_disk
@@ -123,7 +123,7 @@ class Broker:
         self.on_deadline(self.stalls.add(who, queue, message, error, self.now))
 
     def lose(self, queue: Queue, message: StoredMessage) -> None:
-        """A message, already out of the queue's order, that `load` says is gone for good."""
+        """A message, already out of the queue's order, that is gone for good."""
         queue.count_lost()
         if self.store is not None and message.flags & STORED:
             self.store.losses.add(f"message {message.id} is gone or damaged", queue.name, 1)
@@ -132,7 +132,7 @@ class Broker:
         self.removed_some()
 
     def removed_some(self) -> None:
-        """References were removed: to be recorded soon, and senders may go on where there was no space."""
+        """References were removed: to be recorded soon, and senders may go on if there was no space."""
         if self.store is not None and not self.commit_asked:
             self.ask_commit(False)
         if self.admission.blocked:
@@ -224,7 +224,7 @@ class Broker:
             self.on_commit(urgent)
 
     def commit(self) -> None:
-        """Everything done so far goes to disk; who waits is called when it is there."""
+        """Everything done so far goes to disk; `when_stored` and the arrivals are answered when it is there."""
         store = self.store
         if store is None or not self.commit_asked:
             return

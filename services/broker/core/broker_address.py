@@ -88,7 +88,8 @@ class BrokerAddress(AddressTotals):
         return target if target != self.name else None
 
     def expiry(self, now: int, asked: int) -> int:
-        """When a message that arrives now expires (ms of the clock, 0 = never); `asked`: what the message says."""
+        """When a message that arrives now expires (ms of the clock, 0 = never); `asked`: what the message states, 0 =
+        nothing."""
         settings = self.settings
         if settings.no_expiry:
             return 0

@@ -56,7 +56,7 @@ class Browser:
             if message.refs > 0:
                 try:
                     self._show(message)
-                except OSError as error:  # the end is not told, for it is not known
+                except OSError as error:  # a drain is not answered: the end is not known
                     self._standing = True
                     self.queue.broker.stall(self, self.queue, message, error)
                     return

@@ -80,7 +80,7 @@ class Catalogue:
 
     # -- addresses -----------------------------------------------------------------------------------------------------
     def create_address(self, name: str, routing_types: frozenset[str], *, auto_created: bool = False) -> BrokerAddress:
-        """Raises BrokerError where it exists or the name cannot be used."""
+        """Raises BrokerError if it exists or the name cannot be used."""
         existing = self.addresses.get(name)
         if existing is not None and existing.explicit:
             raise errors.address_exists(name)
@@ -122,7 +122,7 @@ class Catalogue:
         self._broker.ask_commit(True)
 
     def delete_address(self, name: str, *, force: bool = False) -> None:
-        """Raises BrokerError where it does not exist, or has queues and `force` is not set."""
+        """Raises BrokerError if it does not exist, or has queues and `force` is not set."""
         address = self.addresses.get(name)
         if address is None:
             raise errors.no_address(name)
@@ -208,7 +208,7 @@ class Catalogue:
 
     def create_temporary(self, name: str, routing_type: str, user: str) -> None:
         """An address for the life of a link: a queue that outlives its consumers, or a topic, which stores nothing
-        while it has no subscribers. `delete_address` ends it. Raises BrokerError where the name cannot be used."""
+        while it has no subscribers. `delete_address` ends it. Raises BrokerError if the name cannot be used."""
         address = self.address_for_queue(name, routing_type, create=True, temporary=True)
         address.held = True
         if routing_type == ANYCAST:
@@ -311,7 +311,7 @@ class Catalogue:
         queue.dispatch()
 
     def destroy_queue(self, name: str, *, remove_consumers: bool = False, auto_delete_address: bool = False) -> None:
-        """Raises BrokerError where it does not exist, or has consumers and they are not to be removed."""
+        """Raises BrokerError if it does not exist, or has consumers and they are not to be removed."""
         queue = self.queues.get(name)
         if queue is None:
             raise errors.no_queue(name)
@@ -344,7 +344,7 @@ class Catalogue:
             self._broker.ask_commit(True)
 
     def consumer_left(self, queue: Queue) -> None:
-        """After a consumer has detached: purge, or delete, where the queue says so."""
+        """After a consumer has detached: purge or delete the queue if its attributes ask for it."""
         if queue.deleted or queue.consumers:
             return
         if queue.purge_on_no_consumers:

@@ -1,4 +1,4 @@
-"""Who is connected, as management shows it: connections with their sessions, producers and consumers."""
+"""The connections of clients as management shows them, with their sessions, producers and consumers."""
 
 from __future__ import annotations
 

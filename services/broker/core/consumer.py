@@ -1,4 +1,4 @@
-"""Who takes messages from a queue."""
+"""A receiver of messages of a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of messages seen lately, per address, where no store remembers them: non-durable messages, brokers in memory."""
+"""Ids of messages seen lately, per address, if no store remembers them: non-durable messages, brokers in memory."""
 
 from __future__ import annotations
 

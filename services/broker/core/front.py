@@ -86,7 +86,7 @@ _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 
 
 def read_front(payload: bytes) -> Front:
-    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) where the sections in front of the body are not well
+    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections in front of the body are not well
     formed. What the broker will have to write anew is taken apart; short properties and application properties, which
     are passed on as they came, are held against their size only."""
     global _last
@@ -116,7 +116,7 @@ def read_front(payload: bytes) -> Front:
     # Most messages go on with the body, or with short properties and the body: nothing to see there.
     before = pos
     if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
-        pos += 4  # an empty list: no properties, as Proton says it
+        pos += 4  # an empty list: no properties, as Proton writes it
     rest = payload[pos : pos + 6]
     if rest[:2] == b"\x00\x53" and len(rest) > 2:
         bare = Front(front.durable, front.priority, front.ttl, bool(front.flags & REWRITE), bare=True)
@@ -300,7 +300,7 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
 
 
 def readable(payload: bytes) -> dict[int, Any]:
-    """The sections as `split` gives them, none where they cannot be decoded."""
+    """The sections as `split` gives them, none if they cannot be decoded."""
     try:
         return split(payload)[0]
     except AmqpError:
@@ -342,7 +342,7 @@ def may_be_marked(payload: bytes) -> bool:
 
 
 def to_address(payload: bytes) -> str | None:
-    """properties.to, None where absent."""
+    """properties.to, None if absent."""
     fields = split(payload)[0].get(PROPERTIES)
     if isinstance(fields, list) and len(fields) > 2 and isinstance(fields[2], str):
         return fields[2]
@@ -360,7 +360,7 @@ def destination_type(payload: bytes) -> int | None:
 
 @lru_cache(maxsize=256)
 def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """An encoded header section; ttl -1 = absent. first-acquirer is told where this is not the first delivery."""
+    """An encoded header section; ttl -1 = absent. first-acquirer is set if this is not the first delivery."""
     fields = [
         durable,
         UByte(priority) if priority != 4 else None,
@@ -372,7 +372,7 @@ def header(durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes
 
 
 def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int) -> bytes:
-    """The payload with a header that says what holds now, and without delivery annotations. Raises AmqpError where what
+    """The payload with a header of what holds now, and without delivery annotations. Raises AmqpError if what
     stands there cannot be read (which `read_front` does not let in)."""
     pos = 0
     end = len(payload)
@@ -390,8 +390,8 @@ def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_co
 
 
 def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]) -> bytes:
-    """A copy for a dead-letter or expiry address: fresh header, no expiry, annotations say where it came from. One that
-    cannot be read is kept whole in the body (data) of such a copy."""
+    """A copy for a dead-letter or expiry address: a new header, no expiry, annotations with where it came from. One
+    that cannot be read is kept whole in the body (data) of such a copy."""
     try:
         sections, body = split(payload)
         annotations = dict(sections.get(ANNOTATIONS) or {})
@@ -417,7 +417,7 @@ def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], origina
 
 
 def original_annotations(payload: bytes, queue: str, address: str, routing_type: str) -> dict[str, Any]:
-    """x-opt-ORIG-*: kept from an earlier move where present, so that they name the first place."""
+    """x-opt-ORIG-*: kept from an earlier move if present, so that they name the first place."""
     sections = readable(payload)
     known = sections.get(ANNOTATIONS)
     if isinstance(known, dict) and "x-opt-ORIG-ADDRESS" in known:

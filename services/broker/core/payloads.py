@@ -21,7 +21,7 @@ class Payloads:
     def load(self, message: StoredMessage) -> bytes | None:
         """The payload of a message, from disk if it is not in memory; None if it is gone for good: there is no such
         record, or its checksum is wrong. Raises OSError if it cannot be read now, which states nothing of the message:
-        it stays where it is (see `Queue.hold`)."""
+        it stays where it is (see `Queue.read`)."""
         if message.payload is not None:
             return message.payload
         try:
@@ -51,17 +51,15 @@ class Payloads:
 
     def make_room(self, messages: Sequence[StoredMessage]) -> None:
         """Puts out the payloads of messages of one owner that are still held, if there is too much in memory."""
-        if not messages:
-            return
-        if self.pressed_by(messages[0]):
+        if messages and self.pressed_by(messages[0]):
             for message in messages:
                 if message.refs:
                     self.put_out(message)
 
     def pressed_by(self, message: StoredMessage) -> bool:
         """Whether payloads of messages such as this should leave memory."""
-        owner = message.owner
-        return self._ledger.presses or owner.size > owner.limit
+        ledger, owner = self._ledger, message.owner
+        return ledger.resident > ledger.memory_limit or owner.size > owner.limit
 
     def bring_in(self, messages: list[StoredMessage], size: int) -> None:
         """Reads payloads of messages that are next, one after the other, as far as memory and so many bytes go."""

@@ -22,7 +22,7 @@ def publish(
 ) -> Verdict:
     """Stores and routes one message from container `origin`.
 
-    Raises BrokerError (to be told as rejected) and AmqpError (the message cannot be decoded).
+    Raises BrokerError (the message is to be rejected) and AmqpError (the message cannot be decoded).
     """
     front = read_front(payload)
     owner = route.owner

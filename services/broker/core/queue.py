@@ -466,7 +466,7 @@ class Queue(QueueTotals):
         plain = not (self.attempts or self.expiries.count or self.selection.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
-        gone = gone_size = gone_resident = 0  # nobody refers to them any more, and they are all of this owner
+        gone = gone_size = gone_resident = 0  # no queue refers to them any more, and they are all of this owner
         for message in messages:
             id = message.id
             if take(id, None) is None:
@@ -573,7 +573,7 @@ class Queue(QueueTotals):
         self._give_back([message for message in messages if message.id not in again], failed=failed)
 
     def _rescue(self) -> None:
-        """Messages whose last possible consumer has gone, while those who refused them are still there."""
+        """Messages whose last possible consumer has gone, while those that refused them are still there."""
         if not self.selection.exclusions or not self.consumers:
             return
         refused = self.order.by_id(self.selection.exclusions.ids())

@@ -28,7 +28,7 @@ def recover(
     `from_wall`: from milliseconds since 1970 to the broker's clock. Returns the ids of queues whose
     definitions are damaged.
 
-    May run in a thread, as long as nobody uses what it works on before it returns.
+    May run in a thread, as long as nothing else uses what it works on before it returns.
     """
     found = store.take_recovered()
     definitions = [(id, json.loads(value)) for id, value in found.definitions.items()]
@@ -69,7 +69,7 @@ def _forget_losses(catalogue: Catalogue) -> None:
 
 def _unknown_queue(id: int) -> dict[str, Any]:
     """In place of a definition of which every copy is damaged: its messages can be looked at and moved, and are where
-    they were should the definition come back. Not written down as long as nobody changes the queue."""
+    they were should the definition come back. Not written down as long as the queue is not changed."""
     name = f"{UNKNOWN}{id}"
     return {
         "kind": "queue",
@@ -104,7 +104,7 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         auto_created=value["autoCreated"],
         auto_delete=value["autoDelete"],
         user=value["user"],
-        client=value.get("client"),  # older definitions do not say
+        client=value.get("client"),  # absent in older definitions
     )
     queue.paused = value["paused"]
     queue.settle_mode()

@@ -57,7 +57,7 @@ class Selection:
         except OSError as error:
             raise UndecidedError(message, error) from error
         if payload is None:
-            return True  # gone for good: who sends it deals with it
+            return True  # gone for good: the queue deals with it when it sends it
         return consumer.selector.matches(self.lookup(payload, message))
 
     def has_taker(self, consumers: list[Consumer], message: StoredMessage) -> bool:

@@ -1,7 +1,7 @@
 """Address settings by Artemis' names: what management sets for a match, and what that comes to for one address.
 
 A match is an address name or a pattern (`#`, `a/#`, `a/+/b`). For an address all matches that cover it are merged,
-the more specific one winning key by key; where none says anything, the defaults below hold.
+the more specific one winning key by key; if none sets anything, the defaults below hold.
 """
 
 from __future__ import annotations

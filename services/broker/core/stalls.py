@@ -1,7 +1,7 @@
 """What stands still because a message cannot be read at the moment, and when it is tried again.
 
-A file that was moved away, descriptors that are used up, a disk that does not answer: none of it says that a message is
-gone. Its queue (or browser) waits with the message in its place, and the message is read again after a while, later
+A file that was moved away, descriptors that are used up, a disk that does not answer: none of it means that a message
+is gone. Its queue (or browser) waits with the message in its place, and the message is read again after a while, later
 and later, until it can be read or is known to be gone.
 """
 
@@ -50,7 +50,7 @@ class _Stall:
 
 
 class Stalls:
-    """`read` gives the payload of a message, None where it is gone for good; it raises OSError where that cannot be
+    """`read` gives the payload of a message, None if it is gone for good; it raises OSError if that cannot be
     known. Times are milliseconds."""
 
     def __init__(self, read: Callable[[StoredMessage], bytes | None]) -> None:
@@ -68,12 +68,12 @@ class Stalls:
             del self._stalls[who]
 
     def retry(self, now: int) -> None:
-        """Reads again what is due; who can go on does."""
+        """Reads again what is due; those that can go on do."""
         for who, stall in list(self._stalls.items()):
             if stall.due > now:
                 continue
             try:
-                self._read(stall.message)  # also where it is gone meanwhile: then there is nothing to be read
+                self._read(stall.message)  # also if it is gone meanwhile: then there is nothing to be read
             except OSError as error:
                 stall.error = error
                 stall.delay = min(2 * stall.delay, LONGEST)

@@ -11,7 +11,7 @@ PRIORITY_SHIFT = 4
 class StoredMessage:
     """One message in the broker; several queues share it, each holding one of its `refs`.
 
-    `id` grows with arrival and is the store's id where the message is STORED. `payload` is None while the bytes are
+    `id` grows with arrival and is the store's id if the message is STORED. `payload` is None while the bytes are
     out of memory: in the store, or in the pager at `place`. `expires` is in milliseconds of the broker's clock, 0 =
     never.
     `flags`: STORED (the store holds it), DURABLE (header), REWRITE (its front is made anew when sent), PARTLY (the

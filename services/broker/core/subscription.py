@@ -1,4 +1,4 @@
-"""Who a subscriber is, and the name of the queue that keeps its messages.
+"""The identity of a subscriber, and the name of the queue that keeps its messages.
 
 A durable subscription belongs to a container-id and a link name. A router passes an attach on under its own
 container-id with the link name `<name>@<client's container-id>`, so behind a router both are read from there: the

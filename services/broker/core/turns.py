@@ -1,4 +1,4 @@
-"""Who consumes from a queue, and whose turn it is."""
+"""The consumers of a queue, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class Turns:
             self.active.append(consumer)
 
     def answer_drains(self) -> None:
-        """There is nothing for those who drain."""
+        """There is nothing for those that drain."""
         for consumer in [c for c in self.draining if not c.blocked()]:
             self.draining.discard(consumer)
             if consumer.outlet.drain:
                 consumer.outlet.drained()
 
     def clear(self) -> list[Consumer]:
-        """All leave; who they were."""
+        """All leave; those that were there."""
         consumers = self.consumers
         self.consumers = []
         self.active.clear()

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """ACCEPT: settle now. WAIT: `Waiting.stored` or `not_stored` will be called. RELEASE: nobody can take it now."""
+    """ACCEPT: settle now. WAIT: `Waiting.stored` or `not_stored` will be called. RELEASE: no queue can take it now."""
 
     ACCEPT = 0
     WAIT = 1

@@ -149,7 +149,7 @@ class NameTree:
             del node.below[level]
 
     def covered(self, pattern: str) -> list[str]:
-        """Each once. A level of a name is taken as it is, also where it looks like a wildcard."""
+        """Each once. A level of a name is taken as it is, also if it looks like a wildcard."""
         levels = pattern.split(SEPARATOR)
         end = len(levels)
         found: list[str] = []
