@@ -18,13 +18,6 @@ from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    assert enmasse("init", folder).returncode == 0
-    return folder
-
-
 def refused(config: Path, tmp_path: Path, *options: str | Path) -> str:
     """What is said on stderr."""
     done = enmasse("up", "--config", config, "--data", tmp_path / "data", "--port-offset", free_offset(), *options)

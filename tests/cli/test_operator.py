@@ -14,13 +14,6 @@ import pytest
 from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    assert enmasse("init", folder).returncode == 0
-    return folder
-
-
 class Started:
     """A suite that a shell has started: `before` are commands before it, `streams` its redirections."""
 

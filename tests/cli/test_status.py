@@ -24,15 +24,6 @@ from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, wait_f
 FIELDS = ["schema", "ready", "config", "components", "addresses", "errors"]
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    for name in ("addresses.json", "flavors.json"):
-        (folder / name).write_text("{}")
-    return folder
-
-
 def test_not_running() -> None:
     offset = free_offset()
     done = enmasse("status", "--json", "--port-offset", offset)
@@ -103,9 +94,9 @@ def test_a_suite_that_answers_late_is_not_taken_for_none(tmp_path: Path) -> None
         server.server_close()
 
 
-def test_ready_and_not_ready(config: Path, tmp_path: Path) -> None:
+def test_ready_and_not_ready(empty_config: Path, tmp_path: Path) -> None:
     error = {"file": "flavors.json", "entry": "f", "field": None, "line": 2, "reason": "[odd]", "since": ""}
-    with Up(config, tmp_path / "data", fake=True) as up:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
         up.feed(address("fine"), address("waits", ready=False, phase="Configuring", message="no [broker] yet"))
         wait_for(lambda: isinstance(status := up.try_status(), dict) and status["addresses"])
         done = enmasse("status", "--json", "--port-offset", up.offset)
@@ -121,12 +112,12 @@ def test_ready_and_not_ready(config: Path, tmp_path: Path) -> None:
         assert table.returncode == 0 and "flavors.json:2: entry 'f': [odd]" in table.stdout
 
 
-def test_wait_is_for_the_files_as_they_are(config: Path, tmp_path: Path) -> None:
-    with Up(config, tmp_path / "data", fake=True) as up:
-        up.feed(address("a"), config=file_hashes(config))
+def test_wait_is_for_the_files_as_they_are(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed(address("a"), config=file_hashes(empty_config))
         up.until_ready()
         assert enmasse("status", "--wait", "60", "--port-offset", up.offset).returncode == 0
-        (config / "addresses.json").write_text('{"b": {"type": "anycast"}}')
+        (empty_config / "addresses.json").write_text('{"b": {"type": "anycast"}}')
         late = enmasse("status", "--json", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1 and json.loads(late.stdout)["ready"] is True
         assert "not applied yet: addresses.json" in late.stderr
@@ -134,54 +125,56 @@ def test_wait_is_for_the_files_as_they_are(config: Path, tmp_path: Path) -> None
         assert late.returncode == 1
         assert late.stdout.endswith("\nnot ready with the files as they are: not applied yet: addresses.json\n")
         waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
-        up.feed(address("b", ready=False, phase="Pending"), config=file_hashes(config))
+        up.feed(address("b", ready=False, phase="Pending"), config=file_hashes(empty_config))
         wait_for(lambda: not up.status()["ready"])
         assert waiting.poll() is None
-        up.feed(address("b"), config=file_hashes(config))
+        up.feed(address("b"), config=file_hashes(empty_config))
         assert waiting.wait(60) == 0
 
 
-def test_wait_is_for_a_brokers_json_that_has_gone(config: Path, tmp_path: Path) -> None:
-    (config / "brokers.json").write_text("{}")
-    with_it = file_hashes(config)
-    (config / "brokers.json").unlink()
-    with Up(config, tmp_path / "data", fake=True) as up:
+def test_wait_is_for_a_brokers_json_that_has_gone(empty_config: Path, tmp_path: Path) -> None:
+    (empty_config / "brokers.json").write_text("{}")
+    with_it = file_hashes(empty_config)
+    (empty_config / "brokers.json").unlink()
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
         up.feed(address("a", message="a note"), config=with_it)
         up.until_ready()
         late = enmasse("status", "--json", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1 and json.loads(late.stdout)["ready"] is True
         assert "not applied yet: brokers.json (its removal)\naddress a: a note" in late.stderr
         waiting = subprocess.Popen([ENMASSE, "status", "--wait", "60", "--port-offset", str(up.offset)])
-        up.feed(address("a"), config=file_hashes(config))
+        up.feed(address("a"), config=file_hashes(empty_config))
         assert waiting.wait(60) == 0
 
 
-def test_wait_says_that_nobody_makes_brokers(config: Path, tmp_path: Path) -> None:
+def test_wait_says_that_nobody_makes_brokers(empty_config: Path, tmp_path: Path) -> None:
     """No storage controller runs where the suite was started with brokers made by hand."""
-    (config / "brokers.json").write_text("{}")
-    with Up(config, tmp_path / "data", fake=True) as up:
-        up.feed(address("a"), config=file_hashes(config))
+    (empty_config / "brokers.json").write_text("{}")
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed(address("a"), config=file_hashes(empty_config))
         up.until_ready()
-        (config / "brokers.json").unlink()
+        (empty_config / "brokers.json").unlink()
         late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1
         assert "(its removal)\nbrokers.json was there when the suite started" in late.stderr
 
 
-def test_wait_begins_before_the_suite_runs(config: Path, tmp_path: Path) -> None:
+def test_wait_begins_before_the_suite_runs(empty_config: Path, tmp_path: Path) -> None:
     offset = free_offset()
     waiting = subprocess.Popen(
         [ENMASSE, "status", "--json", "--wait", "60", "--port-offset", str(offset)], stdout=subprocess.PIPE, text=True
     )
-    with Up(config, tmp_path / "data", fake=True, offset=offset) as up:
-        up.feed(config=file_hashes(config))
+    with Up(empty_config, tmp_path / "data", fake=True, offset=offset) as up:
+        up.feed(config=file_hashes(empty_config))
         out, _ = waiting.communicate(timeout=60)
         assert waiting.returncode == 0 and json.loads(out)["ready"] is True
 
 
-def test_wait_names_what_is_not_ready(config: Path, tmp_path: Path) -> None:
-    with Up(config, tmp_path / "data", fake=True) as up:
-        up.feed(address("slow", ready=False, phase="Configuring", message="no broker"), config=file_hashes(config))
+def test_wait_names_what_is_not_ready(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed(
+            address("slow", ready=False, phase="Configuring", message="no broker"), config=file_hashes(empty_config)
+        )
         wait_for(lambda: len(up.lines) == 4)
         up.order("ragent", ready=False)
         wait_for(lambda: not up.component("ragent")["ready"])
@@ -207,14 +200,14 @@ def on_a_terminal(*arguments: object, env: dict[str, str]) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-def test_colors_and_columns_on_a_terminal(config: Path, tmp_path: Path) -> None:
+def test_colors_and_columns_on_a_terminal(empty_config: Path, tmp_path: Path) -> None:
     """A message does not take the room of what stands beside it, however long it is."""
     error = {"file": "flavors.json", "entry": "f", "field": None, "line": 2, "reason": "odd", "since": ""}
     small: dict[str, Any] = {
         "flavor": "small-persisted-queue",
         "message": "in memory: messages are lost with their broker",
     }
-    with Up(config, tmp_path / "data", fake=True) as up:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
         waits = address("slow", ready=False, phase="Configuring", message="a reason " * 30)
         up.feed(waits, *(address(f"queue-{n}", **small) for n in range(8)), errors=(error,))
         wait_for(lambda: isinstance(status := up.try_status(), dict) and len(status["addresses"]) == 9)
@@ -229,7 +222,7 @@ def test_colors_and_columns_on_a_terminal(config: Path, tmp_path: Path) -> None:
         assert f"slow: {'a reason ' * 30}" in lines
         assert f"queue-0, queue-1, queue-2, queue-3, queue-4 and 3 more: {small['message']}" in lines
         assert "flavors.json:2: entry 'f': odd" in lines
-        for arguments in (("address", "list", "--config", config), ("--help",), ("bench", "--help")):
+        for arguments in (("address", "list", "--config", empty_config), ("--help",), ("bench", "--help")):
             assert "\x1b" not in on_a_terminal(*arguments, env={"TERM": "xterm", "NO_COLOR": "1"})
 
 

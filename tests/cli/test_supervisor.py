@@ -20,21 +20,12 @@ from tests.cli.running import Up, address, alive, enmasse, order_before, wait_fo
 FIXED = ["configserv", "ragent", "storage_controller", "router-0"]
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    for name in ("addresses.json", "flavors.json"):
-        (folder / name).write_text("{}")
-    return folder
-
-
 def start(config: Path, tmp_path: Path) -> Up:
     return Up(config, tmp_path / "data", fake=True)
 
 
-def test_ready_line_once_after_components_and_addresses(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_ready_line_once_after_components_and_addresses(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         wait_for(lambda: len(up.lines) >= 3)  # configserv cannot be ready: its feed has not spoken
         up.feed(address("a", ready=False, phase="Configuring"))
         wait_for(lambda: len(up.lines) == 4)
@@ -53,9 +44,9 @@ def test_ready_line_once_after_components_and_addresses(config: Path, tmp_path: 
         assert up.lines.count("EnMasse is ready") == 1
 
 
-def test_a_failed_address_does_not_hang_the_start_and_is_told(config: Path, tmp_path: Path) -> None:
+def test_a_failed_address_does_not_hang_the_start_and_is_told(empty_config: Path, tmp_path: Path) -> None:
     error = {"file": "addresses.json", "entry": "bad", "field": "flavor", "line": 3, "reason": "unknown", "since": ""}
-    with start(config, tmp_path) as up:
+    with start(empty_config, tmp_path) as up:
         up.feed(address("bad", ready=False, phase="Failed", message="unknown flavor"), errors=(error,))
         up.until_ready()
         up.says("addresses.json:3: entry 'bad', field 'flavor': unknown")
@@ -63,8 +54,8 @@ def test_a_failed_address_does_not_hang_the_start_and_is_told(config: Path, tmp_
         wait_for(lambda: up.status()["ready"], what="ready: errors do not change it")
 
 
-def test_status_json_has_exactly_the_schema(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed(address("a"))
         up.until_ready()
         status = up.status()
@@ -80,8 +71,8 @@ def test_status_json_has_exactly_the_schema(config: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed(address("a"))
         up.until_ready()
         before = up.component(name)
@@ -95,8 +86,8 @@ def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, config:
         up.says(f"{name}: killed by SIGKILL; starting again")
 
 
-def test_files_deleted_by_hand_are_made_again(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_files_deleted_by_hand_are_made_again(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed(address("a"))
         up.wish("broker-a")
         up.until_ready()
@@ -116,8 +107,8 @@ def test_files_deleted_by_hand_are_made_again(config: Path, tmp_path: Path) -> N
         wait_for(actual.exists)
 
 
-def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         up.order("ragent", die=7)
@@ -133,8 +124,8 @@ def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(config: Pat
         wait_for(lambda: up.status()["ready"])
 
 
-def test_a_service_that_says_not_ready(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_service_that_says_not_ready(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         up.order("router-0", ready=False)
@@ -144,8 +135,8 @@ def test_a_service_that_says_not_ready(config: Path, tmp_path: Path) -> None:
         assert up.http("/healthz")[0] == 503
 
 
-def test_brokers_come_change_and_go_as_the_folder_says(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_brokers_come_change_and_go_as_the_folder_says(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         up.wish("broker-a")
@@ -197,9 +188,9 @@ def ready_fact(up: Up, **expected: object) -> dict[str, Any]:
     ],
 )
 def test_a_wish_that_is_none_starts_nothing(
-    name: str, changes: dict[str, object], reason: str, config: Path, tmp_path: Path
+    name: str, changes: dict[str, object], reason: str, empty_config: Path, tmp_path: Path
 ) -> None:
-    with start(config, tmp_path) as up:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         up.wish(name, **changes)
@@ -208,8 +199,8 @@ def test_a_wish_that_is_none_starts_nothing(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.wish("broker-a")
         up.until_ready()
@@ -219,15 +210,15 @@ def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, config
         assert not [name for name, pid in pids.items() if alive(pid)]
 
 
-def test_a_signal_during_the_start(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_signal_during_the_start(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         wait_for(lambda: (up.data / "run" / "children.json").exists())
         assert up.end() == 0
 
 
-def test_a_child_that_does_not_end_is_killed_by_a_second_signal(config: Path, tmp_path: Path) -> None:
+def test_a_child_that_does_not_end_is_killed_by_a_second_signal(empty_config: Path, tmp_path: Path) -> None:
     order_before(tmp_path / "data", "configserv", deaf=True)
-    with start(config, tmp_path) as up:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         pids = up.pids()
@@ -239,8 +230,8 @@ def test_a_child_that_does_not_end_is_killed_by_a_second_signal(config: Path, tm
         assert not alive(deaf)
 
 
-def test_a_second_signal_starts_nothing_again(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_a_second_signal_starts_nothing_again(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.wish("broker-a")
         up.until_ready()
@@ -261,18 +252,18 @@ def test_a_second_signal_starts_nothing_again(config: Path, tmp_path: Path) -> N
         assert not [line for line in up.errors[before:] if "starting again" in line], up.errors
 
 
-def test_children_die_with_a_killed_supervisor_and_it_starts_again(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_children_die_with_a_killed_supervisor_and_it_starts_again(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         pids = up.pids()
         up.process.kill()
         wait_for(lambda: not any(alive(pid) for pid in pids.values()))
-    with Up(config, tmp_path / "data", fake=True, offset=up.offset) as again:
+    with Up(empty_config, tmp_path / "data", fake=True, offset=up.offset) as again:
         again.until_ready()
 
 
-def test_children_that_a_killed_supervisor_left_are_ended(config: Path, tmp_path: Path) -> None:
+def test_children_that_a_killed_supervisor_left_are_ended(empty_config: Path, tmp_path: Path) -> None:
     run = tmp_path / "data" / "run"
     run.mkdir(parents=True)
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(run / "router-0.json")])
@@ -281,7 +272,7 @@ def test_children_that_a_killed_supervisor_left_are_ended(config: Path, tmp_path
     threading.Thread(target=left.wait, daemon=True).start()
     (run / "children.json").write_text(json.dumps([left.pid, other.pid, 999_999_999]))
     try:
-        with start(config, tmp_path) as up:
+        with start(empty_config, tmp_path) as up:
             up.feed()
             up.until_ready()
             assert left.wait(60) == -signal.SIGKILL
@@ -292,28 +283,28 @@ def test_children_that_a_killed_supervisor_left_are_ended(config: Path, tmp_path
         other.wait()
 
 
-def test_the_data_directory_is_locked(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_the_data_directory_is_locked(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
-        with Up(config, tmp_path / "data", fake=True) as second:
+        with Up(empty_config, tmp_path / "data", fake=True) as second:
             assert second.process.wait(60) == 2
         assert f"is in use by process {up.process.pid} (enmasse up)" in "".join(second.errors)
         assert "--data" in "".join(second.errors)
         wait_for(lambda: up.status()["ready"], what="the first one to be ready still")
 
 
-def test_ports_in_use(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_ports_in_use(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
-        with Up(config, tmp_path / "data2", fake=True, offset=up.offset) as second:
+        with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as second:
             assert second.process.wait(60) == 2
         told = "".join(second.errors)
         assert f"port {8080 + up.offset} (HTTP) is in use by" in told and f"(pid {up.process.pid})" in told
         assert "--port-offset" in told
     with socket.create_server(("127.0.0.1", 5672 + up.offset)):
-        with Up(config, tmp_path / "data2", fake=True, offset=up.offset) as third:
+        with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as third:
             assert third.process.wait(60) == 2
         assert f"port {5672 + up.offset} (AMQP) is in use by" in "".join(third.errors)
         assert not (tmp_path / "data2" / "run" / "configserv.json").exists()
@@ -327,24 +318,24 @@ def test_ports_in_use(config: Path, tmp_path: Path) -> None:
         ('{"format": true}', 'expected {"format": 1}'),
     ],
 )
-def test_a_data_directory_of_another_version(content: str, reason: str, config: Path, tmp_path: Path) -> None:
+def test_a_data_directory_of_another_version(content: str, reason: str, empty_config: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "format.json").write_text(content)
-    with start(config, tmp_path) as up:
+    with start(empty_config, tmp_path) as up:
         assert up.process.wait(60) == 2
     assert reason in "".join(up.errors)
     assert (tmp_path / "data" / "format.json").read_text() == content
 
 
-def test_a_data_directory_that_is_a_file(config: Path, tmp_path: Path) -> None:
+def test_a_data_directory_that_is_a_file(empty_config: Path, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    with start(config, tmp_path) as up:
+    with start(empty_config, tmp_path) as up:
         assert up.process.wait(60) == 2
     assert f"data directory {tmp_path / 'data'}: File exists" in "".join(up.errors)
 
 
-def test_scale_and_force_over_http(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed(address("a"))
         up.until_ready()
         assert up.http("/api/scale", {"service": "router", "count": 1}) == (
@@ -371,8 +362,8 @@ def test_scale_and_force_over_http(config: Path, tmp_path: Path) -> None:
         assert up.http("/api/force", {"addresses": ["\ud800"]})[0] == 400
 
 
-def test_what_http_clients_do_wrong_is_not_told_on_stderr(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_what_http_clients_do_wrong_is_not_told_on_stderr(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         wrong = {b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n": b"431", b"nonsense\r\n\r\n": b"400"}
@@ -390,8 +381,8 @@ def test_what_http_clients_do_wrong_is_not_told_on_stderr(config: Path, tmp_path
         assert not [line for line in up.errors if "Traceback" in line or "Error" in line], up.errors
 
 
-def test_web_pages_cannot_order_or_read_anything(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_web_pages_cannot_order_or_read_anything(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed()
         up.until_ready()
         port = 8080 + up.offset
@@ -408,8 +399,8 @@ def test_web_pages_cannot_order_or_read_anything(config: Path, tmp_path: Path) -
         assert up.http("/api/scale", "x" * 2_000_000)[0] == 413
 
 
-def test_metrics(config: Path, tmp_path: Path) -> None:
-    with start(config, tmp_path) as up:
+def test_metrics(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
         up.feed(address('a"b', messages=7), address("c", ready=False, phase="Configuring", messages=None))
         wait_for(lambda: len(up.lines) == 4)
         wait_for(lambda: up.status()["addresses"])
@@ -425,8 +416,8 @@ def test_metrics(config: Path, tmp_path: Path) -> None:
         assert float(rss.rpartition(" ")[2]) > 1_000_000
 
 
-def test_two_suites_side_by_side(config: Path, tmp_path: Path) -> None:
-    with Up(config, tmp_path / "one", fake=True) as one, Up(config, tmp_path / "two", fake=True) as two:
+def test_two_suites_side_by_side(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "one", fake=True) as one, Up(empty_config, tmp_path / "two", fake=True) as two:
         one.feed()
         two.feed()
         one.until_ready()
@@ -435,8 +426,8 @@ def test_two_suites_side_by_side(config: Path, tmp_path: Path) -> None:
         assert not ports[0] & ports[1]
 
 
-def test_stdout_that_nobody_reads_does_not_stop_it(config: Path, tmp_path: Path) -> None:
-    with Up(config, tmp_path / "data", fake=True, unread=True) as up:
+def test_stdout_that_nobody_reads_does_not_stop_it(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True, unread=True) as up:
         up.feed()
         wait_for(lambda: isinstance(status := up.try_status(), dict) and status["ready"])
         assert up.end() == 0
