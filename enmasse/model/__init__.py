@@ -1,1 +1,5 @@
-"""Addresses, flavors and hand-made brokers: the two (three) JSON files, validated, in one canonical form."""
+"""What is configured: addresses, flavors, brokers made by hand; parsed, validated, in one canonical form.
+
+`names` are names of addresses, `feeds` the bodies of the configuration service, `configuration` what applies of the
+files. Pure: no files, no sockets, no clock. Imports nothing of the project.
+"""

@@ -17,7 +17,7 @@ from enmasse.supervisor import logfile
 from enmasse.supervisor.files import read_json, write_json
 from enmasse.supervisor.plan import Spec
 from enmasse.supervisor.ports import LOOPBACK
-from enmasse.supervisor.probe import Health, Probe
+from enmasse.supervisor.probe import ChildHealth, Probe
 
 RESTART_FIRST, RESTART_LAST = 0.1, 5.0
 """Seconds before the second restart in a row, and at most. The first is at once."""
@@ -197,7 +197,7 @@ class Child:
         finally:
             probe.close()
 
-    def _judge(self, health: Health) -> tuple[bool, str]:
+    def _judge(self, health: ChildHealth) -> tuple[bool, str]:
         missing = self.spec.wanted_endpoints.difference(health.endpoints.values())
         if health.ready and missing:
             return False, f"does not listen yet on {', '.join(sorted(missing))}"

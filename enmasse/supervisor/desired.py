@@ -1,4 +1,4 @@
-"""The local driver between storage controller and supervisor: a folder of wishes, a file of facts
+"""The local driver between storage controller and supervisor: a folder of desired processes, a file of actual ones
 (docs/contracts.md).
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 from enmasse.supervisor.files import read_file, write_json
 
 KINDS = frozenset({"broker"})
-"""What may be asked for: nothing else is ever started because of a file."""
+"""What may be desired: nothing else is ever started because of a file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-MAX_WISHES = 1000
+MAX_DESIRED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """One process that shall run. `settings`: without name, health and listen, which the supervisor adds."""
+class DesiredProcess:
+    """One process that is to run. `settings`: without name, health and listen, which the supervisor adds."""
 
     name: str
     kind: str
@@ -48,34 +48,34 @@ def look(folder: Path) -> Mark:
     return tuple(sorted(entries))
 
 
-def read_wishes(folder: Path, taken: Iterable[str]) -> tuple[dict[str, Wish], dict[str, str]]:
-    """All valid wishes by name, and for each file that holds none, by the name it should have, a line that says why.
+def read_desired(folder: Path, taken: Iterable[str]) -> tuple[dict[str, DesiredProcess], dict[str, str]]:
+    """All desired processes by name, and for each file that describes none, by the name it should have, the reason.
 
-    `taken`: names that no wish may use. A file that cannot be understood is not a wish withdrawn: what runs by that
-    name is to be left alone. Raises OSError where the folder cannot be read.
+    `taken`: names of other processes. A file that cannot be understood is not a file that is gone: what runs by that
+    name is to be left alone. Raises OSError if the folder cannot be read.
     """
-    wishes: dict[str, Wish] = {}
+    found: dict[str, DesiredProcess] = {}
     problems: dict[str, str] = {}
     reserved = frozenset(taken)
     for path in sorted(folder.iterdir()):
         if path.suffix != ".json" or path.name.startswith("."):
             continue
         try:
-            wish = _read(path)
-            if wish.name in reserved:
-                raise ValueError(f"name {wish.name!r} belongs to another process of the suite")
-            if len(wishes) >= MAX_WISHES:
-                raise ValueError(f"more than {MAX_WISHES} processes")
+            process = _read(path)
+            if process.name in reserved:
+                raise ValueError(f"name {process.name!r} belongs to another process of the suite")
+            if len(found) >= MAX_DESIRED:
+                raise ValueError(f"more than {MAX_DESIRED} processes")
         except FileNotFoundError:
             continue
         except (OSError, ValueError, RecursionError) as error:
             problems[path.stem] = f"{path}: {error}; nothing changes for it until the file is put right"
             continue
-        wishes[wish.name] = wish
-    return wishes, problems
+        found[process.name] = process
+    return found, problems
 
 
-def _read(path: Path) -> Wish:
+def _read(path: Path) -> DesiredProcess:
     value = json.loads(read_file(path))
     if not isinstance(value, dict) or value.get("schema") != 1:
         raise ValueError('expected an object with "schema": 1')
@@ -86,11 +86,11 @@ def _read(path: Path) -> Wish:
         raise ValueError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if not isinstance(settings, dict):
         raise ValueError("settings: expected an object")
-    return Wish(name, str(kind), str(flavor or ""), settings)
+    return DesiredProcess(name, str(kind), str(flavor or ""), settings)
 
 
 def write_actual(path: Path, components: list[dict[str, Any]]) -> None:
-    """What runs because of the wishes: one {"name","kind","pid","ready","restarts","detail","host","port","settings"}
+    """What runs because of the folder: one {"name","kind","pid","ready","restarts","detail","host","port","settings"}
     each.
     """
     write_json(path, {"schema": 1, "components": components})

@@ -13,8 +13,8 @@ MAX_ANSWER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """What a child says about itself. `endpoints`: name → host:port it serves on."""
+class ChildHealth:
+    """A child's answer to /healthz. `endpoints`: name → host:port it serves on."""
 
     ready: bool
     detail: str
@@ -27,10 +27,10 @@ class Probe:
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._last: tuple[bytes, Health] | None = None
+        self._last: tuple[bytes, ChildHealth] | None = None
         self._request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: keep-alive\r\n\r\n".encode()
 
-    async def ask(self) -> Health:
+    async def ask(self) -> ChildHealth:
         """One question, answered within two seconds; never raises but for cancellation."""
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -40,11 +40,11 @@ class Probe:
             return self._last[1]
         except TimeoutError:
             self.close()
-            return Health(False, f"does not answer its health check within {TIMEOUT:g} s")
+            return ChildHealth(False, f"does not answer its health check within {TIMEOUT:g} s")
         except ConnectionRefusedError:
-            return Health(False, "starting")
+            return ChildHealth(False, "starting")
         except (OSError, ValueError) as error:
-            return Health(False, f"health check failed: {error}")
+            return ChildHealth(False, f"health check failed: {error}")
 
     def close(self) -> None:
         if self._streams is not None:
@@ -86,14 +86,14 @@ def _end(answer: bytes) -> int | None:
     return len(head) + 4 + int(length[1]) if length and kept else None
 
 
-def _read_health(answer: bytes) -> Health:
+def _read_health(answer: bytes) -> ChildHealth:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
     value = json.loads(body) if body else None
     if not status or not isinstance(value, dict):
         raise ValueError("not a health answer")
     endpoints = value.get("endpoints")
-    return Health(
+    return ChildHealth(
         ready=status[0] == b"200" and value.get("ready") is True,
         detail=str(value.get("detail") or ""),
         endpoints={str(k): str(v) for k, v in endpoints.items()} if isinstance(endpoints, dict) else {},

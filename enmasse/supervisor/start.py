@@ -20,7 +20,7 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
 from enmasse.supervisor.plan import SUPERVISOR, Options
 from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
-from enmasse.supervisor.suite import Feed, Suite
+from enmasse.supervisor.suite import StatusSource, Supervisor
 
 if TYPE_CHECKING:
     from enmasse.model.configuration import Content
@@ -32,10 +32,10 @@ def service_command(kind: str, settings: Path) -> list[str]:
     return [sys.executable, "-P", "-m", f"services.{kind}", "--config", str(settings)]
 
 
-async def _configserv_feed(address: str) -> Feed:
+async def _configserv_feed(address: str) -> StatusSource:
     """configserv's status feed. Its library is imported in a thread: the children start meanwhile."""
     module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.feed")
-    feed: Feed = module.StatusFeed(address)
+    feed: StatusSource = module.StatusFeed(address)
     return feed
 
 
@@ -44,7 +44,7 @@ def run(
     out: TextIO,
     report: Callable[[str], None],
     command: Command = service_command,
-    make_feed: Callable[[str], Awaitable[Feed]] = _configserv_feed,
+    make_feed: Callable[[str], Awaitable[StatusSource]] = _configserv_feed,
 ) -> None:
     """Run the suite until a signal stops it. Raises StartError if it cannot start.
 
@@ -69,7 +69,7 @@ def run(
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
-            suite = Suite(options, data, ports, command, make_feed, out, report)
+            suite = Supervisor(options, data, ports, command, make_feed, out, report)
             asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
@@ -90,8 +90,8 @@ def _opened(path: Path) -> Iterator[datadir.DataDir]:
         yield data
 
 
-def _http(listening: socket.socket) -> Callable[[Suite], WebServer]:
-    def serve(suite: Suite) -> WebServer:
+def _http(listening: socket.socket) -> Callable[[Supervisor], WebServer]:
+    def serve(suite: Supervisor) -> WebServer:
         from enmasse.supervisor import web  # its libraries take their time: the services have been started before
 
         return web.serve(listening, suite)

@@ -1,18 +1,18 @@
-"""The suite of one `enmasse up`: its children, its view of the status feed, its ready line, its end."""
+"""What `enmasse up` runs: its children, its view of the status feed, its ready line, its end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
 from enmasse.supervisor import desired, status, welcome
+from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
-from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import NO_ROOM, write_json
 from enmasse.supervisor.lines import error_lines
 from enmasse.supervisor.plan import Options, Spec, fixed_services
@@ -22,20 +22,18 @@ if TYPE_CHECKING:  # imported after the services have been started
     from enmasse.webserver import WebServer
 
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
-"""Seconds between two looks at the folder of wishes."""
+"""Seconds between two looks at the folder `desired`."""
 WRITE_AGAIN = 1.0
 """Seconds after which the files for others are written again that could not be: the disk was full, say."""
 PATIENCE = 20.0
 """Seconds after which a start that takes its time says what it waits for."""
-STOP_WITHIN = 12.0
-"""Seconds for all children together, then they are killed."""
 STOP_ORDER = (("storage_controller", "ragent"), ("router",), ("broker",), ("configserv",))
 """Who only watches goes first, so that nobody reacts to the end of the others; clients are closed before their
 brokers go.
 """
 
 
-class Feed(Protocol):
+class StatusSource(Protocol):
     """The status feed of configserv, and the way to force addresses."""
 
     body: dict[str, Any] | None
@@ -47,15 +45,15 @@ class Feed(Protocol):
         """Follow the feed until cancelled, through any loss of it."""
 
     async def force(self, names: list[str]) -> str | None:
-        """Let configserv discard what these addresses hold; the reason where it was not taken."""
+        """Let configserv discard what these addresses hold; the reason if it was refused."""
 
 
-class Suite:
+class Supervisor:
     """Everything `enmasse up` runs. `out` gets the lines of the start-up, `say` what else people should know."""
 
     def __init__(
         self, options: Options, data: DataDir, ports: InternalPorts, command: Command,
-        make_feed: Callable[[str], Awaitable[Feed]], out: TextIO, say: Callable[[str], None],
+        make_feed: Callable[[str], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.options = options
         self.data = data
@@ -65,23 +63,18 @@ class Suite:
         self._make_feed = make_feed
         self._out = out
         self._say = say
-        self._fixed: dict[str, Child] = {}
-        self._wished: dict[str, Child] = {}
-        self._wish_specs: dict[str, Spec] = {}
-        self._wish_settings: dict[str, dict[str, Any]] = {}
-        """What each of `_wished` was started with, as it was wished for."""
-        self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
-        self._feed: Feed | None = None
-        self._web: WebServer | None = None
-        self._seen: desired.Mark | None = None
         self._news = asyncio.Event()
+        self._fixed: dict[str, Child] = {}
+        self._brokers = DesiredBrokers(options, data, ports, self._child, self._news.set, self._say_once)
+        self._feed: StatusSource | None = None
+        self._web: WebServer | None = None
         self._stop = asyncio.Event()
-        self._told_ready: set[str] = set()
-        self._told_lines: set[str] = set()
-        self._told_pids: list[int] = []
+        self._shown_ready: set[str] = set()
+        self._shown_lines: set[str] = set()
+        self._written_pids: list[int] = []
         self._logged_config: dict[str, str] = {}
         self._log = log.get()
-        self._told_actual: list[dict[str, Any]] | None = None
+        self._written_actual: list[dict[str, Any]] | None = None
 
     # What others ask
 
@@ -106,19 +99,19 @@ class Suite:
         return [(LOOPBACK, child.spec.health_port) for child in self._children() if child.spec.kind == "broker"]
 
     async def force(self, names: list[str]) -> str | None:
-        """Discard what these addresses hold; the reason where that was not taken."""
+        """Discard what these addresses hold; the reason if that was refused."""
         return (
             await self._feed.force(names) if self._feed else "the configuration service is not reached yet; try again"
         )
 
     # Its life
 
-    async def run(self, serve_http: Callable[[Suite], WebServer]) -> None:
+    async def run(self, serve_http: Callable[[Supervisor], WebServer]) -> None:
         """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server."""
         self._catch_signals()
         specs = fixed_services(self.options, self.data, self._ports)
         self._fixed = {spec.name: self._child(spec) for spec in specs}
-        self._look_at_wishes()  # brokers of the last run start with the rest,
+        self._look_at_desired()  # brokers of the last run start with the rest,
         try:
             self._write_facts()  # and nobody reads what was true then
         except OSError as error:
@@ -127,7 +120,7 @@ class Suite:
             self._news.set()  # they are written as soon as they can be
         for child in self._fixed.values():
             child.start()
-        followers = (self._follow_wishes(), self._tell(), self._tell_what_is_missing())
+        followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         try:
             while any(c.detail == "not started" for c in self._fixed.values()) and not self._stop.is_set():
@@ -158,7 +151,7 @@ class Suite:
         def asked() -> None:
             self._log.info("stopping", now=self._stop.is_set())
             if self._stop.is_set():  # asked twice: no patience any more
-                for child in (*self._children(), *(child for child, _ in self._leaving.values())):
+                for child in (*self._children(), *self._brokers.leaving):
                     child.kill()
             self._stop.set()
 
@@ -170,12 +163,12 @@ class Suite:
         return Child(spec, self._command, self.data.run, self.data.logs, self._news.set, self._say)
 
     def _children(self) -> list[Child]:
-        return [*self._fixed.values(), *(self._wished[name] for name in sorted(self._wished))]
+        return [*self._fixed.values(), *self._brokers.children]
 
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
+        await self._brokers.all_left()
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -184,86 +177,20 @@ class Suite:
 
     # The local driver
 
-    async def _follow_wishes(self) -> None:
-        """Keeps the processes wished for in the folder `desired` running, and no others of their kind."""
+    async def _follow_desired(self) -> None:
+        """Keeps the processes running that the folder `desired` has, and no others of their kind."""
         while True:
-            self._look_at_wishes()
-            unsettled = not self.is_ready or not all(c.ready for c in self._wished.values()) or self._leaving
-            await asyncio.sleep(POLL_UNSETTLED if unsettled else POLL_SETTLED)
+            self._look_at_desired()
+            settled = self.is_ready and self._brokers.settled
+            await asyncio.sleep(POLL_SETTLED if settled else POLL_UNSETTLED)
 
-    def _look_at_wishes(self) -> None:
-        mark = desired.look(self.data.desired)
-        if mark == self._seen or "storage_controller" not in self._fixed:  # nobody empties or minds such brokers then
-            return
-        try:
-            wishes, problems = desired.read_wishes(self.data.desired, self._fixed)
-            for problem in problems.values():
-                self._say_once(problem)
-            self._apply(wishes, keep=problems.keys())
-        except OSError as error:
-            self._say_once(
-                f"{error.filename or self.data.desired}: {error.strerror}; brokers stay as they are until then"
-            )
-        except StartError as error:
-            self._say_once(str(error))
-        else:
-            self._seen = mark
+    def _look_at_desired(self) -> None:
+        if "storage_controller" in self._fixed:  # without it nobody empties or minds such brokers
+            self._brokers.look(self._fixed)
 
-    def _apply(self, wishes: dict[str, desired.Wish], keep: Iterable[str]) -> None:
-        specs = {name: self._broker_spec(wish) for name, wish in wishes.items() if name not in self._leaving}
-        for name in self._wished.keys() - set(keep):
-            if specs.get(name) != self._wish_specs[name]:
-                self._leave(name, forget_ports=name not in wishes)
-        for name, spec in specs.items():
-            if name not in self._wished and name not in self._leaving:
-                self._wish_specs[name] = spec
-                self._wish_settings[name] = wishes[name].settings
-                self._wished[name] = self._child(spec)
-                self._wished[name].start()
-        self._news.set()
+    # What people and the storage controller can read
 
-    def _leave(self, name: str, *, forget_ports: bool) -> None:
-        """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
-        child = self._wished.pop(name)
-        del self._wish_specs[name], self._wish_settings[name]
-
-        async def leave() -> None:
-            await child.stop(STOP_WITHIN)
-            if forget_ports:
-                self._ports.release(f"{name}/health")
-                self._ports.release(f"{name}/amqp")
-            del self._leaving[name]
-            self._seen = None  # look again: it may be wished for, with other settings
-
-        self._leaving[name] = child, asyncio.create_task(leave(), name=f"leave {name}")
-
-    def _broker_spec(self, wish: desired.Wish) -> Spec:
-        settings = {
-            **wish.settings,
-            "name": wish.name,
-            "health": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/health')}",
-            "listen": f"{LOOPBACK}:{self._ports.get(f'{wish.name}/amqp')}",
-            "log_level": self.options.log_level(wish.kind),
-        }
-        for key in ("data_dir", "page_dir"):  # where not absolute: below the data directory of the suite
-            if isinstance(settings.get(key), str):
-                settings[key] = str(self.data.path / "brokers" / settings[key])
-        return Spec(wish.name, wish.kind, settings)
-
-    def _actual(self) -> list[dict[str, Any]]:
-        facts = []
-        for name in sorted(self._wished):
-            child = self._wished[name]
-            entry = child.component()
-            host, _, port = child.spec.settings["listen"].rpartition(":")
-            keep = ("name", "kind", "pid", "ready", "restarts", "detail")
-            fact = {key: entry[key] for key in keep}
-            facts.append({**fact, "host": host, "port": int(port), "settings": self._wish_settings[name]})
-        return facts
-
-    # What people and the storage controller are told
-
-    async def _tell(self) -> None:
+    async def _show_changes(self) -> None:
         """After every change: the file `actual`, the list of pids, lines on stdout and stderr."""
         while True:
             await self._news.wait()
@@ -274,15 +201,15 @@ class Suite:
                 self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
                 asyncio.get_running_loop().call_later(WRITE_AGAIN, self._news.set)
             for component in self.components():
-                if component["ready"] and component["name"] not in self._told_ready:
-                    self._told_ready.add(component["name"])
+                if component["ready"] and component["name"] not in self._shown_ready:
+                    self._shown_ready.add(component["name"])
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
-                    self._tell_ready(self.status())  # looks at every address: only until it is
+                    self._show_ready(self.status())  # looks at every address: only until it is
 
     def _log_configuration(self, body: dict[str, Any]) -> None:
         """Files that are in force with another content than before. configserv logs what changed in them."""
@@ -291,7 +218,7 @@ class Suite:
                 self._logged_config[name] = digest
                 self._log.info("configuration applied", file=name, sha256=digest)
 
-    def _tell_ready(self, current: dict[str, Any]) -> None:
+    def _show_ready(self, current: dict[str, Any]) -> None:
         if not status.started(current):
             return
         self.is_ready = True
@@ -302,7 +229,7 @@ class Suite:
         for line in ("EnMasse is ready", *welcome.lines(self.options, current["addresses"])):
             self._print(line)
 
-    async def _tell_what_is_missing(self) -> None:
+    async def _show_what_is_missing(self) -> None:
         """Somebody may be sitting there and wondering."""
         await asyncio.sleep(PATIENCE)
         if not self.is_ready:
@@ -317,14 +244,14 @@ class Suite:
     def _write_facts(self) -> None:
         """Raises OSError; what was not written then is written at the next call."""
         pids = sorted(child.pid for child in self._children() if child.pid is not None)
-        actual = self._actual()
+        actual = self._brokers.actual()
         children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
-        if actual != self._told_actual or not actual_file.exists():
+        if actual != self._written_actual or not actual_file.exists():
             desired.write_actual(actual_file, actual)
-            self._told_actual = actual
-        if pids != self._told_pids or not children_file.exists():
+            self._written_actual = actual
+        if pids != self._written_pids or not children_file.exists():
             write_json(children_file, pids)
-            self._told_pids = pids
+            self._written_pids = pids
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody reads any more, or no room: not a reason to stop
@@ -332,9 +259,9 @@ class Suite:
             self._out.flush()
 
     def _say_once(self, line: str) -> None:
-        if line not in self._told_lines:
-            if len(self._told_lines) > 10_000:
-                self._told_lines.clear()
-            self._told_lines.add(line)
+        if line not in self._shown_lines:
+            if len(self._shown_lines) > 10_000:
+                self._shown_lines.clear()
+            self._shown_lines.add(line)
             self._log.warning(line)
             self._say(line)

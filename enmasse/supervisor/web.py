@@ -22,7 +22,7 @@ import enmasse
 from enmasse.health import Heartbeat
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
-from enmasse.supervisor.suite import Suite
+from enmasse.supervisor.suite import Supervisor
 from enmasse.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ LOOP_SECONDS = 30.0
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def serve(listening: socket.socket, suite: Suite, bounds: Bounds = BOUNDS) -> WebServer:
+def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) -> WebServer:
     """Serves HTTP on a socket that already listens; called in the event loop of the suite. See docs/contracts.md."""
     loop = asyncio.get_running_loop()
     heartbeat = Heartbeat(loop)
@@ -74,7 +74,7 @@ def serve(listening: socket.socket, suite: Suite, bounds: Bounds = BOUNDS) -> We
     return server
 
 
-def _routes(suite: Suite) -> dict[str, dict[str, Handler]]:
+def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
     """Path → method → what answers, in the event loop."""
 
     async def health(_: Request) -> Response:

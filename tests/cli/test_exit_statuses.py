@@ -140,7 +140,8 @@ def up_told(folder: Path, number: signal.Signals) -> int:
 @case("up", 1)
 def broken_inside(folder: Path) -> int:
     code = (
-        "from enmasse.supervisor.suite import Suite; Suite._look_at_wishes = None; from enmasse.cli import main; main()"
+        "from enmasse.supervisor.suite import Supervisor; Supervisor._look_at_desired = None\n"
+        "from enmasse.cli import main; main()"
     )
     options = ("--config", configuration(folder), "--data", folder / "data", "--port-offset", free_offset())
     return subprocess.run([sys.executable, "-c", code, "up", *map(str, options)], timeout=180).returncode

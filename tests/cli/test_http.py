@@ -12,7 +12,7 @@ import pytest
 
 from enmasse.supervisor import web
 from enmasse.supervisor.status import NOT_RUNNING
-from enmasse.supervisor.suite import Suite
+from enmasse.supervisor.suite import Supervisor
 from enmasse.webserver import WebServer
 from tests.control.aio import asyncio_test, until
 
@@ -34,7 +34,7 @@ class Quiet:
 @asynccontextmanager
 async def serving(suite: Quiet, **bounds: Any) -> AsyncIterator[WebServer]:
     listening = socket.create_server(("127.0.0.1", 0))
-    server = web.serve(listening, cast(Suite, suite), web.BOUNDS._replace(**bounds))
+    server = web.serve(listening, cast(Supervisor, suite), web.BOUNDS._replace(**bounds))
     yield server
     server.close()
 

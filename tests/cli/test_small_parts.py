@@ -154,21 +154,21 @@ def test_what_brokers_lost_is_taken_over() -> None:
     ]
 
 
-def test_wishes_are_seen_when_they_change(tmp_path: Path) -> None:
+def test_the_folder_desired_is_seen_when_they_change(tmp_path: Path) -> None:
     empty = desired.look(tmp_path)
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 1}})
     one = desired.look(tmp_path)
     assert one != empty and desired.look(tmp_path) == one
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 2}})
     assert desired.look(tmp_path) != one
-    wishes, problems = desired.read_wishes(tmp_path, ())
-    assert wishes["b"].settings == {"a": 2} and problems == {}
+    found, problems = desired.read_desired(tmp_path, ())
+    assert found["b"].settings == {"a": 2} and problems == {}
     (tmp_path / "b.json").unlink()
-    assert desired.look(tmp_path) == empty and desired.read_wishes(tmp_path, ()) == ({}, {})
+    assert desired.look(tmp_path) == empty and desired.read_desired(tmp_path, ()) == ({}, {})
     assert desired.look(tmp_path / "none") == ()
 
 
-def test_what_is_no_wish_hides_no_other_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_desires_nothing_hides_no_other_and_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "nowhere.json").symlink_to(tmp_path / "nothing")
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "deep.json").write_text("[" * 100_000)
@@ -176,8 +176,8 @@ def test_what_is_no_wish_hides_no_other_and_is_not_waited_for(tmp_path: Path) ->
     before = desired.look(tmp_path)
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {}})
     assert desired.look(tmp_path) != before
-    wishes, problems = desired.read_wishes(tmp_path, ())
-    assert list(wishes) == ["b"] and sorted(problems) == ["deep", "folder", "pipe"]
+    found, problems = desired.read_desired(tmp_path, ())
+    assert list(found) == ["b"] and sorted(problems) == ["deep", "folder", "pipe"]
 
 
 @pytest.mark.parametrize(

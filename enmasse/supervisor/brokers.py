@@ -1,0 +1,128 @@
+"""The processes that the storage controller desires: started, replaced and ended as the folder `desired` has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from enmasse.supervisor import desired
+from enmasse.supervisor.child import Child
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import Options, Spec
+from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+
+STOP_WITHIN = 12.0
+"""Seconds until a process that is to end is killed."""
+
+
+class DesiredBrokers:
+    """Name → child. `make_child(spec)` makes one; `changed` is called after every change; `report` gets a line for
+    people.
+    """
+
+    def __init__(
+        self, options: Options, data: DataDir, ports: InternalPorts, make_child: Callable[[Spec], Child],
+        changed: Callable[[], None], report: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._options = options
+        self._data = data
+        self._ports = ports
+        self._make_child = make_child
+        self._changed = changed
+        self._report = report
+        self._children: dict[str, Child] = {}
+        self._desired: dict[str, tuple[Spec, dict[str, Any]]] = {}
+        """What each child was started with, and the settings in its file."""
+        self._leaving: dict[str, tuple[Child, asyncio.Task[None]]] = {}
+        self._seen: desired.Mark | None = None
+
+    @property
+    def children(self) -> list[Child]:
+        """Those that are desired, by name."""
+        return [self._children[name] for name in sorted(self._children)]
+
+    @property
+    def leaving(self) -> list[Child]:
+        """Those that are being ended."""
+        return [child for child, _ in self._leaving.values()]
+
+    @property
+    def settled(self) -> bool:
+        """Everything desired is ready, and nothing is being ended."""
+        return not self._leaving and all(child.ready for child in self._children.values())
+
+    def look(self, taken: Iterable[str]) -> None:
+        """Reads the folder if it has changed. `taken`: names of other processes."""
+        mark = desired.look(self._data.desired)
+        if mark == self._seen:
+            return
+        try:
+            processes, problems = desired.read_desired(self._data.desired, taken)
+            for problem in problems.values():
+                self._report(problem)
+            self._apply(processes, keep=problems.keys())
+        except OSError as error:
+            self._report(
+                f"{error.filename or self._data.desired}: {error.strerror}; brokers stay as they are until then"
+            )
+        except StartError as error:
+            self._report(str(error))
+        else:
+            self._seen = mark
+
+    async def all_left(self) -> None:
+        """Waits for those that are being ended."""
+        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
+
+    def actual(self) -> list[dict[str, Any]]:
+        """What runs, as `desired.write_actual` takes it."""
+        facts = []
+        for child in self.children:
+            entry = child.component()
+            host, _, port = child.spec.settings["listen"].rpartition(":")
+            keep = ("name", "kind", "pid", "ready", "restarts", "detail")
+            fact = {key: entry[key] for key in keep}
+            facts.append({**fact, "host": host, "port": int(port), "settings": self._desired[child.spec.name][1]})
+        return facts
+
+    def _apply(self, processes: dict[str, desired.DesiredProcess], keep: Iterable[str]) -> None:
+        specs = {name: self._spec(process) for name, process in processes.items() if name not in self._leaving}
+        for name in self._children.keys() - set(keep):
+            if specs.get(name) != self._desired[name][0]:
+                self._leave(name, forget_ports=name not in processes)
+        for name, spec in specs.items():
+            if name not in self._children and name not in self._leaving:
+                self._desired[name] = spec, processes[name].settings
+                self._children[name] = self._make_child(spec)
+                self._children[name].start()
+        self._changed()
+
+    def _leave(self, name: str, *, forget_ports: bool) -> None:
+        """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
+        child = self._children.pop(name)
+        del self._desired[name]
+
+        async def leave() -> None:
+            await child.stop(STOP_WITHIN)
+            if forget_ports:
+                self._ports.release(f"{name}/health")
+                self._ports.release(f"{name}/amqp")
+            del self._leaving[name]
+            self._seen = None  # look again: it may be desired, with other settings
+
+        self._leaving[name] = child, asyncio.create_task(leave(), name=f"leave {name}")
+
+    def _spec(self, process: desired.DesiredProcess) -> Spec:
+        settings = {
+            **process.settings,
+            "name": process.name,
+            "health": f"{LOOPBACK}:{self._ports.get(f'{process.name}/health')}",
+            "listen": f"{LOOPBACK}:{self._ports.get(f'{process.name}/amqp')}",
+            "log_level": self._options.log_level(process.kind),
+        }
+        for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
+            if isinstance(settings.get(key), str):
+                settings[key] = str(self._data.path / "brokers" / settings[key])
+        return Spec(process.name, process.kind, settings)
