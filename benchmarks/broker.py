@@ -69,8 +69,8 @@ def main(rounds: int = 5, count: int = 100_000) -> None:
                 side_by_side(
                     f"broker, durable 1 KiB at {rate}/s: {key}",
                     rounds,
-                    lambda options=options, rate=rate: run(ours, options, rate * 4),  # type: ignore[misc]
-                    lambda options=options, rate=rate: run(theirs, options, rate * 4),  # type: ignore[misc]
+                    lambda: run(ours, options, rate * 4),
+                    lambda: run(theirs, options, rate * 4),
                     key,
                     1.0,
                     (ours.name, theirs.name),

@@ -63,8 +63,8 @@ def compare(peer: Server, ours: Server, rounds: int, aim: float, count: int) -> 
         side_by_side(
             f"router, {pairs} pair(s), 100 bytes, acknowledged, credit 1000: against {peer.name}",
             rounds,
-            lambda pairs=pairs: load(ours, addresses(pairs), ["--size", "100"], count),  # type: ignore[misc]
-            lambda pairs=pairs: load(peer, addresses(pairs), ["--size", "100"], count),  # type: ignore[misc]
+            lambda: load(ours, addresses(pairs), ["--size", "100"], count),
+            lambda: load(peer, addresses(pairs), ["--size", "100"], count),
             "rate",
             aim,
             (ours.name, peer.name),

@@ -115,7 +115,7 @@ def test_a_link_that_its_owner_detached_takes_no_run() -> None:
     one, two = pair.sender("r1"), pair.sender("r2")
     one.send(b"first")
     pair.run()
-    server.on_delivery = lambda *_: pair.remote("r2").detach()  # type: ignore[method-assign]
+    server.on_delivery = lambda *_: pair.remote("r2").detach()  # type: ignore[method-assign]  # watched by the test
     pair.remote("r1").on_run = None
     pair.remote("r1").on_delivery = server.on_delivery
     two.send(b"taken")

@@ -238,8 +238,8 @@ def test_what_cannot_be_sent_is_named() -> None:
     wrong: list[tuple[Message, str]] = [
         (Message(b"", ttl=-1), "header: ttl: -1 is not a uint"),
         (Message(b"", priority=256), "header: priority: 256 is not a ubyte"),
-        (Message(b"", subject=1), "properties: subject"),  # type: ignore[arg-type]
-        (Message(b"", message_id=1.5), "properties: message-id: 1.5"),  # type: ignore[arg-type]
+        (Message(b"", subject=1), "properties: subject"),  # type: ignore[arg-type]  # wrong on purpose
+        (Message(b"", message_id=1.5), "properties: message-id: 1.5"),  # type: ignore[arg-type]  # wrong on purpose
         (Message(b"", creation_time=2**63), "properties: creation-time"),
         (Message(b"", content_type="ü"), "properties: content-type: .* ASCII"),
     ]
@@ -247,7 +247,7 @@ def test_what_cannot_be_sent_is_named() -> None:
         with pytest.raises(ValueError, match=reason):
             message.encode()
     with pytest.raises(TypeError, match="application-properties: the key 1"):
-        Message(b"", application_properties={1: 1}).encode()  # type: ignore[dict-item]
+        Message(b"", application_properties={1: 1}).encode()  # type: ignore[dict-item]  # wrong on purpose
     with pytest.raises(TypeError, match="no AMQP form"):
         Message(object()).encode()
 

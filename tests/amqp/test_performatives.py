@@ -466,16 +466,16 @@ def test_composites_in_composites_are_bounded() -> None:
 
 def test_what_cannot_be_sent_is_named() -> None:
     with pytest.raises(TypeError, match="container_id"):
-        Open()  # type: ignore[call-arg]
+        Open()  # type: ignore[call-arg]  # wrong on purpose
     wrong: list[tuple[Any, str]] = [
-        (Open(container_id=None), "open: container-id is missing"),  # type: ignore[arg-type]
+        (Open(container_id=None), "open: container-id is missing"),  # type: ignore[arg-type]  # wrong on purpose
         (Open(container_id="c", max_frame_size=-1), "open: max-frame-size: -1 is not a uint"),
         (Open(container_id="c", channel_max=65536), "open: channel-max: 65536 is not a ushort"),
-        (Open(container_id="c", hostname=1), "open: hostname"),  # type: ignore[arg-type]
+        (Open(container_id="c", hostname=1), "open: hostname"),  # type: ignore[arg-type]  # wrong on purpose
         (Open(container_id="c", offered_capabilities="A"), "open: offered-capabilities"),  # type: ignore[arg-type]
         (Open(container_id="c", properties={"k": object()}), "open: properties: .*no AMQP form"),
         (Attach(name="n", handle=0, role=True, source=Target()), "attach: source"),  # type: ignore[arg-type]
-        (Transfer(handle=0, state=End()), "transfer: state"),  # type: ignore[arg-type]
+        (Transfer(handle=0, state=End()), "transfer: state"),  # type: ignore[arg-type]  # wrong on purpose
     ]
     for performative, reason in wrong:
         with pytest.raises(ValueError, match=reason):

@@ -199,7 +199,7 @@ def work(core: Core, queue: Queue, pattern: str) -> tuple[int, int]:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    core.store.define = counted  # type: ignore[method-assign]
+    core.store.define = counted  # type: ignore[method-assign]  # watched by the test
     before = sys.getprofile()
     sys.setprofile(count)
     try:
@@ -208,7 +208,7 @@ def work(core: Core, queue: Queue, pattern: str) -> tuple[int, int]:
         core.broker.catalogue.unbind(queue, pattern)
     finally:
         sys.setprofile(before)
-        core.store.define = define  # type: ignore[method-assign]
+        core.store.define = define  # type: ignore[method-assign]  # watched by the test
     assert route is not None and route.targets == [queue]
     return calls, written
 

@@ -72,11 +72,11 @@ def test_what_is_settled_second_does_not_come_again(tmp_path: Path) -> None:
         c = BlockingConnection(broker.url, timeout=DEADLINE)  # not closed: it would wait for the dead broker
         c.create_sender("q").send(Message(body=i, durable=True))
         receiver = c.create_receiver("q", credit=1)
-        c.wait(lambda: bool(receiver.fetcher.incoming))  # noqa: B023
+        c.wait(lambda: bool(receiver.fetcher.incoming))
         message, delivery = receiver.fetcher.incoming[0]
         assert message.body == i
         delivery.update(Delivery.ACCEPTED)
-        c.wait(lambda: delivery.settled)  # noqa: B023
+        c.wait(lambda: delivery.settled)
         broker.kill()
         broker.start()
     with broker.manage() as m:

@@ -200,7 +200,7 @@ _layouts = st.sampled_from([{}, {"indent": 1}, {"indent": 4}, {"indent": "\t"}, 
 def test_add_then_remove_gives_the_same_text(
     entries: dict[str, object], layout: dict[str, object], key: str, value: object
 ) -> None:
-    text = json.dumps(entries, **layout)  # type: ignore[arg-type]
+    text = json.dumps(entries, **layout)  # type: ignore[arg-type]  # keyword arguments of several types
     entries.pop(key, None)
     text = jsonfile.remove(text, key)
     assert json.loads(text) == entries

@@ -57,7 +57,7 @@ class Started:
 
 @contextlib.contextmanager
 def ready(config: Path | str, data: Path | str, **how: object) -> Iterator[Started]:
-    started = Started(config, data, **how)  # type: ignore[arg-type]
+    started = Started(config, data, **how)  # type: ignore[arg-type]  # keyword arguments of several types
     try:
         wait_for(started.is_ready, 120, "the suite to be ready")
         yield started

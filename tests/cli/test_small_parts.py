@@ -81,7 +81,7 @@ def test_files_are_replaced_whole(tmp_path: Path) -> None:
     write_json(path, {"a": 1}, durable=True)
     assert read_json(path) == {"a": 1}
     with pytest.raises(TypeError):
-        write_text(path, None)  # type: ignore[arg-type]
+        write_text(path, None)  # type: ignore[arg-type]  # wrong on purpose
     assert read_json(path) == {"a": 1} and os.listdir(tmp_path) == ["x.json"]
     path.write_text("{")
     assert read_json(path) is None and read_json(tmp_path / "none") is None

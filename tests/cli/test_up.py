@@ -176,7 +176,7 @@ def test_anycast_waits_for_a_consumer(suite: Up) -> None:
 def test_multicast_and_topic_reach_everybody(suite: Up) -> None:
     for address in ("broadcast", "mytopic"):
         receivers = [background(suite, "receive", address, "--count", "2", "--timeout", "60") for _ in range(2)]
-        wait_for(lambda address=address: consumers(suite, address) == 2, what=f"2 consumers of {address}")  # type: ignore[misc]
+        wait_for(lambda: consumers(suite, address) == 2, what=f"2 consumers of {address}")
         assert cli(suite, "send", address, "both", "--count", "2", "--timeout", "60").returncode == 0
         for receiver in receivers:
             assert receiver.communicate(timeout=60)[0] == "both\nboth\n"

@@ -83,7 +83,7 @@ def test_what_changes_nothing_is_applied_at_once(
     for content in ('{ "q": {"flavor": "q", "type": "queue"} }', '{"q": {"type": "queue", "flavor": "q", "x": 1}}'):
         service.write("addresses.json", content)
         now = hashes(service, "addresses.json", "flavors.json")
-        status = looking.find("status", lambda body: body["config"] == now)  # noqa: B023
+        status = looking.find("status", lambda body: body["config"] == now)
         assert status["addresses"][0]["phase"] == "Active"
     service.write("addresses.json", '{"q": ')
     assert looking.find("status", lambda body: body["errors"] and body["errors"][0]["line"])["config"] == now

@@ -116,7 +116,7 @@ async def test_at_most_so_many_are_outstanding_and_all_are_answered_in_any_order
         reads = [asyncio.ensure_future(management.read("address", str(number))) for number in range(100)]
         answered = 0
         while answered < 100:
-            await until(lambda: bool(router.requests) and management.waiting + answered == 100)  # noqa: B023 - awaited here
+            await until(lambda: bool(router.requests) and management.waiting + answered == 100)
             while router.requests:  # the newest first
                 router.answer(router.requests.pop())
                 answered += 1

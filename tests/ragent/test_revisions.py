@@ -21,7 +21,7 @@ WHERE = {"b-0": {"host": "127.0.0.1", "port": 5}, "b-1": {"host": "127.0.0.1", "
 
 async def seen(world: World, *feeds: str) -> None:
     for feed in feeds:
-        await until(lambda feed=feed: world.configserv.seen(AGENT, feed))  # type: ignore[misc]
+        await until(lambda: world.configserv.seen(AGENT, feed))
 
 
 def judged(world: World, feed: str, name: str) -> dict[str, Any]:
@@ -136,13 +136,13 @@ def test_a_refused_deletion_is_told(play: Play, monkeypatch: pytest.MonkeyPatch)
     async def scenario(world: World) -> None:
         await begin(world)
         answer = world.router._answer
-        world.router._answer = lambda properties, body: (  # type: ignore[method-assign]
+        world.router._answer = lambda properties, body: (  # type: ignore[method-assign]  # watched by the test
             (400, "not now", None) if properties["operation"] == "DELETE" else answer(properties, body)
         )
         world.configserv.addresses({name: entry for name, entry in ALL.items() if name != "any"})
         await world.says("any", "cannot delete address ragent-address/any: not now")
         await seen(world, "addresses")
-        world.router._answer = answer  # type: ignore[method-assign]
+        world.router._answer = answer  # type: ignore[method-assign]  # watched by the test
         await until(lambda: "any" not in world.configserv.readiness[AGENT])
         assert "ragent-address/any" not in world.router.names(ADDRESS)
 

@@ -50,7 +50,7 @@ def test_a_slow_consumer_slows_only_its_own_share(router: RouterProcess, address
             post(sender, Message(body=i))
 
         def come() -> bool:
-            return done + len(fast_receiver.fetcher.incoming) + len(slow_receiver.fetcher.incoming) == first + 10  # noqa: B023
+            return done + len(fast_receiver.fetcher.incoming) + len(slow_receiver.fetcher.incoming) == first + 10
 
         pump_until(come, "the ten have come to one of the two", fast, slow)
         while fast_receiver.fetcher.incoming:

@@ -49,7 +49,7 @@ def dialled(router: RouterProcess, brokers: list[BrokerProcess]) -> Iterator[Man
                 LINK_ROUTE, f"t-topic{n}-{direction}", prefix=f"topic{n}", direction=direction, connection=f"t-b{n}"
             )
     for n in range(2):
-        wait_for(lambda n=n: management.one(LINK_ROUTE, f"t-topic{n}-in")["operStatus"] == "active")  # type: ignore[misc]
+        wait_for(lambda: management.one(LINK_ROUTE, f"t-topic{n}-in")["operStatus"] == "active")
     yield management
     for kind in (LINK_ROUTE, CONNECTOR):
         for row in management.query(kind, "name"):
@@ -68,7 +68,7 @@ def queue(dialled: Management, brokers: list[BrokerProcess]) -> Iterator[str]:
     for direction in ("in", "out"):
         dialled.create(AUTO_LINK, f"t-{name}-{direction}", address=name, direction=direction, connection="t-b0")
     for direction in ("in", "out"):
-        wait_for(lambda d=direction: dialled.one(AUTO_LINK, f"t-{name}-{d}")["operStatus"] == "active")  # type: ignore[misc]
+        wait_for(lambda: dialled.one(AUTO_LINK, f"t-{name}-{direction}")["operStatus"] == "active")
     yield name
     for direction in ("in", "out"):
         dialled.delete(AUTO_LINK, f"t-{name}-{direction}")
@@ -179,12 +179,12 @@ def test_a_drain_is_answered_when_the_broker_has_been_asked(
         sender.send(Message(body=n))
         receiver = connection.create_receiver(queue, credit=0, name=f"pull-{n}")
         receiver.link.drain(1)
-        pump_until(lambda r=receiver: not r.link.draining() or r.fetcher.has_message, "an answer", connection)  # type: ignore[misc]
+        pump_until(lambda: not receiver.link.draining() or receiver.fetcher.has_message, "an answer", connection)
         assert receiver.fetcher.has_message, f"message {n} was not found"
         assert receiver.fetcher.pop().body == n
         receiver.accept()
         receiver.link.drain(1)
-        pump_until(lambda r=receiver: not r.link.draining(), "an answer", connection)  # type: ignore[misc]
+        pump_until(lambda: not receiver.link.draining(), "an answer", connection)
         assert not receiver.fetcher.has_message
         if n % 2:
             receiver.close()
@@ -251,7 +251,7 @@ def test_a_temporary_queue_is_reached_by_everybody(
         sender.send(Message(body="kept"))
         assert sum(name in rows(broker) for broker in brokers) == 1
         creator.close()
-        wait_for(lambda name=name: not any(name in rows(broker) for broker in brokers), "it is deleted")  # type: ignore[misc]
+        wait_for(lambda: not any(name in rows(broker) for broker in brokers), "it is deleted")
         with pytest.raises((LinkDetached, SendException)):
             sender.send(Message(body="too late"))
         with pytest.raises(SendException):
@@ -294,7 +294,7 @@ def test_without_brokers_the_router_has_temporary_addresses(router: RouterProces
                 assert receiver.receive().body == kind
                 receiver.accept()
             pump(reader)
-            pump_until(lambda d=delivery: d.settled, "the outcome", other)  # type: ignore[misc]
+            pump_until(lambda: delivery.settled, "the outcome", other)
             assert delivery.remote_state == Delivery.ACCEPTED
             creator.close()
             with pytest.raises(LinkDetached, match="resource-deleted"):

@@ -201,7 +201,7 @@ def test_a_stuck_consumer_of_an_anycast_address_leaves_the_others_their_share(
     second = other.create_sender(address)
     for i in range(20):
         delivery = post(second, Message(body=i))
-        wait_for(lambda: take([receiver], busy) or delivery.settled, "the busy one gets it")  # noqa: B023
+        wait_for(lambda: take([receiver], busy) or delivery.settled, "the busy one gets it")
         assert outcome_of(other, delivery) == Delivery.ACCEPTED
     for connection in (stuck, busy, producer, other):
         connection.close()

@@ -286,7 +286,7 @@ def test_link_and_address_rows_count_deliveries(router: RouterProcess, managemen
         delivery = post(sender, Message(body="x"))
         receiver.receive()
         receiver.accept()
-        connection.wait(lambda: delivery.settled)  # noqa: B023 - runs at once
+        connection.wait(lambda: delivery.settled)
 
     def settled() -> bool:
         return bool(management.one(PREFIX + "router.link", "counted-receiver")["acceptedCount"] == 3)
@@ -413,7 +413,7 @@ def test_what_is_no_request_does_no_harm(router: RouterProcess, management: Mana
         delivery = sender.link.delivery(sender.link.delivery_tag())
         sender.link.stream(garbage)
         sender.link.advance()
-        connection.wait(lambda: delivery.settled)  # noqa: B023 - runs at once
+        connection.wait(lambda: delivery.settled)
     sender.send(Message(properties={"operation": "QUERY"}, reply_to="nowhere", body={}))
     sender.send(Message(properties={"operation": "QUERY"}, body={}))
     assert management.call("GET-MGMT-NODES")[0] == 200

@@ -88,14 +88,14 @@ def test_a_state_before_settlement_is_relayed(router: RouterProcess, address: st
         receiver.receive()
         got = receiver.fetcher.unsettled.popleft()
         got.update(Delivery.ACCEPTED)
-        connection.wait(lambda: delivery.remote_state == Delivery.ACCEPTED)  # noqa: B023
+        connection.wait(lambda: delivery.remote_state == Delivery.ACCEPTED)
         assert not delivery.settled
         if sender_first:
             delivery.settle()
-            connection.wait(lambda: got.settled, msg="the sender's settlement")  # noqa: B023
+            connection.wait(lambda: got.settled, msg="the sender's settlement")
         else:
             got.settle()
-            connection.wait(lambda: delivery.settled, msg="the receiver's settlement")  # noqa: B023
+            connection.wait(lambda: delivery.settled, msg="the receiver's settlement")
     connection.close()
 
 

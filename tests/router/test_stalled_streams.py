@@ -137,7 +137,7 @@ def test_a_large_message_of_one_queue_does_not_hold_up_the_other_queues(
     consumer = router.connect()
     receivers = {queue: consumer.create_receiver(queue, credit=0, name=queue) for queue in queues}
     for queue in queues:
-        wait_for(lambda: broker.credit(queue) > 0, queue)  # noqa: B023
+        wait_for(lambda: broker.credit(queue) > 0, queue)
     big = queues[0]
     large = Message(body=b"x" * (LARGE * MEGABYTE))
     broker.put(big, large)

@@ -236,7 +236,7 @@ def test_delays_and_silence_as_tools_see_them(router: RouterProcess, management:
         return row if row["deliveriesDelayed1Sec"] + row["deliveriesDelayed10Sec"] == 1 else None
 
     for name in ("slow", "sender"):
-        row = wait_for(lambda: counted(name), name)  # noqa: B023
+        row = wait_for(lambda: counted(name), name)
         assert row is not None and (row["deliveriesStuck"], row["priority"]) == (0, 4)
         assert row["deliveriesDelayed1Sec"] == 1 or most > 10  # where the questions alone took that long
     totals = management.query(PREFIX + "router")[0]

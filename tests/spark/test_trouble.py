@@ -210,7 +210,7 @@ def test_a_full_spool_goes_on_without_a_next_batch(broker: Broker, tmp_path: Pat
         rows: list[Any] = []
         while len(rows) < 60:
             more = partial(reader.latestOffset, at, ReadAllAvailable())
-            until(lambda more=more, at=at: more() != at, f"more than {len(rows)} messages")  # type: ignore[misc]
+            until(lambda: more() != at, f"more than {len(rows)} messages")
             end = more()
             for part in reader.partitions(at, end):
                 rows.extend(row for batch in reader.read(part) for row in batch.to_pylist())

@@ -82,7 +82,7 @@ class Address:
             group.append(Arrived(self.next, payload, self.told))
             self.next += 1
         if group:
-            self.intake.take(group)  # type: ignore[arg-type]
+            self.intake.take(group)  # type: ignore[arg-type]  # a double with what the intake uses
 
     def told(self, delivery_id: int) -> None:
         if self.kill_at == 0:
@@ -193,7 +193,7 @@ def test_every_message_is_one_row(
 
 def delivered(intake: Intake, *payloads: bytes, first: int = 0, settled: bool = False) -> None:
     group = [Arrived(first + i, payload, lambda _: None, settled) for i, payload in enumerate(payloads)]
-    intake.take(group)  # type: ignore[arg-type]
+    intake.take(group)  # type: ignore[arg-type]  # a double with what the intake uses
 
 
 def opened(folder: Path, *, told: bool = True, unsure: int = UNSURE) -> Intake:
@@ -369,5 +369,5 @@ def test_a_peer_that_settles_nothing_is_not_waited_for(tmp_path: Path) -> None:
     intake = opened(tmp_path)
     delivered(intake, ONE)
     with pytest.raises(AmqpError, match="settled nothing"):
-        asyncio.run(intake.next(Silent()))  # type: ignore[arg-type]
+        asyncio.run(intake.next(Silent()))  # type: ignore[arg-type]  # a double with what the intake uses
     assert intake.mode == FIRST

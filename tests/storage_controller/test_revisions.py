@@ -18,7 +18,7 @@ Play = Callable[[Scenario], None]
 
 async def seen(world: World, *feeds: str) -> None:
     for feed in feeds:
-        await until(lambda feed=feed: world.configserv.seen(REPORTER, feed))  # type: ignore[misc]
+        await until(lambda: world.configserv.seen(REPORTER, feed))
 
 
 async def settled(world: World, *names: str) -> None:
