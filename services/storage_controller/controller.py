@@ -68,7 +68,7 @@ class StorageController:
             applied=self._applied,
             deleted=self._deleted,
             looked=self._looked,
-            is_settled=lambda: self.core.complete and all(b.connected for b in self.core.brokers.values()),
+            is_settled=lambda: self.core.complete and all(b.connected for b in self.core.inventory.brokers.values()),
         )
         self._wanted: dict[str, str] = {}
         """The brokers that the addresses need, and their flavors."""
@@ -110,7 +110,7 @@ class StorageController:
     # feeds
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
-        old = self.core.addresses
+        old = self.core.desired.addresses
         shared: dict[Address, Address] = {}
         found = {}
         for name, address in body.addresses.items():
@@ -127,7 +127,7 @@ class StorageController:
 
     def _on_placements(self, body: feeds.Placements) -> None:
         """What an earlier controller reported; our own reports come back too, and are nothing new."""
-        if self._knows_all():
+        if self.core.knows_all:
             return
         for name, entries in body.addresses.items():
             for entry in entries:
@@ -142,7 +142,7 @@ class StorageController:
         core, provisioner = self.core, self._provisioner
         if not core.complete:
             return
-        self._wanted = fleet.wanted(core.addresses, core.flavors)
+        self._wanted = fleet.wanted(core.desired.addresses, core.desired.flavors)
         for name in self._wanted:
             manifest, asked = self._fitting(name), provisioner.asked.get(name)
             if asked is None:
@@ -158,14 +158,14 @@ class StorageController:
 
     def _fitting(self, name: str) -> Manifest:
         flavor = self._wanted[name]
-        return self._driver.manifest(policies.desired_broker(name, flavor, self.core.flavors[flavor]))
+        return self._driver.manifest(policies.desired_broker(name, flavor, self.core.desired.flavors[flavor]))
 
     def _tidy(self) -> None:
         """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing."""
         for name, before in self._provisioner.manifests.items():
-            conversation, broker = self._conversations[name], self.core.brokers[name]
+            conversation, broker = self._conversations[name], self.core.inventory.brokers[name]
             if name not in self._wanted:
-                unused = not self.core.load.get(name) and _is_empty(broker)
+                unused = not self.core.inventory.load.get(name) and _is_empty(broker)
                 conversation.quiesce(partial(self._give_up, name) if unused else None)
             elif name not in self._refit:
                 conversation.quiesce(None)
@@ -185,16 +185,13 @@ class StorageController:
             self._provisioner.ask(name, self._fitting(name))
 
     def _give_up(self, name: str) -> None:
-        if name not in self._wanted and not self.core.load.get(name):
+        if name not in self._wanted and not self.core.inventory.load.get(name):
             self._provisioner.give_up(name)
 
     def _notice(self, broker: ManagedBroker, text: str) -> None:
         if broker.notice != text:
             broker.notice = text
-            self.evaluate(self._at_home(broker.name))
-
-    def _at_home(self, broker: str) -> list[str]:
-        return [name for name, home in self.core.homes.items() if home == broker]
+            self.evaluate(self.core.inventory.at_home(broker.name))
 
     # what the provisioner reports
 
@@ -203,7 +200,7 @@ class StorageController:
         if name in self._conversations:
             return
         flavor = self._provisioner.manifests[name].flavor
-        broker = self.core.add_broker(name, flavor, self._driver.engine, fresh=fresh)
+        broker = self.core.inventory.add(name, flavor, self._driver.engine, fresh=fresh)
         self._conversations[name] = BrokerConversation(
             self.core, broker, self.evaluate, self.book.lose, self._reported.is_left_alone
         )
@@ -218,7 +215,7 @@ class StorageController:
         # What is known of it as running is kept: asked for again before it has ended, it just goes on running.
         self._conversations.pop(name, None)
         self._stop_talking(name)
-        self.evaluate(self.core.remove_broker(name))
+        self.evaluate(self.core.inventory.remove(name))
         self.placements.changed()
 
     def _looked(self, running: Mapping[str, RunningBroker]) -> None:
@@ -227,14 +224,20 @@ class StorageController:
         core = self.core
         if core.complete and self._grown:
             grown, self._grown = self._grown, set()
-            self.evaluate([n for n, want in core.addresses.items() if want.flavor in grown and n not in core.homes])
-        if core.patient and asyncio.get_running_loop().time() - self._began > PATIENCE and not core.knows_all:
+            self.evaluate(
+                [
+                    n
+                    for n, want in core.desired.addresses.items()
+                    if want.flavor in grown and n not in core.inventory.homes
+                ]
+            )
+        if core.patient and asyncio.get_running_loop().time() - self._began > PATIENCE and not core.inventory.knows_all:
             core.patient = False
-            self.evaluate(list(core.addresses))
+            self.evaluate(list(core.desired.addresses))
             self.placements.changed()
         if core.complete:
             self._tidy()
-            if not self._knew_all and self._knows_all():
+            if not self._knew_all and self.core.knows_all:
                 self._knew_all = True
                 self.placements.changed()
 
@@ -246,11 +249,11 @@ class StorageController:
             if before is not None and not now.run:
                 now = now._replace(run=before.run)  # it is no other one before it runs again
             self._running[name] = now
-            if before is not None and before.run != now.run and self._knows_all():
+            if before is not None and before.run != now.run and self.core.knows_all:
                 # The routers have to look whether they are connected to this one.
                 moved = True
-                self._move(self._at_home(name))
-            broker = self.core.brokers.get(name)
+                self._move(self.core.inventory.at_home(name))
+            broker = self.core.inventory.brokers.get(name)
             if broker is not None and not broker.connected and not now.ready:
                 broker.detail = now.detail or broker.detail
             if before is None or before[:2] != now[:2] or name not in self._tasks:
@@ -265,7 +268,7 @@ class StorageController:
 
     def _meet(self, name: str, now: RunningBroker) -> None:
         """Talks with a broker's process, unless it does not run by its manifest: then it is about to end."""
-        broker = self.core.brokers.get(name)
+        broker = self.core.inventory.brokers.get(name)
         if broker is None or now.is_current:
             self._restarting.discard(name)
             self._talk(name, now)
@@ -273,7 +276,7 @@ class StorageController:
             self._restarting.add(name)
             self._stop_talking(name)
             text = f"it is being restarted with the settings of flavor {broker.flavor}"
-            self.evaluate(self.core.disconnected(broker, text))
+            self.evaluate(self.core.inventory.disconnected(broker, text))
 
     def _talk(self, name: str, where: RunningBroker) -> None:
         conversation = self._conversations.get(name)
@@ -324,7 +327,7 @@ class StorageController:
             self._placed[name] = self._same.setdefault(entries, entries)
         else:
             del self._placed[name]
-        if self._knows_all():  # else nothing is reported yet, and what an earlier controller has reported holds
+        if self.core.knows_all:  # else nothing is reported yet, and what an earlier controller has reported holds
             self._reported.moved((name,))
         return True
 
@@ -352,12 +355,8 @@ class StorageController:
 
     # reports
 
-    def _knows_all(self) -> bool:
-        core = self.core
-        return core.complete and (core.knows_all or not core.patient)
-
     def _report_placements(self) -> feeds.Placements | None:
-        if not self._knows_all():
+        if not self.core.knows_all:
             return None
         self._reported.made(dict(self._placed))
         lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
@@ -365,7 +364,7 @@ class StorageController:
             brokers={
                 name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
                 for name, where in self._running.items()
-                if name in self.core.brokers and where.port
+                if name in self.core.inventory.brokers and where.port
             },
             addresses={address_name(name): lists[entries] for name, entries in self._placed.items()},
         )
@@ -374,12 +373,12 @@ class StorageController:
         self.evaluate(self._reported.answer(accepted))
 
     def _may_report(self) -> bool:
-        return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self._knows_all())
+        return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self.core.knows_all)
 
     def _pending(self) -> dict[str, str]:
         """What the addresses do not show: brokers to come, to get other settings, and of which too little is known."""
         found = {}
-        brokers = self.core.brokers
+        brokers = self.core.inventory.brokers
         unknown = [name for name, b in brokers.items() if not b.is_known or not self._conversations[name].is_sure]
         if unknown:
             found["addresses"] = f"it is not known yet what these brokers hold: {_listed(unknown)}"
@@ -392,7 +391,7 @@ class StorageController:
 
     def _has_come(self, name: str) -> bool:
         """Whether a broker runs by what is asked for, as far as that is to change now."""
-        provisioner, broker = self._provisioner, self.core.brokers.get(name)
+        provisioner, broker = self._provisioner, self.core.inventory.brokers.get(name)
         if provisioner.manifests.get(name) != provisioner.asked.get(name):
             return False
         return (broker is not None and broker.contents is not None) or (broker is not None and not broker.fresh)
@@ -411,14 +410,15 @@ class StorageController:
         if self._provisioner.damaged:
             reason = min(self._provisioner.damaged.values())
             return False, f"cannot be read: {reason}; put it right, or delete it if that broker holds nothing"
-        away = sorted(broker.name for broker in self.core.brokers.values() if not broker.connected)
+        away = sorted(broker.name for broker in self.core.inventory.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
-        return True, "; ".join((counted(len(self.core.brokers), "broker"), *self._pending().values()))
+        return True, "; ".join((counted(len(self.core.inventory.brokers), "broker"), *self._pending().values()))
 
     def metrics(self) -> Iterator[Metric]:
         """Of the controller and its brokers (docs/metrics.md)."""
-        load = [({"broker": name}, float(count)) for name, count in self.core.load.items() if name in self.core.brokers]
+        inventory = self.core.inventory
+        load = [({"broker": name}, float(n)) for name, n in inventory.load.items() if name in inventory.brokers]
         known = len(self.book)
         yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))
         yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))

@@ -105,17 +105,18 @@ class BrokerConversation:
 
     async def session(self, connection: ControlConnection) -> None:
         """Talks with the broker until the connection is lost."""
-        if connection.remote_container != self._broker.name and connection.remote_container in self._core.brokers:
+        peer = connection.remote_container
+        if peer != self._broker.name and peer in self._core.inventory.brokers:
             # An endpoint of an earlier run: what lies there must not be taken for this broker's.
-            text = f"{connection.peer} is {connection.remote_container} and not this broker"
-            self._changed(self._core.disconnected(self._broker, text))
+            text = f"{connection.peer} is {peer} and not this broker"
+            self._changed(self._core.inventory.disconnected(self._broker, text))
             return
         self._connection = connection
         try:
             await self._reconciler.run()
         finally:
             if self._broker.connected:
-                self._changed(self._core.disconnected(self._broker, "the connection was lost"))
+                self._changed(self._core.inventory.disconnected(self._broker, "the connection was lost"))
 
     # what the reconciler asks
 
@@ -127,20 +128,20 @@ class BrokerConversation:
         await self._management.open(self._connection)
 
     def failed(self, error: Exception) -> None:
-        self._reconciler.news(self._core.disconnected(self._broker, str(error)[:200]))
+        self._reconciler.news(self._core.inventory.disconnected(self._broker, str(error)[:200]))
         if isinstance(error, LinkClosed):
             self._management.close()
 
     async def read(self) -> None:
         await self._look()
         self._broker.cut = False
-        self._reconciler.news(self._core.connected(self._broker))
+        self._reconciler.news(self._core.inventory.connected(self._broker))
 
     async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
         broker, management = self._broker, self._management
         under_way: list[tuple[str, Awaitable[Any]]] = []
         # What is desired now: it may be something else again when the broker has answered.
-        wants = {name: want for name in keys if (want := self._core.addresses.get(name)) is not None}
+        wants = {name: want for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
         for name, want in wants.items():
             if not self._core.is_settled(broker, name):
                 # The settings first: they hold for the first message already.
@@ -165,7 +166,7 @@ class BrokerConversation:
             await self._look()
             self._reconciler.news(there)  # of the others the listing has told
             return {}
-        kinds = {name: want.type for name in keys if (want := self._core.addresses.get(name)) is not None}
+        kinds = {name: want.type for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
         found = [(name, asyncio.ensure_future(self._management.mismatch(name, kind))) for name, kind in kinds.items()]
         refused = await all_done(found)
         for name, mismatch in found:
@@ -205,7 +206,7 @@ class BrokerConversation:
         return queues
 
     def _is_lost(self, name: str) -> bool:
-        at_home = self._core.homes.get(name) == self._broker.name
+        at_home = self._core.inventory.homes.get(name) == self._broker.name
         return at_home and not self._removal.has(name) and self._broker.holding(name) is None
 
     def _settle(self, name: str, want: Any) -> None:
@@ -217,7 +218,7 @@ class BrokerConversation:
     async def _audit_some(self) -> None:
         """Compares the settings of what was there already with what is desired: before that it is not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
-        wants = [(name, want) for name in names if (want := self._core.addresses.get(name)) is not None]
+        wants = [(name, want) for name in names if (want := self._core.desired.addresses.get(name)) is not None]
         found = await asyncio.gather(*(self._management.settings(name) for name, _ in wants))
         unneeded: list[tuple[str, Awaitable[Any]]] = []
         for (name, want), read in zip(wants, found, strict=True):

@@ -62,7 +62,7 @@ class Quiet:
         if not self._broker.cut:
             return []
         self._broker.cut = False
-        return [name for name, home in self._core.homes.items() if home == self._broker.name]
+        return self._core.inventory.at_home(self._broker.name)
 
     def due(self) -> float:
         """When the next round is due."""
@@ -103,7 +103,7 @@ class Quiet:
         """The addresses that it holds and is to hold."""
         contents = self._broker.contents
         held = contents.held if contents is not None else {}
-        return [name for name in held if self._core.homes.get(name) == self._broker.name]
+        return [name for name in held if self._core.inventory.homes.get(name) == self._broker.name]
 
     def _stored(self) -> bool:
         contents = self._broker.contents

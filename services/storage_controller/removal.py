@@ -93,7 +93,7 @@ class Removal:
             if broker.name not in self._core.decide(name).retire:
                 del self._retiring[name]  # it was decided otherwise meanwhile
         await self._look_up_marks()
-        forced = [name for name in self._retiring if name in self._core.forced]
+        forced = [name for name in self._retiring if name in self._core.desired.forced]
         waiting = []
         for name, since in self._retiring.items():
             if self._is_left_alone(name, broker.name):

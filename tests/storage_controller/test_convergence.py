@@ -53,10 +53,10 @@ class Convergence(RuleBasedStateMachine):
     def told(self) -> None:
         self.core.set_addresses(self.addresses, self.forced)
         self.core.set_flavors(self.flavors)
-        for broker, of in fleet.wanted(self.core.addresses, self.core.flavors).items():
+        for broker, of in fleet.wanted(self.core.desired.addresses, self.core.desired.flavors).items():
             if broker not in self.brokers:
                 self.brokers[broker] = {}
-                self.core.add_broker(broker, of, EMBEDDED, fresh=True)
+                self.core.inventory.add(broker, of, EMBEDDED, fresh=True)
 
     # what people do
 
@@ -115,7 +115,7 @@ class Convergence(RuleBasedStateMachine):
         if self.brokers:
             broker = data.draw(st.sampled_from(sorted(self.brokers)))
             self.away.add(broker)
-            self.core.disconnected(self.core.brokers[broker], "away")
+            self.core.inventory.disconnected(self.core.inventory.brokers[broker], "away")
 
     @rule(data=st.data())
     def connect(self, data: st.DataObject) -> None:
@@ -125,7 +125,7 @@ class Convergence(RuleBasedStateMachine):
     def _come_back(self, broker: str) -> None:
         self.away.discard(broker)
         self._look(broker)
-        self.core.connected(self.core.brokers[broker])
+        self.core.inventory.connected(self.core.inventory.brokers[broker])
 
     @rule(name=NAMES)
     def delete_by_hand(self, name: str) -> None:
@@ -137,7 +137,7 @@ class Convergence(RuleBasedStateMachine):
     def restart_controller(self) -> None:
         self.core = Core()
         for broker in self.brokers:
-            self.core.add_broker(broker, "", EMBEDDED)
+            self.core.inventory.add(broker, "", EMBEDDED)
         self.told()
         for broker in set(self.brokers) - self.away:
             self._come_back(broker)
@@ -148,14 +148,14 @@ class Convergence(RuleBasedStateMachine):
     def work(self) -> None:
         for broker in set(self.brokers) - self.away:
             self._look(broker)
-            self.core.connected(self.core.brokers[broker])
+            self.core.inventory.connected(self.core.inventory.brokers[broker])
         names = {*self.addresses, *(name for held in self.brokers.values() for name in held)}
         for name in sorted(names):
             decision = self.core.decide(name)
             for broker in decision.keep:
                 if broker in self.brokers and broker not in self.away and decision.kind is not None:
                     self.brokers[broker].setdefault(name, Stored(decision.kind))
-                    self.core.brokers[broker].settled[name] = self.core.addresses[name]
+                    self.core.inventory.brokers[broker].settled[name] = self.core.desired.addresses[name]
             for broker in decision.retire:
                 stored = self.brokers[broker].get(name)
                 if broker in self.away or stored is None:
@@ -166,7 +166,7 @@ class Convergence(RuleBasedStateMachine):
             self._look(broker)
 
     def _look(self, broker: str) -> None:
-        known = self.core.brokers[broker]
+        known = self.core.inventory.brokers[broker]
         held = {
             name: Holding(each.kind, each.kind == "queue" or None, each.messages, 0, each.subscriptions)
             for name, each in self.brokers[broker].items()
@@ -177,10 +177,10 @@ class Convergence(RuleBasedStateMachine):
     @invariant()
     def the_load_is_what_lies_there(self) -> None:
         if hasattr(self, "core"):
-            count = dict.fromkeys(self.core.load, 0)
-            for home in self.core.homes.values():
+            count = dict.fromkeys(self.core.inventory.load, 0)
+            for home in self.core.inventory.homes.values():
                 count[home] += 1
-            assert count == self.core.load
+            assert count == self.core.inventory.load
 
     @invariant()
     def nothing_is_active_in_two_places_or_as_two_things(self) -> None:

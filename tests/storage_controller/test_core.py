@@ -33,8 +33,8 @@ def core(addresses: dict[str, Address], held: dict[str, dict[str, Holding]] | No
     found.set_addresses(addresses, more.get("forced", ()))
     found.set_flavors(FLAVORS)
     for name, of in BROKERS.items():
-        broker = found.add_broker(name, of, EMBEDDED)
-        found.connected(broker)
+        broker = found.inventory.add(name, of, EMBEDDED)
+        found.inventory.connected(broker)
         if name not in more.get("silent", ()):
             look(found, name, (held or {}).get(name, {}))
     return found
@@ -42,17 +42,17 @@ def core(addresses: dict[str, Address], held: dict[str, dict[str, Holding]] | No
 
 def look(found: Core, broker: str, held: dict[str, Holding]) -> set[str]:
     """The broker shows that, and the settings are found to be as they should."""
-    known = found.brokers[broker]
-    known.settled.update({name: found.addresses[name] for name in held if name in found.addresses})
+    known = found.inventory.brokers[broker]
+    known.settled.update({name: found.desired.addresses[name] for name in held if name in found.desired.addresses})
     stored = sum(each.messages for each in held.values())
-    return found.set_contents(found.brokers[broker], Contents(dict(held), stored, 0))
+    return found.set_contents(found.inventory.brokers[broker], Contents(dict(held), stored, 0))
 
 
 def made(found: Core, broker: str, name: str, held: Holding) -> None:
     """The address has been made there, with its settings."""
-    known = found.brokers[broker]
+    known = found.inventory.brokers[broker]
     found.note(known, name, held)
-    known.settled[name] = found.addresses[name]
+    known.settled[name] = found.desired.addresses[name]
 
 
 def states(decision: Decision) -> list[tuple[str, str, str | None]]:
@@ -84,14 +84,14 @@ def test_ready_is_what_has_its_settings() -> None:
     decision = found.decide("q")
     assert (decision.ready, states(decision)) == (False, [("f-0", "active", "queue")])
     assert decision.message == "its settings on broker f-0 are being put right"
-    found.brokers["f-0"].settled["q"] = bounded
+    found.inventory.brokers["f-0"].settled["q"] = bounded
     assert found.decide("q").ready
     # What differs is of no interest to the broker.
     found.set_addresses({"q": msgspec.structs.replace(bounded, flavor="f")}, ())
     assert found.decide("q").ready
     # A broker that was away may have been changed meanwhile, or be another one.
-    found.disconnected(found.brokers["f-0"], "away")
-    found.connected(found.brokers["f-0"])
+    found.inventory.disconnected(found.inventory.brokers["f-0"], "away")
+    found.inventory.connected(found.inventory.brokers["f-0"])
     assert not found.decide("q").ready
 
 
@@ -116,10 +116,10 @@ def test_nothing_is_made_before_every_broker_was_heard() -> None:
 
 def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
     found = core({"q": QUEUE})
-    found.add_broker("h-0", "h", EMBEDDED, fresh=True)
+    found.inventory.add("h-0", "h", EMBEDDED, fresh=True)
     found.set_flavors({**FLAVORS, "h": flavor()})
     found.set_addresses({"q": QUEUE, "new": Address(type="queue", flavor="h")}, ())
-    assert found.knows_all
+    assert found.inventory.knows_all
     assert found.decide("q").keep == ("f-0",)
     decision = found.decide("new")
     assert (decision.keep, decision.entries, decision.ready) == (("h-0",), (), False)
@@ -134,7 +134,7 @@ def test_where_it_lies_is_read_from_the_brokers() -> None:
 def test_a_broker_that_is_down_keeps_its_addresses() -> None:
     found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=3)}})
     found.decide("q")
-    assert "q" in found.disconnected(found.brokers["f-1"], "connection refused")
+    assert "q" in found.inventory.disconnected(found.inventory.brokers["f-1"], "connection refused")
     decision = found.decide("q")
     assert states(decision) == [("f-1", "active", "queue")]
     assert not decision.ready
@@ -174,7 +174,7 @@ def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None
     decision = found.decide("x")
     assert (decision.entries, decision.message) == ((), "")
     assert decision.retire == (("f-0",) if ours is None else ()), "a topic's mark has to be looked up"
-    found.brokers["f-0"].marked.add("x")
+    found.inventory.brokers["f-0"].marked.add("x")
     assert (states(found.decide("x")) == [("f-0", "draining", "topic")]) == (ours is None)
 
 
@@ -234,7 +234,7 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
         "when they have"
     )
     assert decision.messages == 5
-    assert found.load == {"f-1": 0, "g-0": 1}
+    assert found.inventory.load == {"f-1": 0, "g-0": 1}
 
 
 def test_a_topic_does_not_move_under_its_subscribers() -> None:
@@ -308,17 +308,17 @@ def test_a_change_concerns_only_what_it_changes() -> None:
 def test_a_refusal_of_the_broker_is_told() -> None:
     found = core({"q": QUEUE})
     assert found.decide("q").keep == ("f-0",)
-    found.brokers["f-0"].refused["q"] = "AMQ1: no"
+    found.inventory.brokers["f-0"].refused["q"] = "AMQ1: no"
     assert found.decide("q").message == "broker f-0: AMQ1: no"
     assert found.refused("q")
 
 
 def test_a_broker_that_is_given_up_is_forgotten() -> None:
     found = core({}, {"f-0": {"x": Holding("queue", False)}})
-    found.remove_broker("f-0")
-    assert "f-0" not in found.brokers
+    found.inventory.remove("f-0")
+    assert "f-0" not in found.inventory.brokers
     assert found.decide("x") == Decision(None, (), (), (), False, "", None, None)
-    assert isinstance(found.add_broker("f-0", "f", EMBEDDED), ManagedBroker)
+    assert isinstance(found.inventory.add("f-0", "f", EMBEDDED), ManagedBroker)
 
 
 def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
@@ -353,8 +353,8 @@ def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
 def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: str) -> None:
     """Also what is wanted no more, and what nobody knows any more: else they would be told to nobody."""
     found = Core()
-    broker = found.add_broker("f-0", "f", EMBEDDED)
-    found.connected(broker)
+    broker = found.inventory.add("f-0", "f", EMBEDDED)
+    found.inventory.connected(broker)
     look(found, "f-0", {"q": MINE, "removed": MINE._replace(messages=1), "unclear": MINE})
     if last == "addresses":
         found.set_flavors(FLAVORS)

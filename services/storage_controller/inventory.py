@@ -1,0 +1,135 @@
+"""Which brokers there are, what they hold, and on which of them each address is at home. Pure.
+
+Where an address lies is not remembered but read from the brokers; `homes` only keeps, while the controller runs, what
+was decided or seen (so that the addresses of a broker that is down stay its own, and an in-memory broker that comes
+back empty gets them again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import KeysView
+
+from services.storage_controller.broker import ManagedBroker
+from services.storage_controller.contents import EMPTY, Contents, Holding
+from services.storage_controller.engines import Engine
+
+
+class Inventory:
+    """The brokers and their contents, indexed by address."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, ManagedBroker] = {}
+        self.homes: dict[str, str] = {}
+        """Address → broker."""
+        self.load: dict[str, int] = {}
+        """Broker → addresses that are at home there."""
+        self._holders: dict[str, tuple[str, ...]] = {}
+        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Thousands of addresses are held by the same brokers."""
+
+    @property
+    def knows_all(self) -> bool:
+        """It is known of every broker what it holds."""
+        return all(broker.is_known for broker in self.brokers.values())
+
+    def add(self, name: str, flavor: str, engine: Engine, *, fresh: bool = False) -> ManagedBroker:
+        """A broker that runs or is to run; `fresh`: it was not asked for before."""
+        return self.brokers.setdefault(name, ManagedBroker(name, flavor, engine, fresh))
+
+    def remove(self, name: str) -> set[str]:
+        """It is given up (it held nothing). Gives the addresses that it concerns."""
+        concerned = self.on(name)
+        broker = self.brokers.pop(name, None)
+        if broker is not None:
+            self._index(name, broker.contents or EMPTY, EMPTY)
+        return concerned
+
+    def connected(self, broker: ManagedBroker) -> set[str]:
+        """The conversation with a broker began. Gives the addresses that it concerns."""
+        broker.connected, broker.detail = True, ""
+        return self.on(broker.name)
+
+    def disconnected(self, broker: ManagedBroker, detail: str) -> set[str]:
+        """The conversation with a broker ended. Gives the addresses that it concerns."""
+        broker.disconnect(detail)
+        return self.on(broker.name)
+
+    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[str]:
+        """Takes a complete listing of a broker. Gives the addresses of which it holds something else now."""
+        changed = self._index(broker.name, broker.contents or EMPTY, contents)
+        broker.contents = contents
+        for name in changed:
+            if name not in contents.held:  # what comes next under this name may be somebody else's
+                broker.marked.discard(name)
+                broker.foreign.discard(name)
+        return changed
+
+    def note(self, broker: ManagedBroker, name: str, held: Holding) -> None:
+        """Takes what was read of one address on a broker whose contents are known."""
+        if broker.contents is not None:
+            if name not in broker.contents.held:
+                self._add_holder(name, broker.name)
+            broker.contents.held[name] = held
+
+    def set_home(self, name: str, broker: str | None) -> None:
+        """The address belongs on this broker; None: on none."""
+        old = self.homes.pop(name, None)
+        if old is not None:
+            self.load[old] -= 1
+        if broker is not None:
+            self.homes[name] = broker
+            self.load[broker] = self.load.get(broker, 0) + 1
+
+    def at_home(self, broker: str) -> list[str]:
+        """The addresses that belong on a broker."""
+        return [name for name, home in self.homes.items() if home == broker]
+
+    def on(self, broker: str) -> set[str]:
+        """The addresses of which a broker holds something, or that belong there."""
+        known = self.brokers.get(broker)
+        held = known.contents.held if known is not None and known.contents is not None else {}
+        return {*held, *self.at_home(broker)}
+
+    def held(self) -> KeysView[str]:
+        """Every name under which some broker holds something."""
+        return self._holders.keys()
+
+    def holders(self, name: str) -> list[tuple[ManagedBroker, Holding]]:
+        """The brokers that hold something under this name, and what: ours or not, as far as that was looked up."""
+        found = []
+        for broker in map(self.brokers.__getitem__, self._holders.get(name, ())):
+            held = broker.holding(name)
+            assert held is not None
+            if held.ours is None and name in broker.marked:
+                held = held._replace(ours=True)
+            elif held.ours is None and name in broker.foreign:
+                held = held._replace(ours=False)
+            found.append((broker, held))
+        return found
+
+    def _index(self, broker: str, old: Contents, new: Contents) -> set[str]:
+        changed = set()
+        for name, held in new.held.items():
+            before = old.held.get(name)
+            if before is not held and before != held:
+                changed.add(name)
+            if before is None:
+                self._add_holder(name, broker)
+        for name in old.held:
+            if name not in new.held:
+                changed.add(name)
+                self._remove_holder(name, broker)
+        return changed
+
+    def _add_holder(self, name: str, broker: str) -> None:
+        found = self._holders.get(name, ())
+        if broker not in found:
+            both = (*found, broker)
+            self._holders[name] = self._shared.setdefault(both, both)
+
+    def _remove_holder(self, name: str, broker: str) -> None:
+        left = tuple(b for b in self._holders.get(name, ()) if b != broker)
+        if left:
+            self._holders[name] = self._shared.setdefault(left, left)
+        else:
+            self._holders.pop(name, None)
