@@ -4,7 +4,7 @@ Bytes in by `Connection.receive`, out by `take_output`, time by `tick`; callback
 the project but itself; `enmasse.aio` puts it on asyncio. decisions/0013 says how it is cut.
 
     types, codec, encoder, composite, performatives, errors    values and frames
-    sections, message, termini, sole                           what messages, attaches and opens hold
+    scan, sections, message, termini, sole                     what messages, attaches and opens hold
     output, outgoing, incoming, held, linktable, silence       one state each: what leaves, both windows of a session,
                                                                unfinished deliveries, which links, deadlines
     endpoint, sender, receiver, delivery, session              links and sessions

@@ -9,13 +9,8 @@ from typing import Any, Final
 
 from enmasse.amqp import encoder
 from enmasse.amqp.encoder import ENCODERS, encode_binary, encode_string
+from enmasse.amqp.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA, DELIVERY_ANNOTATIONS, FOOTER, MESSAGE_ANNOTATIONS
 from enmasse.amqp.sections import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    DATA,
-    DELIVERY_ANNOTATIONS,
-    FOOTER,
-    MESSAGE_ANNOTATIONS,
     Header,
     MessageId,
     Properties,

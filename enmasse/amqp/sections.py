@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -33,37 +32,25 @@ from enmasse.amqp.composite import (
 )
 from enmasse.amqp.encoder import NULL, encode_string
 from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.scan import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    NAMES,
+    PROPERTIES,
+    after,
+    field_at,
+    list_head,
+    section_at,
+)
 from enmasse.amqp.types import Buffer, Symbol, ULong
 
-_unpack_u32 = Struct(">I").unpack_from
-
-HEADER: Final = 0x70
-DELIVERY_ANNOTATIONS: Final = 0x71
-MESSAGE_ANNOTATIONS: Final = 0x72
-PROPERTIES: Final = 0x73
-APPLICATION_PROPERTIES: Final = 0x74
-DATA: Final = 0x75
-AMQP_SEQUENCE: Final = 0x76
-AMQP_VALUE: Final = 0x77
-FOOTER: Final = 0x78
 _END: Final = 0x79
-
-_NAMES = {
-    HEADER: "header",
-    DELIVERY_ANNOTATIONS: "delivery-annotations",
-    MESSAGE_ANNOTATIONS: "message-annotations",
-    PROPERTIES: "properties",
-    APPLICATION_PROPERTIES: "application-properties",
-    DATA: "data",
-    AMQP_SEQUENCE: "amqp-sequence",
-    AMQP_VALUE: "amqp-value",
-    FOOTER: "footer",
-}
-_SYMBOLS = {
-    f"amqp:{name}:{'list' if code in (HEADER, PROPERTIES) else 'map'}": code
-    for code, name in _NAMES.items()
-    if code < DATA or code == FOOTER
-} | {"amqp:data:binary": DATA, "amqp:amqp-sequence:list": AMQP_SEQUENCE, "amqp:amqp-value:*": AMQP_VALUE}
 
 MessageId = int | UUID | bytes | str
 
@@ -141,24 +128,11 @@ NO_HEADER: Final = Header()
 NO_PROPERTIES: Final = Properties()
 
 
-def _list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, int]:
-    if pos >= end:
-        raise cut_short(pos)
-    code = buf[pos]
-    if code == 0xC0:
-        return codec.compound8(buf, pos + 1, end)
-    if code == 0xD0:
-        return codec.compound32(buf, pos + 1, end)
-    if code == 0x45:
-        return 0, pos + 1, pos + 1
-    raise malformed(f"{section}: a list expected, 0x{code:02x} found")
-
-
 def _section_fields(
     buf: Buffer, pos: int, end: int, section: str, defaults: tuple[Any, ...], decoders: tuple[Decoder, ...]
 ) -> list[Any]:
     """The fields of a section that is a list, the ones left out or null at their defaults."""
-    count, pos, stop = _list_head(buf, pos, end, section)
+    count, pos, stop = list_head(buf, pos, end, section)
     if count > len(decoders):
         raise malformed(f"{section}: {count} fields, there are {len(decoders)}")
     values = list(defaults)
@@ -254,21 +228,16 @@ class Sections:
         buf, last, value = self.payload, self._last, self._value
         end = len(buf)
         while last < section:
-            pos = _after(buf, value, end) if last else 0
+            pos = after(buf, value, end) if last else 0
             if pos >= end:
                 last, value = _END, end
                 self._spans[_END] = (end, end)
                 break
-            if pos + 3 < end and buf[pos] == 0x00 and buf[pos + 1] == 0x53:
-                found, value = buf[pos + 2], pos + 3
-            else:
-                found, value = _descriptor(buf, pos, end)
-            if not HEADER <= found <= FOOTER:
-                raise malformed(f"0x{found:02x} is not a section of a message, at byte {pos}")
+            found, value = section_at(buf, pos, end)
             if found > last and not (last >= DATA and found < FOOTER):
                 self._spans[found] = (pos, value)
             elif found != last or found not in (DATA, AMQP_SEQUENCE):
-                raise malformed(f"the section {_NAMES[found]} at byte {pos} follows {_NAMES[last]}")
+                raise malformed(f"the section {NAMES[found]} at byte {pos} follows {NAMES[last]}")
             last = found
         self._last, self._value = last, value
 
@@ -287,11 +256,11 @@ class Sections:
         if pos >= len(buf):
             raise cut_short(pos)
         if buf[pos] not in (0xC1, 0xD1):
-            raise malformed(f"{_NAMES[section]}: a map expected, 0x{buf[pos]:02x} found")
+            raise malformed(f"{NAMES[section]}: a map expected, 0x{buf[pos]:02x} found")
         value: dict[Any, Any] = DECODERS[buf[pos]](buf, pos + 1, len(buf), MAX_DEPTH)[0]
         for key in value:
             if not isinstance(key, str) and (type(key) is not ULong or section == APPLICATION_PROPERTIES):
-                raise malformed(f"{_NAMES[section]}: {key!r} cannot be a key")
+                raise malformed(f"{NAMES[section]}: {key!r} cannot be a key")
         return value
 
     @property
@@ -350,15 +319,9 @@ class Sections:
         pos = self._find(PROPERTIES)
         if pos < 0:
             return None
-        buf = self.payload
-        count, pos, stop = _list_head(buf, pos, len(buf), "properties")
-        if count <= index:
-            return None
-        for _ in range(index):
-            pos = codec.skip(buf, pos, stop)
-        if pos >= stop:
-            raise cut_short(pos)
-        return None if buf[pos] == 0x40 else kind.decode(buf, pos, stop, MAX_DEPTH)[0]
+        buf, end = self.payload, len(self.payload)
+        pos, stop = field_at(buf, pos, end, index, "properties")
+        return None if pos < 0 else kind.decode(buf, pos, stop, MAX_DEPTH)[0]
 
     @property
     def application_properties(self) -> dict[str, Any]:
@@ -387,16 +350,16 @@ class Sections:
             if (kind == DATA and code not in (0xA0, 0xB0)) or (
                 kind == AMQP_SEQUENCE and code not in (0x45, 0xC0, 0xD0)
             ):
-                raise malformed(f"{_NAMES[kind]}: 0x{code:02x} found at byte {pos}")
+                raise malformed(f"{NAMES[kind]}: 0x{code:02x} found at byte {pos}")
             value, pos = DECODERS[code](buf, pos + 1, end, MAX_DEPTH)
             values.append(value)
             if pos >= end:
                 return kind, values
-            found, pos = _descriptor(buf, pos, end)
+            found, pos = section_at(buf, pos, end)
             if found == FOOTER:
                 return kind, values
             if found != kind or kind == AMQP_VALUE:
-                raise malformed(f"section 0x{found:02x} follows {_NAMES[kind]}, at byte {pos}")
+                raise malformed(f"section 0x{found:02x} follows {NAMES[kind]}, at byte {pos}")
 
     def check(self) -> None:
         """Walk over the whole message: its sections are the right ones, in order, and whole."""
@@ -463,31 +426,3 @@ class Sections:
         if start < 0:
             return self.payload
         return b"".join((self.payload[:start], self.payload[codec.skip(self.payload, start, len(self.payload)) :]))
-
-
-def _after(buf: Buffer, pos: int, end: int) -> int:
-    """codec.skip, quicker for what sections usually are."""
-    if pos + 5 <= end:
-        code = buf[pos]
-        if code in (0xC1, 0xC0, 0xA0):
-            stop = pos + 2 + buf[pos + 1]
-        elif code in (0xB0, 0xD1, 0xD0):
-            stop = pos + 5 + _unpack_u32(buf, pos + 1)[0]
-        else:
-            return codec.skip(buf, pos, end)
-        if stop <= end:
-            return stop
-    return codec.skip(buf, pos, end)
-
-
-def _descriptor(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
-    """Section and start of its value, from a descriptor in any encoding."""
-    if buf[pos] != 0x00:
-        raise malformed(f"a section begins with 0x00, not 0x{buf[pos]:02x}, at byte {pos}")
-    descriptor, value = codec.decode(buf, pos + 1, end, 1)
-    if type(descriptor) is ULong:
-        return descriptor, value
-    found = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else None
-    if found is None:
-        raise malformed(f"{descriptor!r} is not a section of a message, at byte {pos}")
-    return found, value

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from enmasse.amqp.codec import encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Header, Message, Properties, Sections
-from enmasse.amqp.sections import AMQP_SEQUENCE, AMQP_VALUE, DATA
+from enmasse.amqp.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from enmasse.amqp.types import Symbol, UInt, ULong
 from tests.amqp.codec_values import same
 from tests.amqp.test_message import MESSAGES

@@ -12,9 +12,9 @@ from proton import Message, symbol, ulong
 
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.scan import find_to
 from enmasse.amqp.types import Described, Symbol, ULong
 from services.router.routing.annotations import complete, stripped
-from services.router.routing.front import read_to
 from tests.router.harness import LINK_ROUTE, PREFIX, Broker, Management, RouterProcess, post, pump, wait_for
 
 OWN: dict[Any, Any] = {symbol("x-opt-qd.to"): "elsewhere", symbol("x-opt-qd.trace"): ["r9"], symbol("x-opt-qd."): 0}
@@ -151,4 +151,4 @@ def test_what_cannot_be_decoded_ends_no_connection(front: bytes, changes: list[t
     message = bytes(data[: len(data) - cut]) if cut < len(data) else b""
     assert isinstance(stripped(message), bytes)
     with contextlib.suppress(AmqpError):
-        read_to(message)
+        find_to(message)

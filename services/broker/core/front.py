@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
-from struct import Struct
-from struct import error as StructError
 from typing import Any
 
-from enmasse.amqp.codec import decode, encode
+from enmasse.amqp.codec import cut_short, decode, encode
 from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.scan import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    may_hold,
+    section_at,
+)
+from enmasse.amqp.scan import after as value_end
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
-HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
-_DATA, _FOOTER = 0x75, 0x78  # the body begins with one of these, or one between them
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 
-_u32 = Struct("!I").unpack_from
 _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
-_CUT = "a message section is cut off"
 _FOREVER = 2**62
 _MAX_KEY = 128
 _SHORT = 2048  # bytes that are searched through sooner than taken apart
@@ -104,12 +109,12 @@ def read_front(payload: bytes) -> Front:
                 if payload[end : end + 3] in _BODIES:
                     return front
             if after > len(payload):
-                raise malformed(_CUT)
+                raise cut_short(after)
             return _read_rest(payload, after, front, PROPERTIES)
     front = _PLAIN
     pos = 0
     if payload[:3] == b"\x00\x53\x70":
-        pos = section_end(payload, 0)
+        pos = value_end(payload, 3, len(payload))
         head = payload[:pos]
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
@@ -124,31 +129,12 @@ def read_front(payload: bytes) -> Front:
             _last = (payload[: pos + 3], 0, front, bare)
             return bare
         if pos == before and rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
-            section_end(payload, pos)
+            value_end(payload, pos + 3, len(payload))
             _last = (payload[: pos + 4], pos + 5, front, bare)
             return read_front(payload)
     elif not payload:
         raise malformed("a message consists of sections, and here is none")
     return _read_rest(payload, before, front, HEADER if before else 0)
-
-
-def section_end(payload: bytes, pos: int) -> int:
-    """Where the list or map section that begins at `pos` ends (its descriptor in the short form)."""
-    try:
-        code = payload[pos + 3]
-        if code == 0xC0 or code == 0xC1:
-            end = pos + 5 + payload[pos + 4]
-        elif code == 0xD0 or code == 0xD1:
-            end = pos + 8 + _u32(payload, pos + 4)[0]
-        elif code == 0x45:
-            end = pos + 4
-        else:
-            end = decode(payload, pos)[1]
-    except (IndexError, ValueError, StructError) as error:
-        raise malformed(_CUT) from error
-    if end > len(payload):
-        raise malformed(_CUT)
-    return end
 
 
 def _read_header(head: bytes) -> Front:
@@ -192,34 +178,25 @@ def _read_rest(payload: bytes, pos: int, front: Front, last: int) -> Front:
     expiry = time = delay = 0
     end = len(payload)
     while pos < end:
-        if payload[pos : pos + 2] != b"\x00\x53":
-            # An unusual descriptor (ulong in full, or a symbol): look at the value itself.
-            value, after = decode(payload, pos)
-            code = _section_code(value)
-        else:
-            if pos + 2 >= end:
-                raise malformed(_CUT)
-            value, code, after = None, payload[pos + 2], pos
-        if _DATA <= code <= _FOOTER:
+        code, value = section_at(payload, pos, end)
+        if code >= DATA:
             break
-        if not last < code <= APPLICATION_PROPERTIES:
+        if code <= last:
             raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
-        if value is None:
-            after = section_end(payload, pos)
+        after = value_end(payload, value, end)
         if code == HEADER:
             rewrite = True  # a header in an unusual encoding is made anew
             front = _read_header(payload[pos:after])
         elif code == DELIVERY_ANNOTATIONS:
             rewrite = True
             _map(_section(payload, pos, after), "delivery-annotations")
-        elif code == ANNOTATIONS:
+        elif code == MESSAGE_ANNOTATIONS:
             time, delay = _read_annotations(payload[pos:after])
         elif code == PROPERTIES:
-            few = value is None and payload[pos + 3] == 0xC0 and after > pos + 5 and payload[pos + 5] <= _NO_EXPIRY
-            if not few:
+            if not (payload[value] == 0xC0 and after > value + 2 and payload[value + 2] <= _NO_EXPIRY):
                 fields = _list(_section(payload, pos, after), "properties")
                 expiry = _integer(fields[8], "absolute-expiry-time") if len(fields) > 8 else 0
-        elif payload[pos + 3] not in (0xC1, 0xD1) or value is not None:
+        elif payload[value] not in (0xC1, 0xD1):
             _map(_section(payload, pos, after), "application-properties")
         last = code
         pos = after
@@ -250,28 +227,6 @@ def _read_annotations(section: bytes) -> tuple[int, int]:
     return found
 
 
-_SECTION_NAMES = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION_PROPERTIES,
-    "amqp:data:binary": _DATA,
-    "amqp:amqp-sequence:list": 0x76,
-    "amqp:amqp-value:*": 0x77,
-    "amqp:footer:map": _FOOTER,
-}
-
-
-def _section_code(value: Any) -> int:
-    if not isinstance(value, Described):
-        raise malformed("a message consists of described sections")
-    descriptor = value.descriptor
-    if isinstance(descriptor, str):
-        return _SECTION_NAMES.get(descriptor, 0)
-    return descriptor if isinstance(descriptor, int) else 0
-
-
 def _integer(value: Any, name: str) -> int:
     if value is None:
         return 0
@@ -286,16 +241,10 @@ def split(payload: bytes) -> tuple[dict[int, Any], int]:
     pos = 0
     end = len(payload)
     while pos < end:
-        if payload[pos : pos + 2] == b"\x00\x53" and pos + 2 < end and payload[pos + 2] >= 0x75:
+        code, value = section_at(payload, pos, end)
+        if code >= DATA:
             break
-        value, after = decode(payload, pos)
-        code = _section_code(value)
-        if _DATA <= code <= _FOOTER:
-            break
-        if not HEADER <= code <= APPLICATION_PROPERTIES:
-            raise malformed(f"a section 0x{code:02x} has no place at byte {pos} of a message")
-        sections[code] = value.value
-        pos = after
+        sections[code], pos = decode(payload, value)
     return sections, pos
 
 
@@ -334,11 +283,7 @@ def may_be_marked(payload: bytes) -> bool:
     absence."""
     if len(payload) <= _SHORT:
         return payload.find(DUPLICATE_MARK) >= 0
-    pos = 0
-    end = len(payload) - 2
-    while pos < end and payload[pos : pos + 2] == b"\x00\x53" and HEADER <= payload[pos + 2] <= APPLICATION_PROPERTIES:
-        pos = section_end(payload, pos)
-    return payload.find(DUPLICATE_MARK, 0, pos) >= 0 or payload[pos : pos + 2] != b"\x00\x53"
+    return may_hold(payload, DUPLICATE_MARK, HEADER, APPLICATION_PROPERTIES)
 
 
 def to_address(payload: bytes) -> str | None:
@@ -353,7 +298,7 @@ def destination_type(payload: bytes) -> int | None:
     """The annotation `x-opt-jms-dest` of a message to the anonymous relay: 0 queue, 1 topic, 2 and 3 temporary ones."""
     if payload.find(b"x-opt-jms-dest") < 0:
         return None
-    annotations = split(payload)[0].get(ANNOTATIONS)
+    annotations = split(payload)[0].get(MESSAGE_ANNOTATIONS)
     value = annotations.get("x-opt-jms-dest") if isinstance(annotations, dict) else None
     return int(value) if isinstance(value, int) else None
 
@@ -377,15 +322,10 @@ def outgoing(payload: bytes, durable: bool, priority: int, ttl: int, delivery_co
     pos = 0
     end = len(payload)
     while pos < end:
-        if payload[pos : pos + 2] == b"\x00\x53":
-            if pos + 2 >= end or payload[pos + 2] not in (HEADER, DELIVERY_ANNOTATIONS):
-                break
-            pos = section_end(payload, pos)
-        else:
-            value, after = decode(payload, pos)
-            if _section_code(value) not in (HEADER, DELIVERY_ANNOTATIONS):
-                break
-            pos = after
+        code, value = section_at(payload, pos, end)
+        if code > DELIVERY_ANNOTATIONS:
+            break
+        pos = value_end(payload, value, end)
     return header(durable, priority, ttl, delivery_count) + payload[pos:]
 
 
@@ -394,7 +334,7 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
     that cannot be read is kept whole in the body (data) of such a copy."""
     try:
         sections, body = split(payload)
-        annotations = dict(sections.get(ANNOTATIONS) or {})
+        annotations = dict(sections.get(MESSAGE_ANNOTATIONS) or {})
         for key in ("x-opt-delivery-time", "x-opt-delivery-delay"):
             annotations.pop(key, None)
         parts = _front_of_moved(durable, priority, annotations, original)
@@ -408,18 +348,18 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
         return b"".join(parts) + payload[body:]
     except (AmqpError, TypeError, ValueError):
         parts = _front_of_moved(durable, priority, {}, original)
-        return b"".join(parts) + bytes(encode(Described(ULong(_DATA), payload)))
+        return b"".join(parts) + bytes(encode(Described(ULong(DATA), payload)))
 
 
 def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:
     annotations = known | {Symbol(key): value for key, value in original.items() if value is not None}
-    return [header(durable, priority, -1, 0), bytes(encode(Described(ULong(ANNOTATIONS), annotations)))]
+    return [header(durable, priority, -1, 0), bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), annotations)))]
 
 
 def original_annotations(payload: bytes, queue: str, address: str, routing_type: str) -> dict[str, Any]:
     """x-opt-ORIG-*: kept from an earlier move if present, so that they name the first place."""
     sections = readable(payload)
-    known = sections.get(ANNOTATIONS)
+    known = sections.get(MESSAGE_ANNOTATIONS)
     if isinstance(known, dict) and "x-opt-ORIG-ADDRESS" in known:
         return {}
     fields = sections.get(PROPERTIES)

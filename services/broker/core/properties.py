@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from services.broker.core.front import ANNOTATIONS, APPLICATION_PROPERTIES, PROPERTIES, readable
+from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES
+from services.broker.core.front import readable
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup
 
@@ -60,7 +61,7 @@ def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[i
             return _plain(fields[at]) if isinstance(fields, list) and len(fields) > at else None
         key = _ORIGINS.get(name) or (name[2:] if name.startswith("m.") else None)
         if key is not None:
-            annotations = sections.get(ANNOTATIONS)
+            annotations = sections.get(MESSAGE_ANNOTATIONS)
             return _plain(annotations.get(key)) if isinstance(annotations, dict) else None
         return None
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
-from services.broker.core.front import ANNOTATIONS, PROPERTIES, readable
+from services.broker.core.front import readable
 from services.broker.core.queue import Queue, Unreadable
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
@@ -133,7 +134,7 @@ def retry_messages(c: Context, q: Queue) -> int:
 
     def home(message: StoredMessage) -> Queue | None:
         payload = _load(c.broker, q, message)
-        annotations = readable(payload).get(ANNOTATIONS) if payload is not None else None
+        annotations = readable(payload).get(MESSAGE_ANNOTATIONS) if payload is not None else None
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
         return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 

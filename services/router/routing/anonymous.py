@@ -8,6 +8,7 @@ from enmasse.amqp.errors import NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
+from enmasse.amqp.scan import find_to
 from enmasse.amqp.sections import Sections
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
@@ -15,7 +16,6 @@ from services.router.routing.annotations import stripped
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
 from services.router.routing.deliveries import NOT_A_MESSAGE, Copies, rejected
-from services.router.routing.front import find_to, read_to
 from services.router.routing.in_link import InLink
 from services.router.routing.link_routes import LinkRoutes
 from services.router.routing.names import MOBILE, parse
@@ -63,7 +63,7 @@ class AnonymousInLink(InLink):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         try:
-            to = read_to(payload)
+            to = find_to(payload)
         except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
@@ -183,7 +183,7 @@ def _begin(source: AnonymousInLink, partial: Partial) -> None:
     head.data += partial.take()
     state: Any
     try:
-        to = read_to(head.data)
+        to = find_to(head.data)
         if to is None and not partial.done and len(head.data) < MAX_HEAD and _may_follow(head.data):
             return
         state = source.resolve(to, head.data)
@@ -205,5 +205,5 @@ def _may_follow(data: bytes) -> bool:
     """Nothing but whole sections before the properties so far: they may still come."""
     try:
         return find_to(data + b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x01x") is not None
-    except (ValueError, IndexError):
+    except AmqpError:
         return True

@@ -1,0 +1,177 @@
+"""The front of an encoded message, walked without decoding it: the one scanner for whoever looks at sections (3.2).
+
+Sections builds on it, as do the router (the `to` of messages to the anonymous relay, annotations of routers) and the
+broker (which sections stand before the body). All raise AmqpError(amqp:decode-error) for bytes that are no message.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from enmasse.amqp import codec
+from enmasse.amqp.codec import cut_short
+from enmasse.amqp.errors import malformed
+from enmasse.amqp.types import Buffer, Symbol, ULong
+
+_unpack_u32 = Struct(">I").unpack_from
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+AMQP_SEQUENCE: Final = 0x76
+AMQP_VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+NAMES = {
+    HEADER: "header",
+    DELIVERY_ANNOTATIONS: "delivery-annotations",
+    MESSAGE_ANNOTATIONS: "message-annotations",
+    PROPERTIES: "properties",
+    APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data",
+    AMQP_SEQUENCE: "amqp-sequence",
+    AMQP_VALUE: "amqp-value",
+    FOOTER: "footer",
+}
+_SYMBOLS = {
+    f"amqp:{name}:{'list' if code in (HEADER, PROPERTIES) else 'map'}": code
+    for code, name in NAMES.items()
+    if code < DATA or code == FOOTER
+} | {"amqp:data:binary": DATA, "amqp:amqp-sequence:list": AMQP_SEQUENCE, "amqp:amqp-value:*": AMQP_VALUE}
+
+
+def section_at(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """Which section begins at `pos` (its code, by whichever descriptor), and where its value begins."""
+    if pos + 3 < end and buf[pos] == 0x00 and buf[pos + 1] == 0x53:
+        code, value = buf[pos + 2], pos + 3
+    else:
+        code, value = _unusual(buf, pos, end)
+    if not HEADER <= code <= FOOTER:
+        raise malformed(f"0x{code:02x} is not a section of a message, at byte {pos}")
+    return code, value
+
+
+def _unusual(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
+    if pos >= end:
+        raise cut_short(pos)
+    if buf[pos] != 0x00:
+        raise malformed(f"a section begins with 0x00, not 0x{buf[pos]:02x}, at byte {pos}")
+    descriptor, value = codec.decode(buf, pos + 1, end, 1)
+    if type(descriptor) is ULong:
+        return descriptor, value
+    found = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else None
+    if found is None:
+        raise malformed(f"{descriptor!r} is not a section of a message, at byte {pos}")
+    return found, value
+
+
+def after(buf: Buffer, pos: int, end: int) -> int:
+    """Where the value at `pos` ends: codec.skip, quicker for what sections usually are."""
+    if pos + 5 <= end:
+        code = buf[pos]
+        if code in (0xC1, 0xC0, 0xA0):
+            stop = pos + 2 + buf[pos + 1]
+        elif code in (0xB0, 0xD1, 0xD0):
+            stop = pos + 5 + _unpack_u32(buf, pos + 1)[0]
+        else:
+            return codec.skip(buf, pos, end)
+        if stop <= end:
+            return stop
+    return codec.skip(buf, pos, end)
+
+
+def list_head(buf: Buffer, pos: int, end: int, section: str) -> tuple[int, int, int]:
+    if pos >= end:
+        raise cut_short(pos)
+    code = buf[pos]
+    if code == 0xC0:
+        return codec.compound8(buf, pos + 1, end)
+    if code == 0xD0:
+        return codec.compound32(buf, pos + 1, end)
+    if code == 0x45:
+        return 0, pos + 1, pos + 1
+    raise malformed(f"{section}: a list expected, 0x{code:02x} found")
+
+
+def field_at(buf: Buffer, pos: int, end: int, index: int, section: str) -> tuple[int, int]:
+    """Where a field of a section begins whose value is the list at `pos` (-1: it is absent or null), and where that
+    list ends."""
+    if (
+        pos + 2 < end and buf[pos] == 0xC0 and buf[pos + 1] and pos + 2 + buf[pos + 1] <= end
+    ):  # list_head, without a call
+        count, pos, stop = buf[pos + 2], pos + 3, pos + 2 + buf[pos + 1]
+    else:
+        count, pos, stop = list_head(buf, pos, end, section)
+    if count <= index:
+        return -1, stop
+    for _ in range(index):
+        if pos + 1 < stop and buf[pos] == 0x40:
+            pos += 1
+        elif pos + 1 < stop and buf[pos] in (0xA1, 0xA0):
+            pos += 2 + buf[pos + 1]
+        else:
+            pos = codec.skip(buf, pos, stop)
+    if pos >= stop:
+        raise cut_short(pos)
+    return (-1 if buf[pos] == 0x40 else pos), stop
+
+
+def find_to(payload: bytes) -> bytes | None:
+    """properties.to as it stands there (UTF-8, not checked), None if there is none. Nothing is decoded for it."""
+    pos, end = 0, len(payload)
+    while pos < end:
+        if pos + 3 < end and payload[pos] == 0x00 and payload[pos + 1] == 0x53:  # section_at, without a call
+            code, value = payload[pos + 2], pos + 3
+        else:
+            code, value = section_at(payload, pos, end)
+        if code >= PROPERTIES:
+            if code > PROPERTIES:
+                return None
+            at, stop = field_at(payload, value, end, 2, "properties")
+            return None if at < 0 else _text(payload, at, stop)
+        pos = after(payload, value, end)
+    return None
+
+
+def _text(buf: bytes, pos: int, end: int) -> bytes:
+    code = buf[pos]
+    if code == 0xA1 and pos + 1 < end:
+        start, size = pos + 2, buf[pos + 1]
+    elif code == 0xB1 and pos + 4 < end:
+        start, size = pos + 5, _unpack_u32(buf, pos + 1)[0]
+    else:
+        raise malformed(f"a string expected, 0x{code:02x} found at byte {pos}")
+    if start + size > end:
+        raise cut_short(end)
+    return buf[start : start + size]
+
+
+def may_hold(payload: bytes, text: bytes, first: int, last: int) -> bool:
+    """Whether `text` may stand in one of the sections from `first` to `last`. A quick look for every message: it knows
+    the usual encodings only, and answers yes to anything else; it is never wrong about what is not there."""
+    pos, start, end = 0, -1, len(payload)
+    try:
+        while pos < end:
+            if payload[pos + 1] != 0x53:
+                return True
+            section, code = payload[pos + 2], payload[pos + 3]
+            if section > last:
+                break
+            if section >= first and start < 0:
+                start = pos
+            if code == 0xC0 or code == 0xC1:
+                pos += 5 + payload[pos + 4]
+            elif code == 0xD0 or code == 0xD1:
+                pos += 8 + _unpack_u32(payload, pos + 4)[0]
+            elif code == 0x45:
+                pos += 4
+            else:
+                return True
+    except (IndexError, StructError):
+        return True  # it is cut short
+    return start >= 0 and payload.find(text, start, pos) >= 0
