@@ -174,7 +174,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
     core.restart()
     dead = core.broker.catalogue.queues["dead"]
     assert sorted(taken(core.consumer(dead, 5))) == ["x", "y"]
-    assert dead.expiries.count == 1
+    assert dead.expiries.watched == 1
 
 
 class _Loop:

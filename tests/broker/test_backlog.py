@@ -212,7 +212,7 @@ def test_only_what_has_expired_goes(tmp_path: Path) -> None:
     assert (queue.expired, queue.count) == (60 - len(left), len(left))
     core.tick(10_000)
     assert waiting(core, queue) == list(range(0, 60, 3))
-    assert queue.expiries.count == 0
+    assert queue.expiries.watched == 0
 
 
 def test_selectors_look_into_it(tmp_path: Path) -> None:

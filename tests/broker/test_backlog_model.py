@@ -184,7 +184,7 @@ class BacklogMachine(QueueMachine):
         levels = [message for level in q.order.levels or (q.order.ready,) for message in level]
         objects = [*levels, *packed, *gathered, *q.schedule.messages(), *held]
         assert broker.ledger.resident == sum(message.size for message in objects if message.payload is not None)
-        assert q.expiries.count == sum(message.expires > 0 for message in there)
+        assert q.expiries.watched == sum(message.expires > 0 for message in there)
         assert self.core.store is not None
         assert len(self.core.store.live.index) == sum(bool(message.flags & STORED) for message in there)
 

@@ -13,7 +13,6 @@ from proton.utils import BlockingConnection
 from enmasse.amqp.codec import decode, encode
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
-from services.broker.core import front as fronts
 from services.broker.core.browser import Browser
 from services.broker.core.front import moved, original_annotations, outgoing, read_front, split
 from services.broker.core.publisher import publish, publish_run
@@ -100,12 +99,10 @@ FINE = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=["after a usual one", "first"])
-def usual(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[HEADER + PROPERTIES + BODY, section(0x70, [True, UByte(9)]) + BODY], ids=["usual", "other"])
+def usual(request: pytest.FixtureRequest) -> None:
     """The reader remembers how the last message began: it must not be taken in by that."""
-    monkeypatch.setattr(fronts, "_last", (b"\xff", 0, fronts._PLAIN, fronts._PLAIN))
-    if request.param == "after a usual one":
-        read_front(HEADER + PROPERTIES + BODY)
+    read_front(request.param)
 
 
 @pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED)

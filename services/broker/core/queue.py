@@ -463,7 +463,7 @@ class Queue(QueueTotals):
         take = consumer.unsettled.pop
         broker = self.broker
         stored: list[int] = []
-        plain = not (self.attempts or self.expiries.count or self.selection.exclusions)
+        plain = not (self.attempts or self.expiries.watched or self.selection.exclusions)
         owner = messages[0].owner if messages else self.address
         done = size = 0
         gone = gone_size = gone_resident = 0  # no queue refers to them any more, and they are all of this owner
@@ -602,7 +602,7 @@ class Queue(QueueTotals):
         expired = self.dequeue(lambda message: due(message.expires), lambda some: due(some.nearest))
         self.dispose(expired, self.broker.dead_letters.expire)
         times = self.order.expiries() + [message.expires for message in self.schedule.messages() if message.expires]
-        self.expiries.next = min(times, default=now + 1000 if self.expiries.count else 0)
+        self.expiries.next = min(times, default=now + 1000 if self.expiries.watched else 0)
         self.broker.removed_some()
 
     # -- the end of messages -------------------------------------------------------------------------------------------

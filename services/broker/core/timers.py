@@ -39,7 +39,7 @@ class Timers:
         if self._expiring and now >= self._next_scan:
             self._next_scan = now + _SCAN
             for queue in list(self._expiring):
-                if queue.deleted or not queue.expiries.count:
+                if queue.deleted or not queue.expiries.watched:
                     self._expiring.pop(queue, None)
                 else:
                     queue.expire_due()

@@ -44,24 +44,24 @@ class Schedule:
 
 
 class Expiries:
-    """`count`: messages with an expiry, scheduled ones and those being delivered included. `next`: no message expires
+    """`watched`: messages with an expiry, scheduled ones and those being delivered included. `next`: no message expires
     before this (0 = none does)."""
 
-    __slots__ = ("count", "next")
+    __slots__ = ("next", "watched")
 
     def __init__(self) -> None:
-        self.count = self.next = 0
+        self.watched = self.next = 0
 
     def add(self, expires: int) -> None:
-        self.count += 1
+        self.watched += 1
         if not self.next or expires < self.next:
             self.next = expires
 
     def remove(self) -> None:
-        self.count -= 1
-        if not self.count:
+        self.watched -= 1
+        if not self.watched:
             self.next = 0
 
     def due(self, now: int) -> bool:
         """Whether a message may have expired."""
-        return self.count > 0 and self.next <= now
+        return self.watched > 0 and self.next <= now
