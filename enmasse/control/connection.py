@@ -152,7 +152,7 @@ class ControlConnection(asyncio.Protocol):
         await asyncio.shield(self._opened)
 
     async def wait_closed(self) -> None:
-        """Waits until the connection is gone; `error` says why."""
+        """Waits until the connection is gone; `error` has the reason."""
         await asyncio.shield(self._gone)
 
     @property
@@ -160,7 +160,7 @@ class ControlConnection(asyncio.Protocol):
         return self._gone.done()
 
     def sender(self, target: str | None, *, name: str | None = None, source: str | None = None) -> ControlSender:
-        """Attaches a sender (`target` None: the anonymous terminus). `await sender.opened()` tells whether it may."""
+        """Attaches a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows."""
         link = self._own_session().sender(name or self._next_name())
         link.target.address = target
         link.source.address = source or link.name
@@ -257,7 +257,7 @@ class ControlConnection(asyncio.Protocol):
                     break  # the engine has seen the end of the stream, or failed: it takes nothing more
                 engine.push(view[:room])
             except proton.ProtonException:
-                break  # the event tells what is wrong, and the error frame is in the output
+                break  # the event has what is wrong, and the error frame is in the output
             view = view[room:]
             self._pump()
         self._turn()

@@ -29,7 +29,7 @@ async def connect(
 ) -> ControlConnection:
     """An open connection. `prepare` sets its callbacks first. Further options are Connection's.
 
-    Raises ConnectionLost where nobody listens, the peer refuses, or it takes longer than `timeout` seconds.
+    Raises ConnectionLost if nobody listens, the peer refuses, or it takes longer than `timeout` seconds.
     """
     loop = asyncio.get_running_loop()
     connection: ControlConnection | None = None
@@ -148,7 +148,7 @@ async def listen(
 ) -> Listener:
     """Listens; `accepted(connection)` sets the callbacks of each new connection. Further options are Connection's.
 
-    Raises process.Fatal when the port cannot be had (`setting` says where it is configured).
+    Raises process.Fatal when the port cannot be had (`setting`: where it is configured).
     """
     connections: set[ControlConnection] = set()
 

@@ -13,7 +13,7 @@ class ControlError(Exception):
 
 
 class LinkClosed(ControlError):
-    """The link was refused or detached; `condition` is empty where the peer gave none."""
+    """The link was refused or detached; `condition` is empty if the peer gave none."""
 
 
 class ConnectionLost(ControlError):

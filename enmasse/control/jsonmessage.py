@@ -35,7 +35,7 @@ _heads: dict[str | None, bytes] = {}
 
 
 def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
-    """Subject, and the JSON text of the body. Raises ControlError(amqp:decode-error) where the body is no text."""
+    """Subject, and the JSON text of the body. Raises ControlError(amqp:decode-error) if the body is no text."""
     at = _long_text(delivery.data)
     if at:
         return decode_message(delivery.data[:at] + _NULL).subject, memoryview(delivery.data)[at + 5 :]
@@ -44,7 +44,7 @@ def decode(delivery: Delivery) -> tuple[str | None, bytes | memoryview]:
 
 
 def body(delivery: Delivery) -> bytes | memoryview:
-    """The JSON text of the body. Raises ControlError(amqp:decode-error) where that is no text."""
+    """The JSON text of the body. Raises ControlError(amqp:decode-error) if that is no text."""
     at = _long_text(delivery.data)
     return memoryview(delivery.data)[at + 5 :] if at else _text(delivery.message.body)
 

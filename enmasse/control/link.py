@@ -146,7 +146,7 @@ class ControlLink:
         self.connection.wake()
 
     def refuse(self, condition: str, description: str) -> None:
-        """Answers the attach of a peer with a null terminus and a detach that says why (part 2.6.3)."""
+        """Answers the attach of a peer with a null terminus and a detach that gives the reason (part 2.6.3)."""
         self._answered = True
         if self.is_sender:
             self._link.source.type = _NULL_TERMINUS
@@ -158,7 +158,7 @@ class ControlLink:
         self.close(condition, description)
 
     def close(self, condition: str = "", description: str = "") -> None:
-        """Detaches the link for good, with an error where a condition is given."""
+        """Detaches the link for good, with an error if a condition is given."""
         if self.closed:
             return
         if condition:
@@ -409,7 +409,7 @@ class ControlReceiver(ControlLink):
 
     def delivery_event(self, delivery: Any) -> None:
         if addressof(pn_link_current(self._impl)) != addressof(delivery):
-            return  # read already: the sender tells that it has settled
+            return  # read already: this is the sender's settlement
         pending = pn_delivery_pending(delivery)
         if pn_delivery_aborted(delivery):
             self._parts, self._size = [], 0

@@ -55,7 +55,7 @@ class Reply:
 
     @property
     def digest(self) -> int:
-        """Of the body's bytes: replies with the same digest say the same (within this process)."""
+        """Of the body's bytes: replies with the same digest have the same body (within this process)."""
         return hash(self.data)
 
     @property
@@ -164,7 +164,7 @@ class Management:
 
     def _on_reply(self, delivery: Delivery) -> None:
         delivery.accept()
-        # Most replies only say that it is done: their bodies are left undecoded.
+        # Most replies only confirm: their bodies are left undecoded.
         message = self._reply
         if pn_message_decode(message, delivery.data) < 0:
             log.get(peer=self.connection.peer).warning("a management reply cannot be decoded")
@@ -232,7 +232,7 @@ class Dispatch(Management):
         await self._entity("CREATE", kind, name, attributes)
 
     async def read(self, kind: str, name: str) -> dict[str, Any]:
-        """The entity's attributes; raises RequestFailed with status 404 where there is none."""
+        """The entity's attributes; raises RequestFailed with status 404 if there is none."""
         body = (await self._entity("READ", kind, name, {})).body
         return dict(body) if isinstance(body, dict) else {}
 
@@ -240,7 +240,7 @@ class Dispatch(Management):
         await self._entity("UPDATE", kind, name, attributes)
 
     async def delete(self, kind: str, name: str) -> None:
-        """Deletes the entity; raises RequestFailed with status 404 where there is none."""
+        """Deletes the entity; raises RequestFailed with status 404 if there is none."""
         await self._entity("DELETE", kind, name, {})
 
     async def _entity(self, operation: str, kind: str, name: str, attributes: Mapping[str, Any]) -> Reply:
@@ -286,7 +286,7 @@ class Artemis(Management):
 
     @staticmethod
     def result(reply: Reply) -> Any:
-        """What an operation gave. Raises RequestFailed where it failed."""
+        """What an operation gave. Raises RequestFailed if it failed."""
         text = reply.body
         try:
             found = msgspec.json.decode(text) if text else []

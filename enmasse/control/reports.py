@@ -26,7 +26,7 @@ class ReadinessReporter:
 
     `role`: what kind of controller reports (`ragent`); `instance`: which process of it (its settings' name).
     `feeds`: those by which the book's states and `pending` are judged. `pending()`: feed → what is still to be done
-    because of its snapshot, beside what the book says. `begin()`: whether everything can be reported by now; asked
+    because of its snapshot, beside what is in the book. `begin()`: whether everything can be reported by now; asked
     whenever something was received or has changed.
     """
 

@@ -5,6 +5,6 @@ from enmasse import startup
 if __name__ == "__main__":
     startup.begin()
     from enmasse import process
-    from services.ragent.agent import Settings, serve
+    from services.ragent.agent import RouterAgentSettings, serve
 
-    process.start(Settings, serve)
+    process.start(RouterAgentSettings, serve)

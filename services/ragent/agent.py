@@ -56,7 +56,7 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Id of the router whose listener it is; absent: each router has it."""
 
 
-class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RouterAgentSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent's settings (docs/contracts.md, "A service as a process")."""
 
     listen: settings.HostPort
@@ -69,7 +69,7 @@ class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fiel
 class RouterAgent:
     """All routers, and what is reported of the addresses."""
 
-    def __init__(self, config: Settings) -> None:
+    def __init__(self, config: RouterAgentSettings) -> None:
         self.desired = Desired(
             entities.ClientListener(
                 each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
@@ -298,8 +298,8 @@ class RouterAgent:
         yield gauge("ragent_entities", "Entities that the agent made, on all routers.", single(rows))
 
 
-async def serve(config: Settings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal where a port cannot be had."""
+async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
     agent = RouterAgent(config)
     state = health.Health(config.health, agent.metrics)
     state.check = agent.healthy

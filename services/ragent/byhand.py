@@ -1,5 +1,5 @@
 """What brokers made by hand hold. Nobody else looks after them, so the agent asks their management, and makes nothing
-(docs/decisions/0006): what is missing there is told to people, with what they have to make.
+(docs/decisions/0006): what is missing there is reported, with what people have to make.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker; COST times as long as a look takes, in between."""
 COST = 100
 RETRY = 2.0
-"""Seconds until a broker is asked again that did not say what it holds."""
+"""Seconds until a broker is asked again that did not answer as it should."""
 Where = tuple[str, int]
 
 
@@ -89,7 +89,7 @@ class ByHand:
 
 
 class HandMadeBroker:
-    """One broker. `offer` is None while that is not known; `detail` says why."""
+    """One broker. `offer` is None while that is not known; `detail` gives the reason."""
 
     def __init__(
         self, name: str, where: Where, container: str, changed: Callable[[Iterable[AddressName] | None], None]
@@ -113,8 +113,8 @@ class HandMadeBroker:
                 await asyncio.sleep(await self._look(node))
         except (ControlError, ValueError) as error:
             if not connection.is_gone:
-                self._log.warning("a broker made by hand does not say what it holds", reason=str(error)[:300])
-                self._lost(f"does not say what it holds: {str(error)[:200]}")
+                self._log.warning("a broker made by hand does not list what it holds", reason=str(error)[:300])
+                self._lost(f"does not list what it holds: {str(error)[:200]}")
                 await asyncio.sleep(RETRY)
         finally:
             self._lost(f"cannot be reached at {self.where[0]}:{self.where[1]}")
@@ -124,7 +124,7 @@ class HandMadeBroker:
         self._changed(None)
 
     async def _look(self, node: Artemis) -> float:
-        """Reads everything, tells what is news; gives the seconds until the next look."""
+        """Reads everything, reports what is news; gives the seconds until the next look."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         listings = await read_listings(node)

@@ -1,6 +1,6 @@
-"""What a router shall have for each address, broker and listener: pure functions, no state.
+"""What a router is to have for each address, broker and listener: pure functions, no state.
 
-Everything the agent makes is named with its own prefix, and from the name alone one can tell which address it belongs
+Everything the agent makes is named with its own prefix, and its name alone identifies the address it belongs
 to; so a restarted agent needs no memory to recognise what it made, and never touches anything else.
 """
 
@@ -49,7 +49,7 @@ STATUS: Final[Mapping[str, str]] = {
     CONNECTOR: "connectionStatus",
     LISTENER: "operStatus",
 }
-"""Where a type tells whether it works, and not only that it is there."""
+"""The attribute of a type that shows whether an entity works, and not only that it is there."""
 EXTENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     LISTENER: ("management", "operStatus"),
     CONNECTOR: ("management",),
@@ -77,7 +77,7 @@ class Entity(NamedTuple):
     attributes: dict[str, Any]
 
     def row(self) -> list[Any]:
-        """The values that a QUERY for `COMPARED` must show; None where nothing was asked for."""
+        """The values that a QUERY for `COMPARED` must show; None if nothing was asked for."""
         return [self.attributes.get(key) for key in COMPARED[self.type]]
 
 
@@ -103,7 +103,7 @@ class Carried(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What an entity's name says: its type, the broker (or ""), and the address, listener or profile."""
+    """What is read from an entity's name: its type, the broker (or ""), and the address, listener or profile."""
 
     type: str
     broker: str
@@ -122,7 +122,7 @@ def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None
         assert first is not None
         return Carried(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
     if kind is None:
-        # Not told what lies there: placements made by hand name brokers only, and then it is a queue.
+        # What lies there is not stated: placements made by hand name brokers only, and then it is a queue.
         left = [p for p in placements if p.draining]
         return Carried("queue", tuple((p.broker, "in") for p in left)) if left else None
     if kind not in ("queue", "topic"):

@@ -1,4 +1,4 @@
-"""What one router has of ours, as last read, and how that differs from what it shall have. No sockets, no clocks."""
+"""What one router has of ours, as last read, and how that differs from what it is to have. No sockets, no clocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIFFERENT = "different"
 OUTDATED = "outdated"
 """The status of what was there while something else was wanted under the same name; it has to be compared again."""
 CREATED = "created"
-"""The router said 201; it has not been read back yet."""
+"""The router answered 201; it has not been read back yet."""
 WORKING = frozenset({PRESENT, ACTIVE, "success", "up"})
 
 Expected = Callable[[str, str], Entity | None]
@@ -80,7 +80,7 @@ class EntityTable:
         return self._of.get(subject, ())
 
     def set(self, key: EntityKey, status: str, error: str | None = None) -> bool:
-        """Notes what was read; True where that is news."""
+        """Notes what was read; True if that is news."""
         type_, name = key
         rows = self.rows[type_]
         news = rows.get(name) != status
@@ -100,7 +100,7 @@ class EntityTable:
         return news
 
     def drop(self, key: EntityKey) -> bool:
-        """Notes that it is not there; True where that is news."""
+        """Notes that it is not there; True if that is news."""
         self.waiting.discard(key)
         self.errors.pop(key[1], None)
         news = self.rows[key[0]].pop(key[1], None) is not None
@@ -151,7 +151,7 @@ class EntityTable:
         return keys
 
     def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
-        """Notes an entity as the router shows it, compared with what it shall be; True where that is news."""
+        """Notes an entity as the router shows it, compared with what it is to be; True if that is news."""
         status = row.get(STATUS[type_]) if type_ in STATUS else None
         if not same(row, entity):
             status = DIFFERENT

@@ -52,7 +52,7 @@ _SHARED: dict[Holding, Holding] = {}
 
 
 def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
-    """Sums the rows up. Raises ValueError where a count is not a number."""
+    """Sums the rows up. Raises ValueError if a count is not a number."""
     held: dict[str, Holding] = {}
     topics = {
         address_name(row.name)

@@ -164,7 +164,7 @@ class BrokerConversation:
         if len(keys) > READ_BY_NAME:
             there = [name for name in keys if broker.holding(name) is not None]
             await self._look()
-            self._reconciler.news(there)  # of the others the listing has told
+            self._reconciler.news(there)  # the listing has reported the others
             return {}
         kinds = {name: want.type for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
         found = [(name, asyncio.ensure_future(self._management.mismatch(name, kind))) for name, kind in kinds.items()]

@@ -214,7 +214,7 @@ class Core:
 
     def _unwanted(self, name: str, holdings: Holders) -> Decision:
         """It was removed, or has become an address that is stored nowhere."""
-        # A topic's mark is not in the listing: before it has been looked up nothing is said or done.
+        # A topic's mark is not in the listing: before it has been looked up nothing is reported or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
         now = self.desired.direct.get(name)
         what = f"retyped from {ours[0][1].kind} to {now}" if ours and now else "was removed"

@@ -1,4 +1,4 @@
-"""Which brokers there shall be, and which of them may carry an address. Pure."""
+"""Which brokers there are to be, and which of them may carry an address. Pure."""
 
 from __future__ import annotations
 

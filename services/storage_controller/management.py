@@ -107,4 +107,4 @@ async def all_done(under_way: Iterable[tuple[str, Awaitable[Any]]], fine: tuple[
 
 
 ERRORS = (ControlError, ValueError)
-"""What says that it is unknown what was done."""
+"""After these it is unknown what was done."""

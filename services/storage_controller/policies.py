@@ -62,7 +62,7 @@ def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker
     """One broker of a flavor."""
     parameters = flavor.template_parameters
     settings: Settings = {
-        # Without a dead letter address, giving up is losing: no end to the attempts unless the address says so.
+        # Without a dead letter address, giving up is losing: no end to the attempts unless the address has one.
         "maxDeliveryAttempts": -1,
         "autoCreateQueues": False,
         "autoCreateAddresses": False,

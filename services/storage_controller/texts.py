@@ -24,7 +24,7 @@ def consumers(holdings: Holders) -> int | None:
 
 
 def leaving(want: Address, left: Holders) -> str:
-    """What is said of an address of which something lies where it does not belong any more."""
+    """For an address of which something lies where it does not belong any more."""
     if not left:
         return ""
     old = left[0][0].flavor
@@ -43,7 +43,7 @@ def remains(left: Holders) -> str:
 
 
 def discard(name: str, left: Holders, *, again: bool) -> str:
-    """What people can do about messages; `again`: the file has the address, and shall go on having it."""
+    """What people can do about messages; `again`: the file has the address, and is to keep it."""
     if not any(held.messages for _, held in left):
         return ""
     return f"; consume them, or discard them: {force(name)}{', then add it again' if again else ''}"

@@ -11,7 +11,7 @@ import pytest
 
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import free_port
-from services.ragent.agent import ClientListener, Settings, serve
+from services.ragent.agent import ClientListener, RouterAgentSettings, serve
 from tests.control.aio import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
@@ -35,7 +35,7 @@ class World:
     async def start_agent(self, configserv: int | None = None) -> None:
         if configserv is not None:
             self._configserv_port = configserv
-        config = Settings(
+        config = RouterAgentSettings(
             name="ragent",
             health=f"127.0.0.1:{self.health_port}",
             listen=f"127.0.0.1:{self.port}",

@@ -75,7 +75,7 @@ def test_a_broker_that_is_away_or_elsewhere(tmp_path: Path, play: Play) -> None:
         await world.ready(*ALL)
         # A router has no such management: nothing is known, so nothing is said to be ready.
         by_hand(world, world.client_port)
-        await world.says("t", "broker mine does not say what it holds: ")
+        await world.says("t", "broker mine does not list what it holds: ")
         by_hand(world, engines.broker_port)
         await world.ready(*ALL)
 

@@ -1,6 +1,6 @@
 """How brokers are made. `local.py`: files shared with the supervisor of one machine. One for Kubernetes comes here.
 
-A driver turns the product-neutral description of a broker into whatever runs it, and says what runs. The controller
+A driver turns the product-neutral description of a broker into whatever runs it, and reports what runs. The controller
 never looks into what a driver makes (`Manifest.content`), so that drivers and engines are added without touching it.
 """
 
@@ -58,7 +58,7 @@ class RunningBroker(NamedTuple):
 
 
 class DriverError(Exception):
-    """What was asked for cannot be done now; the text tells people why. It is tried again."""
+    """What was asked for cannot be done now; the text gives people the reason. It is tried again."""
 
 
 class BrokerDriver(Protocol):
