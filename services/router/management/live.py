@@ -132,9 +132,6 @@ class LinkTable(Table):
         number = int(identity)
         return next((c.links[number] for c in self._router.connections.values() if number in c.links), None)
 
-    def update(self, request: Request, entity: Any) -> dict[str, Any]:
-        return self.show(entity)
-
 
 class ConnectionTable(Table):
     """Open connections; setting adminStatus to `deleted` drops one."""
@@ -187,9 +184,7 @@ class ConnectionTable(Table):
     def update(self, request: Request, entity: RouterConnection) -> dict[str, Any]:
         body = request.body if isinstance(request.body, dict) else {}
         wanted = body.get("adminStatus")
-        if wanted is None and "enableProtocolTrace" not in body:
-            raise ManagementError(BAD_REQUEST)
-        if wanted is not None and wanted not in ("enabled", "deleted"):
+        if wanted not in ("enabled", "deleted"):
             raise ManagementError(BAD_REQUEST)
         if wanted == "deleted":
             allowed = request.asking is None or request.asking.may_close_connections

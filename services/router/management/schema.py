@@ -149,12 +149,12 @@ LINK = _type(
     "router.link",
     _COMMON + "linkName linkType linkDir owningAddr capacity:int peer undeliveredCount:int "
     "unsettledCount:int deliveryCount:int "
-    "connectionId adminStatus:enabled|disabled!U operStatus presettledCount:int droppedPresettledCount:int "
+    "connectionId adminStatus operStatus presettledCount:int droppedPresettledCount:int "
     "acceptedCount:int "
     "rejectedCount:int releasedCount:int modifiedCount:int deliveriesDelayed1Sec:int deliveriesDelayed10Sec:int "
     "deliveriesStuck:int ingressHistogram:list priority:int settleRate:int creditAvailable:int "
     "zeroCreditSeconds:int",
-    "READ UPDATE",
+    "READ",
     core=True,
 )
 CONNECTION = _type(
@@ -163,7 +163,7 @@ CONNECTION = _type(
     "sslCipher "
     "properties:map sslSsf:int tenant type ssl:bool opened:bool active:bool adminStatus:enabled|deleted!U "
     "operStatus uptimeSeconds:int "
-    "lastDlvSeconds:int enableProtocolTrace:bool!U",
+    "lastDlvSeconds:int enableProtocolTrace:bool",
     "READ UPDATE",
     core=True,
 )
@@ -277,11 +277,7 @@ LOG = _type(
 ROUTER_CONFIG = _attributes(
     "name id mode:standalone|interior|edge=interior "
     "defaultDistribution:multicast|closest|balanced|unavailable=balanced "
-    "allowResumableLinkRoute:bool=true allowUnsettledMulticast:bool=true workerThreads:int=1 "
-    "helloIntervalSeconds:int=1 "
-    "helloMaxAgeSeconds:int=3 raIntervalSeconds:int=30 raIntervalFluxSeconds:int=4 remoteLsMaxAgeSeconds:int=60 "
-    "saslConfigDir "
-    "saslConfigName debugDumpFile timestampsInUTC:bool=false timestampFormat metadata"
+    "allowResumableLinkRoute:bool=true metadata"
 )
 """Attributes of the router entity in the configuration file."""
 

@@ -88,6 +88,28 @@ def for_another(state: Modified) -> Modified:
     return Modified(delivery_failed=True, message_annotations=state.message_annotations)
 
 
+class Books(Protocol):
+    """Counters of outcomes."""
+
+    accepted: int
+    rejected: int
+    released: int
+    modified: int
+
+
+def count_outcomes(books: Books, state: Any, n: int) -> None:
+    """`n` deliveries have got this state."""
+    kind = type(state)
+    if kind is Released:
+        books.released += n
+    elif kind is Modified:
+        books.modified += n
+    elif kind is Rejected:
+        books.rejected += n
+    elif kind is Accepted:
+        books.accepted += n
+
+
 _RANK = {Rejected: 3, Accepted: 2, Modified: 1, Released: 0}
 
 

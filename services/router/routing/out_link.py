@@ -9,11 +9,11 @@ from typing import Any
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.link import Sender
-from enmasse.amqp.performatives import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Held, Streamed, Token, for_another, is_whole
+from services.router.routing.deliveries import Held, Streamed, Token, count_outcomes, for_another, is_whole
 from services.router.routing.destination import Destination
 
 MAX_REPLIES = 5000
@@ -276,7 +276,7 @@ class OutLink(LinkRecord):
                 for source, delivery_id in tokens:
                     source.settle(delivery_id)
                 return
-            self._count(state, len(tokens))
+            count_outcomes(self, state, len(tokens))
             state = self._passed_on(state)
             for source, delivery_id in tokens:
                 source.settle(delivery_id, state)
@@ -296,17 +296,6 @@ class OutLink(LinkRecord):
         """The state for the sender: what is undeliverable here may go to another consumer of a broker's queue."""
         others = len(self.address.outs) > 1 and self.address.feeds
         return for_another(state) if others and type(state) is Modified and state.undeliverable_here else state
-
-    def _count(self, state: Any, n: int) -> None:
-        kind = type(state)
-        if kind is Released:
-            self.released += n
-        elif kind is Modified:
-            self.modified += n
-        elif kind is Rejected:
-            self.rejected += n
-        elif kind is Accepted:
-            self.accepted += n
 
     @property
     def sent(self) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Released
+from enmasse.amqp.performatives import ACCEPTED, Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.types import Symbol
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.deliveries import Streamed, Token, is_whole
+from services.router.routing.deliveries import Streamed, Token, count_outcomes, is_whole
 from services.router.routing.names import strip
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import Stream
@@ -268,24 +268,13 @@ class RoutedLink:
         if state is ACCEPTED:
             self.accepted += len(tokens)
         else:
-            self._count(state, len(tokens))
+            count_outcomes(self, state, len(tokens))
         settle = self.settle
         for _, delivery_id in tokens:
             settle(delivery_id, state)
         if self.second:
             for _, delivery_id in tokens:
                 self.second.pop(delivery_id, None)
-
-    def _count(self, state: Any, n: int) -> None:
-        kind = type(state)
-        if kind is Released:
-            self.released += n
-        elif kind is Modified:
-            self.modified += n
-        elif kind is Rejected:
-            self.rejected += n
-        elif kind is Accepted:
-            self.accepted += n
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """The sending end settled: so does the router towards the receiving end."""
@@ -399,7 +388,7 @@ class RoutedLink:
     # Source (for streams)
 
     def count(self, state: Any) -> None:
-        self._count(state, 1)
+        count_outcomes(self, state, 1)
 
     def awaits(self, delivery_id: int, sender: Sender, token: Token) -> None:
         if self.second is None:
