@@ -37,7 +37,7 @@ LISTENER = PREFIX + "listener"
 CONNECTOR = PREFIX + "connector"
 DEADLINE = 60.0
 SILENCE = 600
-"""Seconds after which the listeners of tests drop a client that is not heard of. A blocking client is silent while the
+"""Seconds after which the listeners of tests drop a client that sends nothing. A blocking client is silent while the
 test does something else, which may take long on a loaded machine: the usual 16 s would be a time limit of their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -335,7 +335,7 @@ class Broker(MessagingHandler):
         return result[0] if result else None
 
     def settle_outcomes(self, settle: bool) -> None:
-        """Whether it settles what a receiver has told a state of, as it does at first."""
+        """Whether it settles deliveries for which a receiver has sent a state, as it does at first."""
         for handler in self.handlers:
             if isinstance(handler, OutgoingMessageHandler):
                 handler.auto_settle = settle

@@ -1,4 +1,4 @@
-"""Who may come in by a listener: client certificates, and attributes that would not be honoured."""
+"""Who may come in by a listener: client certificates, and attributes that are not supported."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_slow_consumer_slows_only_its_own_share(router: RouterProcess, address
             fast_receiver.receive()
             fast_receiver.accept()
             done += 1
-        # The fast one is not slower than the next ten: the router has heard of what it did.
+        # The fast one is not slower than the next ten: the router knows what it did.
         pump(fast)
         idle(fast)
     idle(slow)

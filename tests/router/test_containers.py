@@ -159,7 +159,7 @@ def test_a_broker_is_lost_with_messages_under_way(
 def test_a_broker_is_lost_before_it_settled_what_a_receiver_accepted(
     router: RouterProcess, management: Management, dialled: Broker
 ) -> None:
-    """A receiver that settles second is told by the end of its link that the messages may come again; else it would
+    """A receiver that settles second learns by the end of its link that the messages may come again; else it would
     wait for ever. One that has settled everything goes on."""
     queue(management, "q5")
     active(management, "q5")

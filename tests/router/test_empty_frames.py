@@ -114,10 +114,10 @@ def test_a_message_without_a_section_reaches_nobody(router: RouterProcess, addre
     receiver.accept()
     pump(connection)
     states: dict[int, Any] = {}
-    told: list[Any] = []
+    answers: list[Any] = []
     while len(states) < 5:
-        told = sender.wait(Disposition, len(told) + 1)
-        for d in told:
+        answers = sender.wait(Disposition, len(answers) + 1)
+        for d in answers:
             states |= dict.fromkeys(range(d.first, (d.last or d.first) + 1), type(d.state))
     assert states == {**dict.fromkeys(range(4), Rejected), 4: Accepted}
     sender.close()

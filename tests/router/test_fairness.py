@@ -34,7 +34,7 @@ from tests.router.harness import (
 QUEUE = "fair"
 CONNECTION = PREFIX + "connection"
 BEFORE_SILENCE = 60.0
-"""Seconds: less than it takes until the router drops a client that is never heard of, which would help others too."""
+"""Seconds: less than it takes until the router drops a client that sends nothing, which would help others too."""
 assert BEFORE_SILENCE < SILENCE
 
 

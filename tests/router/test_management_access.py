@@ -71,7 +71,7 @@ def test_a_broker_that_was_dialled_reaches_no_management(management: Management,
         CONNECTOR, "t-quiet", role="route-container", host="127.0.0.1", port=str(broker.port), management=False
     )
     wait_for(lambda: broker.connections)
-    told: list[Any] = []
+    senders: list[Any] = []
 
     def attach() -> None:
         link = broker.connections[0].session()
@@ -79,10 +79,10 @@ def test_a_broker_that_was_dialled_reaches_no_management(management: Management,
         sender = link.sender("manager")
         sender.target.address = "$management"
         sender.open()
-        told.append(sender)
+        senders.append(sender)
 
     broker.do(attach)
-    wait_for(lambda: broker.do(lambda: told[0].remote_condition and told[0].remote_condition.name == REFUSED))
+    wait_for(lambda: broker.do(lambda: senders[0].remote_condition and senders[0].remote_condition.name == REFUSED))
     management.delete(CONNECTOR, "t-quiet")
 
 

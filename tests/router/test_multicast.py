@@ -1,4 +1,4 @@
-"""A copy for every receiver, and the one outcome that the sender hears."""
+"""A copy for every receiver, and the one outcome that the sender gets."""
 
 from __future__ import annotations
 

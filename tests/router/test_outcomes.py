@@ -1,4 +1,4 @@
-"""What the sender hears: the receiver's outcome, or what stands for it when one of the two is lost."""
+"""What the sender gets: the receiver's outcome, or what stands for it when one of the two is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections and links that carry the same names: who stays, who is refused, and what it is told."""
+"""Connections and links that carry the same names: who stays, who is refused, with which reason."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_newest_of_all_that_wait_for_a_name_gets_it(router: RouterProcess, t
     others = [attach(client, "sub") for client in clients[1:]]
     for client in clients[:-1]:
         with pytest.raises(LinkDetached) as lost:
-            pump_until(lambda: False, "it is told that it is over", client)
+            pump_until(lambda: False, "its link is over", client)
         assert lost.value.condition == STOLEN
     go_on.set()
     stopped.join()
@@ -96,7 +96,7 @@ def test_a_client_that_goes_while_it_waits_for_a_name(router: RouterProcess, top
     stopped.join()
     pump_until(lambda: third.remote_source.address == "ids", "the third has the name", clients[2])
     with pytest.raises(LinkDetached):
-        pump_until(lambda: False, "the first is told that it is over", clients[0])
+        pump_until(lambda: False, "the first link is over", clients[0])
     clients[0].close()
     clients[2].close()
 
@@ -143,19 +143,19 @@ def test_a_client_leaves_so_many_links_at_a_broker_and_no_more(router: RouterPro
 
 
 class Refused(MessagingHandler):
-    """Connects and keeps what it is told when that is refused."""
+    """Connects and keeps the reason if that is refused."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self.url = url
-        self.told: tuple[Any, ...] = ()
+        self.refusal: tuple[Any, ...] = ()
 
     def on_start(self, event: Any) -> None:
         event.container.connect(self.url, reconnect=False, desired_capabilities=[SOLE])
 
     def on_connection_error(self, event: Any) -> None:
         condition = event.connection.remote_condition
-        self.told = condition.name, condition.info, event.connection.remote_properties
+        self.refusal = condition.name, condition.info, event.connection.remote_properties
 
 
 def refused(port: int) -> None:
@@ -163,7 +163,7 @@ def refused(port: int) -> None:
     container = Container(handler)
     container.container_id = "jms"
     container.run()
-    condition, info, properties = handler.told
+    condition, info, properties = handler.refusal
     assert condition == "amqp:invalid-field"
     assert info == {symbol("invalid-field"): symbol("container-id")}
     assert properties[symbol("amqp:connection-establishment-failed")] is True
