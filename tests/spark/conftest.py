@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.testing import free_port
+from enmasse.testing import free_port, wait_for
 
 DEADLINE = 240.0
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
@@ -43,12 +42,14 @@ class Broker:
 
     def start(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-m", "services.broker", "--config", str(self.config)])
-        deadline = time.monotonic() + DEADLINE
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return process
-            time.sleep(0.02)
-        raise RuntimeError("the broker does not listen")
+        wait_for("the broker to listen", lambda: process.poll() is not None or self.listens(), DEADLINE)
+        assert process.poll() is None, "the broker ended"
+        return process
+
+    def listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
 
     def manage(self, operation: str, *arguments: Any) -> Any:
         connection = BlockingConnection(self.url, timeout=DEADLINE)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -100,13 +99,8 @@ def committed(work: Path) -> list[str]:
 
 
 def wait_committed(work: Path, count: int) -> list[str]:
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:
-        found = committed(work)
-        if len(found) >= count:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{len(found)} of {count} rows committed")
+    wait_for(f"{count} rows that are committed", lambda: len(committed(work)) >= count, DEADLINE)
+    return committed(work)
 
 
 def test_a_killed_driver_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:

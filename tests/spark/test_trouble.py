@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp import errors
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sasl import SaslServer, plain
-from enmasse.testing import free_port
+from enmasse.testing import free_port, wait_for
 from spark import source
 from spark.outage import Outage, Patience, Phase
 from spark.receiver import Intake
@@ -103,10 +102,7 @@ def reading(url: str, address: str, folder: Path, **patience: float) -> Iterator
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    wait_for(what, condition, DEADLINE)
 
 
 def ending(url: str, address: str, folder: Path, **patience: float) -> str:
