@@ -27,7 +27,7 @@ _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 async def listening(loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). Raises OSError where that fails."""
+    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). Raises OSError if that fails."""
     found = await loop.getaddrinfo(
         None if host in ("", "*") else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -55,8 +55,8 @@ async def listening(loop: asyncio.AbstractEventLoop, host: str, port: int, backl
 
 
 class Acceptor:
-    """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. Whoever
-    takes it calls `done(socket)` once the peer has opened, or the socket has gone."""
+    """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. The taker
+    calls `done(socket)` once the peer has opened, or the socket has gone."""
 
     def __init__(
         self,

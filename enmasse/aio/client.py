@@ -8,7 +8,7 @@
             await delivery.accept()
 
 Every failure is an AmqpError (a link or connection was refused or lost, with the peer's words), an OSError (no
-connection) or a TimeoutError that says what was waited for.
+connection) or a TimeoutError that names what was waited for.
 """
 
 from __future__ import annotations
@@ -213,14 +213,14 @@ class Client:
 
     async def subscription(self, name: str, *, timeout: float = 10.0) -> ClientReceiver:
         """Attach to the durable subscription of this name as it is, by a null source (as JMS unsubscribes). `detach`
-        leaves it, `close` deletes it. Raises AmqpError: amqp:not-found where this client's container_id has none."""
+        leaves it, `close` deletes it. Raises AmqpError: amqp:not-found if this client's container_id has none."""
         receiver = ClientReceiver(self._loop, None, self.session.attach_receiver(name, None, Target()), 0)
         await receiver.wait_attached(timeout)
         return receiver
 
     async def request(self, message: Message, address: str, *, timeout: float = 10.0) -> Message:
         """Send a request and wait for its reply, which comes to a dynamic address of this client, found by its
-        correlation-id. Raises AmqpError where the request is not accepted, TimeoutError."""
+        correlation-id. Raises AmqpError if the request is not accepted, TimeoutError."""
         async with self._reply_lock:
             if self._reply_receiver is None or self._reply_receiver.closed:
                 self._reply_receiver = await self.receiver(None, dynamic=True, timeout=timeout)

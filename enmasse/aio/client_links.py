@@ -16,7 +16,7 @@ from enmasse.amqp.types import Symbol
 
 
 async def within(what: Any, timeout: float | None, words: str) -> Any:
-    """Await with a timeout that says in words what did not come."""
+    """Await with a timeout whose error names what did not come."""
     if timeout is None:
         return await what
     try:
@@ -42,7 +42,7 @@ class Delivery:
 
     @property
     def message(self) -> Message:
-        """The message, decoded at first use. Raises AmqpError where it is malformed."""
+        """The message, decoded at first use. Raises AmqpError if it is malformed."""
         if self._message is None:
             self._message = Message.decode(self.payload)
         return self._message
@@ -110,7 +110,7 @@ class ClientLink:
         self.closed = True
         if not self._attached.done():
             self._attached.set_exception(self.error)
-            self._attached.exception()  # known to whoever waits; no complaint where nobody does
+            self._attached.exception()  # known to those who wait; no complaint if nobody does
         if not self._gone.done():
             self._gone.set_result(None)
         self.wake()
@@ -149,7 +149,7 @@ class ClientSender(ClientLink):
         return self.link.credit
 
     async def wait_credit(self, timeout: float | None = None) -> None:
-        """Wait until a message can be sent. Raises AmqpError where the link is lost, TimeoutError."""
+        """Wait until a message can be sent. Raises AmqpError if the link is lost, TimeoutError."""
         if not self.link.credit and not self.closed:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
@@ -164,9 +164,9 @@ class ClientSender(ClientLink):
     async def send(
         self, message: Message | bytes, *, settled: bool = False, timeout: float | None = None, tag: bytes | None = None
     ) -> Any:
-        """Send and wait for the outcome: ACCEPTED, RELEASED, a Rejected or a Modified (None where it goes settled, or
-        where the peer settles without a word). Waits for credit first. Raises AmqpError where the link is lost before
-        the outcome is known, TimeoutError where credit or outcome do not come within `timeout` seconds."""
+        """Send and wait for the outcome: ACCEPTED, RELEASED, a Rejected or a Modified (None if it goes settled, or
+        if the peer settles without an outcome). Waits for credit first. Raises AmqpError if the link is lost before
+        the outcome is known, TimeoutError if credit or outcome do not come within `timeout` seconds."""
         loop = self._loop
         deadline = None if timeout is None else loop.time() + timeout
         while not self.link.credit or self.closed:
@@ -183,7 +183,7 @@ class ClientSender(ClientLink):
     def send_nowait(
         self, message: Message | bytes, *, settled: bool = False, tag: bytes | None = None
     ) -> asyncio.Future[Any] | None:
-        """Send without waiting; the future will hold the outcome (None: goes settled). Raises AmqpError where there is
+        """Send without waiting; the future will hold the outcome (None: goes settled). Raises AmqpError if there is
         no credit: see `wait_credit`."""
         if self.closed:
             raise self.error or AmqpError(errors.DETACH_FORCED, "the sender is closed")
@@ -200,7 +200,7 @@ class ClientSender(ClientLink):
             lost, self._lost = self._lost, []
             for outcome in lost:
                 outcome.set_exception(self.error or AmqpError(errors.DETACH_FORCED))
-                outcome.exception()  # known to whoever waits; no complaint where nobody does
+                outcome.exception()  # known to those who wait; no complaint if nobody does
         room = len(self._waiters) if self.closed else self.link.credit
         while self._waiters and room > 0:
             waiter = self._waiters.popleft()
@@ -222,8 +222,8 @@ class ClientSender(ClientLink):
 class ClientReceiver(ClientLink):
     """Receives from one address. `async for` ends when the receiver is closed by us, raises when it is lost.
 
-    `on_settled`, if set, is told the ids of deliveries that the sender has settled after our outcome: only on a link
-    with rcv-settle-mode second (2.8.3).
+    `on_settled`, if set, is called with the ids of deliveries that the sender has settled after our outcome: only on a
+    link with rcv-settle-mode second (2.8.3).
     """
 
     link: Receiver
@@ -251,7 +251,7 @@ class ClientReceiver(ClientLink):
             raise
 
     async def receive(self, timeout: float | None = None) -> Delivery:
-        """The next message. Raises TimeoutError, or AmqpError where the link is lost and nothing is left."""
+        """The next message. Raises TimeoutError, or AmqpError if the link is lost and nothing is left."""
         queue = self._queue
         while not queue:
             if self.closed or self._leaving:
@@ -280,7 +280,7 @@ class ClientReceiver(ClientLink):
         return delivery
 
     def grant(self, n: int) -> None:
-        """Ask for n messages more, where the receiver was made with credit=0."""
+        """Ask for n messages more, if the receiver was made with credit=0."""
         self.link.grant(n)
 
     async def drain(self, timeout: float = 10.0) -> None:

@@ -50,7 +50,7 @@ class Hub:
         self._reading = False
         self._scheduled = False
         self.per_turn = False
-        """Write at the end of the turn, not of the read: fewer and larger writes where many peers feed each other."""
+        """Write at the end of the turn, not of the read: fewer and larger writes if many peers feed each other."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._deadlines: list[_Deadline] = []
@@ -66,7 +66,7 @@ class Hub:
         return [wire.connection for wire in self.wires]
 
     def flush(self) -> None:
-        """Write what connections have to say. Runs by itself; call it only to write before the turn ends."""
+        """Write what connections have to send. Runs by itself; call it only to write before the turn ends."""
         self._scheduled = False
         while self._dirty:
             dirty, self._dirty = self._dirty, []
@@ -367,12 +367,12 @@ class Wire(asyncio.Protocol):
     def _broken(self, error: Exception) -> None:
         """A handler raised: the connection cannot be trusted any more."""
         if isinstance(error, AmqpError):
-            told = error.with_traceback(None)
+            reason = error.with_traceback(None)
         else:
             log.error("amqp.handler-failed", peer=self.peer, exc_info=error)
-            told = AmqpError(errors.INTERNAL_ERROR, "this connection met an internal error")
+            reason = AmqpError(errors.INTERNAL_ERROR, "this connection met an internal error")
         try:
-            self.connection.close(told)
+            self.connection.close(reason)
         except Exception as failure:
             log.error("amqp.handler-failed", peer=self.peer, exc_info=failure)
             self._abort()
@@ -454,7 +454,7 @@ async def serve(
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
     `.address` ("host:port"), `.certificate` (subject's common name of a verified client certificate, or None), `.tls`
-    and `.ssl` (the TLS connection, for more of the certificate). Raises OSError where the port is in use."""
+    and `.ssl` (the TLS connection, for more of the certificate). Raises OSError if the port is in use."""
     server = Server(hub, factory, ssl)
     server.listen(await listening(hub.loop, host, port, backlog))
     return server
@@ -538,7 +538,7 @@ async def dial(
     timeout: float | None = 10.0,
     server_hostname: str | None = None,
 ) -> Wire:
-    """Connect a client connection; returns when the socket (and TLS) is up, `on_open` tells when AMQP is. Raises
+    """Connect a client connection; returns when the socket (and TLS) is up, `on_open` is called when AMQP is. Raises
     OSError or TimeoutError. Reconnecting is the caller's business, with a new Connection."""
     if not connection.is_client:
         raise ValueError("dial needs a Connection with is_client=True")
@@ -562,7 +562,7 @@ def _peer_name(transport: asyncio.BaseTransport) -> str:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop where there is one, else asyncio's."""
+    """A uvloop if there is one, else asyncio's."""
     try:
         import uvloop
     except ImportError:

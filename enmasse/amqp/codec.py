@@ -311,7 +311,7 @@ def _array(buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Array:
         values = [decoder(buf, pos, stop, depth - 1)[0]] * count
     if pos != stop:
         raise malformed(f"{stop - pos} bytes too many after the last element, at byte {pos}")
-    if len(descriptors) < 2 or not values:  # without elements, what they would have been cannot be said again
+    if len(descriptors) < 2 or not values:  # without elements, what they would have been cannot be encoded again
         return Array(code, values, descriptors[0] if descriptors else None)
     return Array(Described, [Described(descriptors[1], value) for value in values], descriptors[0])
 

@@ -5,7 +5,7 @@
         condition: Symbol = field(SYMBOL, mandatory=True)
 
 gives Error a constructor with keywords, `==`, a place in the encoder of values and one in `decode_composite`. On the
-wire every field has the type the table says; in Python, numbers are plain ints, a field that may hold several symbols
+wire every field has the type of the table; in Python, numbers are plain ints, a field that may hold several symbols
 is a tuple (empty for null), an absent map of fields is an empty dict, other absent fields are their default or None.
 """
 
@@ -24,7 +24,7 @@ from enmasse.amqp.types import TYPE_OF_CODE, Array, Buffer, Symbol, ULong
 
 
 class Kind(NamedTuple):
-    """How a field is read (from its constructor on) and written. Reading raises AmqpError where the type is another."""
+    """How a field is read (from its constructor on) and written. Reading raises AmqpError if the type is another."""
 
     decode: Decoder
     encode: Encoder
@@ -46,7 +46,7 @@ def _unexpected(name: str, code: int) -> AmqpError:
 
 
 def checked(kind: Kind, check: Callable[[Any], bool], name: str) -> Kind:
-    """`kind`, with the values that pass `check` only; `name` says which in the error."""
+    """`kind`, with the values that pass `check` only; `name` names it in the error."""
 
     def decode_checked(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
         value, pos = kind.decode(buf, pos, end, depth)

@@ -176,7 +176,7 @@ class Connection:
             self._open_if_due()
 
     def begin(self) -> Session:
-        """Begin a session on an open connection; links may be attached at once. Raises AmqpError where the connection
+        """Begin a session on an open connection; links may be attached at once. Raises AmqpError if the connection
         is not open, or the peer allows no more channels."""
         if self.state != "open":
             raise AmqpError(errors.ILLEGAL_STATE, f"a session needs an open connection, this one is {self.state}")
@@ -278,8 +278,8 @@ class Connection:
         if not wanted:
             return look_again
         output = self.output
-        send_again, now = silence.ours_due(now_ms, int(wanted), output.said)
-        output.said = False
+        send_again, now = silence.ours_due(now_ms, int(wanted), output.sent)
+        output.sent = False
         if now and not output.blocked:
             output.put(_EMPTY_FRAME)
         return send_again if look_again is None else min(look_again, send_again)
@@ -287,8 +287,8 @@ class Connection:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """Process what has been read. Never raises for what a peer does: it is told by close, end or detach."""
-        self._silence.heard = True
+        """Process what has been read. Never raises for what a peer does: the peer gets a close, end or detach."""
+        self._silence.received = True
         self._receiving = True
         try:
             self._receive(data)
@@ -549,7 +549,7 @@ class Connection:
         self._end_of_connection(error)
 
     def _end_of_connection(self, error: AmqpError | None) -> None:
-        """Over: sessions, links and handler are told, once."""
+        """Over: sessions, links and handler are notified, once."""
         if self._over:
             return
         self._over = self.output.shut = True
@@ -560,7 +560,7 @@ class Connection:
         self.finished = True
         for session in self.sessions():
             session.stop_sending()
-        failures: list[Exception] = []  # of callbacks: the others are told all the same
+        failures: list[Exception] = []  # of callbacks: the others are called all the same
         for session in self.sessions():
             try:
                 session.finish(error)

@@ -46,7 +46,7 @@ def send_dispositions(
             flag = b"\x41" if settled else b"\x42"
             body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, state])
             if len(body) + 8 > output.max_frame:
-                # A router passes on what another peer said, which must not cost this one its connection.
+                # A router passes on the state of another peer, which must not cost this one its connection.
                 body = performative(0x15, [bytes((role,)), uint(first), uint(last), flag, _shortened(state)])
             out.append(HEADER(len(body) + 8, 2, 0, channel) + body)
 

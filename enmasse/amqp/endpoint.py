@@ -114,7 +114,7 @@ class Link:
         self.properties: dict[Any, Any] = {}
         self.snd_settle_mode = MIXED
         self.rcv_settle_mode = FIRST
-        self.max_message_size = 0  # what we said in our attach; 0: no bound
+        self.max_message_size = 0  # as in our attach; 0: no bound
         self.context: Any = None  # yours
         self.attach_sent = False
         self.detach_sent = False
@@ -152,7 +152,7 @@ class Link:
             self.target = self.remote_target if self.is_sender else None
             try:
                 self.send_attach({})
-            except AmqpError:  # what it asked for does not fit into its own frames: said without it
+            except AmqpError:  # what it asked for does not fit into its own frames: answer without it
                 self.source = self.target = None
                 self.properties = {}
                 try:

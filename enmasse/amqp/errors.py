@@ -11,7 +11,7 @@ from enmasse.amqp.types import Symbol
 class AmqpError(Exception):
     """An AMQP error: `condition` (a symbol), `description` (for people), `info` (a map, empty when there is none).
 
-    Raised by the codec and the engine, and raised by handlers that want the peer to be told just this.
+    Raised by the codec and the engine, and raised by handlers to send the peer just this.
     """
 
     def __init__(self, condition: str, description: str = "", info: Mapping[str, Any] | None = None) -> None:
@@ -64,7 +64,7 @@ TRANSACTION_TIMEOUT = Symbol("amqp:transaction:timeout")
 
 
 def no_transactions() -> AmqpError:
-    """The answer to whoever begins a transaction (4.2): an attach to a coordinator, or work that names one."""
+    """The answer to a transaction (4.2): an attach to a coordinator, or work that names one."""
     return AmqpError(
         NOT_IMPLEMENTED,
         "Transactions are not supported: send and acknowledge each message by itself; give a message that must not be "

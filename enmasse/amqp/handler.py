@@ -51,7 +51,7 @@ class Handler:
         """The session is over (once per session), after its links."""
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        """The connection is over (once), after its sessions. `c.transport_error` is set where the socket was lost."""
+        """The connection is over (once), after its sessions. `c.transport_error` is set if the socket was lost."""
 
     def on_writable(self, c: Connection) -> None:
         """The peer reads again. By default `on_flow` for every sender that has credit."""
@@ -66,7 +66,7 @@ class Handler:
             link.session.settle(delivery_id, RELEASED)
 
     def on_partial(self, link: Receiver, delivery: Partial) -> None:
-        """Only where `link.streaming`: a piece of a delivery of several frames. Fetch it with `delivery.take()`."""
+        """Only if `link.streaming`: a piece of a delivery of several frames. Fetch it with `delivery.take()`."""
         delivery.take()
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:

@@ -86,7 +86,7 @@ class IncomingWindow(Generic[L]):
         """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling."""
         self.credit_due: list[L] = []
         self._initial = 0  # next-incoming-id while next_id is -1
-        self._advertised = size & U32  # transfer-id up to which the peer may send, as we told last
+        self._advertised = size & U32  # transfer-id up to which the peer may send, as advertised last
         self._furthest = self._advertised  # ever: a smaller window crosses what is on its way
         self._half = size // 2
         self._unconsumed = 0  # frames of streamed deliveries that were not taken
@@ -112,7 +112,7 @@ class IncomingWindow(Generic[L]):
     # --- transfers ----------------------------------------------------------------------------------------------------
 
     def first_frame(self, delivery_id: int) -> None:
-        """A delivery begins. Raises SessionFault where it is out of turn, or beyond the window."""
+        """A delivery begins. Raises SessionFault if it is out of turn, or beyond the window."""
         if self.next_id < 0:
             self.extra = (self._initial - delivery_id) & U32
         elif delivery_id != self.next_id:
@@ -123,7 +123,7 @@ class IncomingWindow(Generic[L]):
         self._count_frame()
 
     def further_frame(self) -> None:
-        """A delivery goes on. Raises SessionFault where that is beyond the window."""
+        """A delivery goes on. Raises SessionFault if that is beyond the window."""
         self.extra = (self.extra + 1) & U32
         self._count_frame()
 

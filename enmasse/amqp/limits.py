@@ -29,7 +29,7 @@ class Limits:
     max_unsettled: int = 65536
     """Sent and unsettled deliveries per session: at it `Sender.credit` is 0."""
     incoming_window: int = 2048
-    """Transfer frames a peer may send per session before it hears from us (2.5.6)."""
+    """Transfer frames a peer may send per session before we restore its window (2.5.6)."""
     streaming_window: int = 4 * 1024 * 1024
     """The same in bytes while a streamed delivery is under way and its pieces are not taken."""
     max_sasl_frame: int = 8192

@@ -30,7 +30,7 @@ class LinkNames:
 
     def beyond(self, size: int) -> int:
         """One more link whose attach has this many bytes: so many there are beyond the limit (0 or more: refuse it).
-        Raises SessionFault where it cannot even be refused."""
+        Raises SessionFault if it cannot even be refused."""
         beyond = self.count - self.limits.max_links
         if beyond >= MOST_REFUSED:
             raise SessionFault(errors.RESOURCE_LIMIT_EXCEEDED, f"more than {self.limits.max_links} links")
@@ -72,7 +72,7 @@ class LinkTable:
         return list(self._by_handle.values())
 
     def new_handle(self, handle_max: int) -> int:
-        """A handle of ours for a link to be added. Raises AmqpError where the peer allows no more."""
+        """A handle of ours for a link to be added. Raises AmqpError if the peer allows no more."""
         if self._free:
             return self._free.pop()
         if self._next > handle_max:
@@ -103,7 +103,7 @@ class LinkTable:
         return self._by_remote.get(handle)
 
     def remote(self, handle: int, what: str) -> Link:
-        """The link by the peer's handle. Raises SessionFault where none is attached."""
+        """The link by the peer's handle. Raises SessionFault if none is attached."""
         link = self._by_remote.get(handle)
         if link is None:
             raise SessionFault(errors.UNATTACHED_HANDLE, f"{what} handle {handle}, which is not attached")

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class AmqpValue:
-    """A body of one value (3.2.8); needed only where a bytes value shall not become a data section."""
+    """A body of one value (3.2.8); needed only if a bytes value shall not become a data section."""
 
     value: Any
 

@@ -130,7 +130,7 @@ class OutgoingWindow(Generic[L]):
 
     def outcomes(self, first: int, count: int, settled: bool, state: Any) -> None:
         """The peer's disposition of a range: `OutgoingLink.outcomes`, one call per run of one sender. Raises
-        SessionFault where it settles nothing too often: a few bytes may name every unsettled delivery."""
+        SessionFault if it settles nothing too often: a few bytes may name every unsettled delivery."""
         unsettled = self.unsettled
         ids = known(unsettled, first, count)
         gone = (self.next_id - len(unsettled)) & U32  # deliveries that are settled, on whichever path

@@ -20,7 +20,7 @@ def _ignore() -> None: ...
 
 
 class Output:
-    """The output of one connection. Whoever appends to `buffers` by hand calls `spill` where it is much, and `wake`."""
+    """The output of one connection. Append to `buffers` by hand, then call `spill` if it is much, and `wake`."""
 
     __slots__ = (
         "_spilled",
@@ -32,7 +32,7 @@ class Output:
         "max_frame",
         "on_dirty",
         "on_spill",
-        "said",
+        "sent",
         "shut",
     )
 
@@ -49,7 +49,7 @@ class Output:
         """The peer does not read."""
         self.shut = False
         """Our close is sent, or the connection is over: no further performative leaves."""
-        self.said = True
+        self.sent = True
         """Something has left since this was set to False."""
         self.on_dirty: Callable[[], None] = _ignore
         self.on_spill: Callable[[], None] | None = None
@@ -73,7 +73,7 @@ class Output:
             self.wake()
 
     def send(self, channel: int, performative: Any) -> None:
-        """One frame without payload. Raises AmqpError where it does not fit into the peer's frames."""
+        """One frame without payload. Raises AmqpError if it does not fit into the peer's frames."""
         if self.shut:
             return
         body = encode_performative(performative)
@@ -90,7 +90,7 @@ class Output:
         self.put(HEADER(size, 2, 0, channel) + body)
 
     def spill(self, size: int) -> None:
-        """A lot of output: hand it over before the turn ends, so that the socket can say when it is too much."""
+        """A lot of output: hand it over before the turn ends, so that the socket can block when it is too much."""
         self._spilled += size
         if self._spilled < _SPILL and len(self.buffers) <= MANY:
             return
@@ -108,7 +108,7 @@ class Output:
             return b""
         data = b"".join(buffers) if len(buffers) > 1 else bytes(buffers[0])
         buffers.clear()
-        self.said = True
+        self.sent = True
         return data
 
     def let_go(self) -> None:

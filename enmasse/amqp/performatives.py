@@ -307,7 +307,7 @@ class Flow:
 
 @composite(0x14, "amqp:transfer:list")
 class Transfer:
-    """2.7.5. `settled` None: not said in this frame of the delivery."""
+    """2.7.5. `settled` None: absent in this frame of the delivery."""
 
     handle: int = field(UINT, mandatory=True)
     delivery_id: int | None = field(UINT, default=None)

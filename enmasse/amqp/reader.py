@@ -3,7 +3,7 @@
 What makes it fast, in the order it matters: one `unpack_from` gives size, kind and channel of a frame; kind and channel
 together are one integer, compared with that of the last transfer (or disposition); the fields after the delivery-tag
 hardly vary, so their bytes are looked up in a table of those met before; tokens of consecutive dispositions are
-collected and handed on as one list (payloads of consecutive transfers too, where a receiver asks for it). Whatever does
+collected and handed on as one list (payloads of consecutive transfers too, if a receiver asks for it). Whatever does
 not fit goes to `on_frame`, which decodes by the tables and checks everything; the fast path checks all that it relies
 on, so a frame means the same on both.
 
@@ -45,7 +45,7 @@ _NO_TRANSFER = (-1, False, 0)
 _NO_DISPOSITION = (-1, None)
 SLICE_BYTES = 64 * 1024
 """A slice of what was read: after so many bytes (up to half as many again at the end), so many frames that went by the
-tables, or one by which sessions or links came or went, `read_frames` returns, so that whoever called it can turn to
+tables, or one by which sessions or links came or went, `read` returns, so that the caller can turn to
 somebody else."""
 SLICE_FRAMES = 8
 MOST = 2048
@@ -264,7 +264,7 @@ class Reader:
                     return len(data)
                 if not plain or not by_tables:
                     break
-        finally:  # also where a callback or a broken frame has raised
+        finally:  # also if a callback or a broken frame has raised
             try:
                 if batch_link is not None:
                     batch_link.take_run(batch_first, batch)

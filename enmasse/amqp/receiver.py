@@ -145,7 +145,7 @@ class Receiver(Link):
         self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link to save a look-up
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
-        self.queued = 0  # what the peer says waits for credit
+        self.queued = 0  # what waits for credit at the peer, as it reports
         self.draining = False
         self.received = 0  # deliveries received, or credit given back
         self.settled = 0  # of those: settled or given back
@@ -212,7 +212,7 @@ class Receiver(Link):
             self.want_flow()
 
     def drain_credit(self) -> None:
-        """Ask for what there is, and the rest of the credit back; `on_drained` follows (at once where there is no
+        """Ask for what there is, and the rest of the credit back; `on_drained` follows (at once if there is no
         credit). Sets `credit_window` to 0."""
         self.credit_window = 0
         if self.detached or self.limit - self.received <= 0:
@@ -280,7 +280,7 @@ class Receiver(Link):
             self.session.send_credit(self.handle, count, credit)
 
     def take_flow(self, flow: Flow) -> None:
-        """The sender's view: it may have used up credit (drain) or tell what it has."""
+        """The sender's view: it may have used up credit (drain) or report what it has."""
         if flow.available is not None:
             self.queued = int(flow.available)
         if flow.delivery_count is not None and self.limit >= 0:
@@ -329,7 +329,7 @@ class Receiver(Link):
         self.on_run = None
 
     def _drop(self, partial: Partial) -> None:
-        """Forget what has come of an unfinished delivery; on a streaming link it is told as aborted."""
+        """Forget what has come of an unfinished delivery; on a streaming link it is reported as aborted."""
         partial._release()
         if partial._reported:
             partial.aborted = partial.done = True
@@ -432,7 +432,7 @@ class Receiver(Link):
             self._partial = None
             partial.done = True
         if not payload and not partial._reported:
-            return  # nothing has come of it yet: it may still be a delivery of one frame to whoever takes it
+            return  # nothing has come of it yet: it may still become a delivery of one frame
         partial._reported = True
         self._handler.on_partial(self, partial)
         incoming = self.incoming

@@ -116,13 +116,13 @@ class SaslServer:
         return self._exchange is not None and not self._exchange._answered
 
     def start(self, send: Callable[[Any], None], on_done: Callable[[str | None, bool], None]) -> None:
-        """The header has come: tell the mechanisms. (The connection calls this.)"""
+        """The header has come: send the mechanisms. (The connection calls this.)"""
         self._send = send
         self._on_done = on_done
         send(SaslMechanisms(sasl_server_mechanisms=tuple(Symbol(name) for name in self.mechanisms)))
 
     def receive(self, frame: Any) -> None:
-        """A frame of the client. Raises AmqpError where it is out of turn."""
+        """A frame of the client. Raises AmqpError if it is out of turn."""
         if isinstance(frame, SaslInit) and self._current is None:
             factory = self.mechanisms.get(frame.mechanism)
             self._exchange = Exchange(self, frame.hostname, str(frame.mechanism))
@@ -170,11 +170,11 @@ class SaslClient:
 
     @property
     def mechanism(self) -> str | None:
-        """The mechanism that was chosen, once the server has told what it offers."""
+        """The mechanism that was chosen, once the server has sent what it offers."""
         return None if self._current is None else self._current.name
 
     def receive(self, frame: Any) -> Any:
-        """A frame of the server; returns the answer to it, or None. Raises AmqpError where we are refused."""
+        """A frame of the server; returns the answer to it, or None. Raises AmqpError if we are refused."""
         if isinstance(frame, SaslMechanisms) and self._current is None:
             offered = [str(name) for name in frame.sasl_server_mechanisms]
             for mechanism in self.mechanisms:
@@ -276,7 +276,7 @@ class _External:
 
 
 def external(user: Callable[[], str | None]) -> Callable[[], ServerMechanism]:
-    """EXTERNAL: who the transport says the peer is (the subject of its certificate); None: it does not say."""
+    """EXTERNAL: who the peer is for the transport (the subject of its certificate); None: unknown."""
     return lambda: _External(user)
 
 
@@ -315,4 +315,4 @@ class ExternalClient:
         return b""
 
 
-TEMPORARY = SASL_SYS_TEMP  # for `Exchange.fail` where the authenticator itself cannot be reached
+TEMPORARY = SASL_SYS_TEMP  # for `Exchange.fail` if the authenticator itself cannot be reached

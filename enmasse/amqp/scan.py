@@ -1,4 +1,4 @@
-"""The front of an encoded message, walked without decoding it: the one scanner for whoever looks at sections (3.2).
+"""The front of an encoded message, walked without decoding it: the one scanner of sections (3.2).
 
 Sections builds on it, as do the router (the `to` of messages to the anonymous relay, annotations of routers) and the
 broker (which sections stand before the body). All raise AmqpError(amqp:decode-error) for bytes that are no message.

@@ -161,7 +161,7 @@ def _decode_header(encoded: bytes) -> Header:
 
 @lru_cache(maxsize=1024)
 def encode_header(header: Header) -> bytes:
-    """The header section; nothing at all for one that says nothing. Raises ValueError naming the wrong field."""
+    """The header section; nothing at all for one that has only defaults. Raises ValueError naming the wrong field."""
     elements = [
         NULL if value == default else _encode_field("header", name, kind, value)
         for name, kind, value, default in zip(Header._fields, _HEADER_KINDS, header, NO_HEADER, strict=True)
@@ -265,7 +265,7 @@ class Sections:
 
     @property
     def header(self) -> Header:
-        """The header, with the defaults of the specification where it is silent."""
+        """The header, with the defaults of the specification for what is absent."""
         header = self._header
         if header is None:
             pos = self._find(HEADER)
@@ -421,7 +421,7 @@ class Sections:
         return b"".join((self.payload[: rest if start < 0 else start], encoded, self.payload[rest:]))
 
     def forwarded(self) -> Buffer:
-        """The message without its delivery annotations, for the next hop; the payload itself where it has none."""
+        """The message without its delivery annotations, for the next hop; the payload itself if it has none."""
         start = self._span_of(DELIVERY_ANNOTATIONS)
         if start < 0:
             return self.payload

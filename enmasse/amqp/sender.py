@@ -19,7 +19,7 @@ from enmasse.amqp.output import MANY, Output
 from enmasse.amqp.performatives import Flow
 from enmasse.amqp.serial import U32, serial_difference
 
-_RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can say when it is too much
+_RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can block when it is too much
 _FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
 _FAST_HEAD = Struct(">I12sI2sI2s")
 # by length of the constant part: handle in one, two or five bytes
@@ -147,9 +147,9 @@ class Sender(Link):
     ) -> int:
         """Send one message; `token` comes back in on_outcomes unless the delivery goes settled.
 
-        `payload` is the encoded message, or a list of its parts. Returns the delivery-id, or -1 where frames have to
+        `payload` is the encoded message, or a list of its parts. Returns the delivery-id, or -1 if frames have to
         wait for the session's window, for the peer's reading or behind an unfinished delivery (then the id is not
-        known yet). Raises AmqpError where there is no credit.
+        known yet). Raises AmqpError if there is no credit.
         """
         if type(payload) is not bytes:
             payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ class Sender(Link):
         return delivery_id - first
 
     def pass_on(self, payload: bytes, token: Any) -> bool:
-        """Send an unsettled message where that takes neither waiting nor a second frame: True. Otherwise nothing was
+        """Send an unsettled message if that takes neither waiting nor a second frame: True. Otherwise nothing was
         done: ask `credit`, and `send`. What a router does for every message."""
         sent = self._sent
         window = self._window
@@ -285,7 +285,7 @@ class Sender(Link):
         state: Any = None,
     ) -> Outgoing:
         """Start one delivery that is written in pieces. It uses one credit; deliveries of this link sent before it is
-        finished wait behind it. Raises AmqpError where there is no credit."""
+        finished wait behind it. Raises AmqpError if there is no credit."""
         if self._sent >= self._limit or self.detached or self.remote_attach is None or self.session.ended:
             raise AmqpError(errors.TRANSFER_LIMIT_EXCEEDED, f"no credit on link {self.name!r}")
         if tag is not None and len(tag) > 32:
@@ -312,7 +312,7 @@ class Sender(Link):
         return outgoing.delivery_id
 
     def settle(self, tokens: Iterable[Any]) -> None:
-        """Settle deliveries by their tokens: those the peer has told a state of without settling (rcv-settle-mode
+        """Settle deliveries by their tokens: those the peer has stated an outcome of without settling (rcv-settle-mode
         second), or any other. For the latter the session's unsettled deliveries are searched."""
         unsettled = self._window.unsettled
         ids: list[int] = []
@@ -367,7 +367,7 @@ class Sender(Link):
             self._send_flow(drain=True)
 
     def offer(self, available: int) -> None:
-        """Tell the peer how many messages wait for its credit (2.6.7)."""
+        """Report to the peer how many messages wait for its credit (2.6.7)."""
         if self.attached:
             self._send_flow(available=available)
 
@@ -394,7 +394,7 @@ class Sender(Link):
                 self._gate = self._limit
         self.drain = bool(flow.drain)
         if not self.attach_sent:
-            return  # accept() will tell
+            return  # accept() calls on_flow
         if flow.echo:
             self._send_flow()
         if not self.detached:
@@ -419,7 +419,7 @@ class Sender(Link):
             self._handler.on_flow(self)
 
     def went_dead(self) -> None:
-        """What waits to be sent is lost; a delivery whose first frames have left is aborted where that still helps."""
+        """What waits to be sent is lost; a delivery whose first frames have left is aborted if that still helps."""
         self._gate = -1
         queue = self._queue
         if queue:

@@ -119,8 +119,8 @@ class Session:
         return self.outgoing.next_id, self.outgoing.unsettled
 
     def attach_sender(self, name: str | None, source: Any, target: Any, **fields: Any) -> Sender:
-        """Attach a link on which we send. `fields` are those of attach (2.7.3); a name is made where None is given.
-        Raises AmqpError where the session has ended or has no handle left."""
+        """Attach a link on which we send. `fields` are those of attach (2.7.3); a name is made if None is given.
+        Raises AmqpError if the session has ended or has no handle left."""
         link = self._sender(self._name(name))
         self._attach(link, source, target, fields)
         return link

@@ -6,13 +6,13 @@ from __future__ import annotations
 class Silence:
     """Deadlines, as ticks bring the time. Silence is measured in ticks, so it is noticed late."""
 
-    __slots__ = ("_close", "_handshake", "_last_heard", "_last_said", "_last_tick", "heard")
+    __slots__ = ("_close", "_handshake", "_last_received", "_last_sent", "_last_tick", "received")
 
     def __init__(self) -> None:
-        self.heard = True
+        self.received = True
         """Something has come since the last tick."""
-        self._last_heard = -1
-        self._last_said = -1
+        self._last_received = -1
+        self._last_sent = -1
         self._last_tick = -1
         self._handshake = -1
         self._close = -1
@@ -31,26 +31,26 @@ class Silence:
 
     def peer_due(self, now_ms: int, timeout_ms: int, paused: bool) -> int | None:
         """When to look again whether the peer has been silent for so long; it has been if that is not after now. None:
-        it may be silent for ever. While we do not read (`paused`) it counts as heard."""
-        heard = self.heard or self._last_heard < 0 or paused
-        if heard:
-            self.heard = False
-            self._last_heard = now_ms
+        it may be silent for ever. While we do not read (`paused`) it does not count as silent."""
+        received = self.received or self._last_received < 0 or paused
+        if received:
+            self.received = False
+            self._last_received = now_ms
         if not timeout_ms:
             return None
-        # What comes right after this tick counts as heard at the next one: that must not be the deadline itself.
-        return now_ms + (timeout_ms + 3) // 4 if heard else self._last_heard + timeout_ms
+        # What comes right after this tick counts as received at the next one: that must not be the deadline itself.
+        return now_ms + (timeout_ms + 3) // 4 if received else self._last_received + timeout_ms
 
-    def ours_due(self, now_ms: int, timeout_ms: int, said: bool) -> tuple[int, bool]:
-        """The peer gives us up after so long a silence: when to send something, and whether that is now. `said`:
+    def ours_due(self, now_ms: int, timeout_ms: int, sent: bool) -> tuple[int, bool]:
+        """The peer gives us up after so long a silence: when to send something, and whether that is now. `sent`:
         something has left since the last tick."""
-        if self._last_said < 0:
-            self._last_said = now_ms
-        elif said:  # at some time after the last tick
-            self._last_said = self._last_tick
+        if self._last_sent < 0:
+            self._last_sent = now_ms
+        elif sent:  # at some time after the last tick
+            self._last_sent = self._last_tick
         self._last_tick = now_ms
         every = max(1, timeout_ms // 2)
-        now = now_ms >= self._last_said + every
+        now = now_ms >= self._last_sent + every
         if now:
-            self._last_said = now_ms
-        return self._last_said + every, now
+            self._last_sent = now_ms
+        return self._last_sent + every, now

@@ -1,7 +1,7 @@
 """A client that is to be the only one of its container-id (AMQP 1.0, sole connection enforcement; JMS: its client id).
 
-It asks with a desired capability of `open`. The second one is refused: our `open` says that no connection comes about,
-a `close` with the reason follows (2.4.1 and the sole connection extension, amqp:connection-establishment-failed).
+It asks with a desired capability of `open`. The second one is refused: our `open` carries the property
+amqp:connection-establishment-failed, and a `close` with the reason follows.
 """
 
 from __future__ import annotations

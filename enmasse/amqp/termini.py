@@ -1,4 +1,4 @@
-"""What a source or target asks for, read alike by whoever answers an attach: capabilities, filters, subscriptions.
+"""What a source or target asks for, read alike by router and broker: capabilities, filters, subscriptions.
 
 Filters are those registered at apache.org, named by symbol or code; their key in the filter set is free.
 """

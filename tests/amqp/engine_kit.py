@@ -235,7 +235,7 @@ def attach(name: str, handle: int, *, sending: bool, **fields: Any) -> Attach:
     )
 
 
-def told(performative: Any) -> str:
+def condition_of(performative: Any) -> str:
     """The condition in a close, end or detach; "" where there is none."""
     return "" if performative.error is None else str(performative.error.condition)
 

@@ -146,7 +146,7 @@ def test_nothing_is_sent_after_our_end(ending: str) -> None:
 
 
 def test_end_of_a_session_with_many_links_and_deliveries() -> None:
-    """Each token is told once, to its own link, and before the link's end."""
+    """Each token is reported once, to its own link, and before the link's end."""
     pair = Pair(server=Recorder(window=40, outcome=None))
     links = [pair.sender(f"l{i}") for i in range(50)]
     for i in range(2000):

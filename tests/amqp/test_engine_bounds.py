@@ -32,7 +32,7 @@ from enmasse.amqp.performatives import (
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, anonymous
 from enmasse.amqp.types import Symbol
-from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, by_tables, frame, frames, told
+from tests.amqp.engine_kit import AMQP, SASL, Pair, Raw, Recorder, attach, by_tables, condition_of, frame, frames
 
 
 def piece(handle: int, delivery_id: int | None, **fields: Any) -> Transfer:
@@ -56,7 +56,7 @@ def test_hundreds_of_unfinished_messages_share_one_bound() -> None:
         for handle in range(300):
             if not answers:
                 answers += [a for a in raw.feed(frame(0, piece(handle, None), b"x" * 100)) if type(a) is Detach]
-    assert [told(a) for a in answers] == ["amqp:resource-limit-exceeded"]
+    assert [condition_of(a) for a in answers] == ["amqp:resource-limit-exceeded"]
     assert 900_000 < raw.connection.held.assembling <= 1_000_000
     raw.feed(frame(0, Close()))
     assert raw.connection.held.assembling == 0
@@ -373,11 +373,11 @@ def test_an_answer_that_does_not_fit_is_a_refusal() -> None:
     answers = raw.feed(frame(0, attach("large", 0, sending=False, source=Source(address="a" * 1000))))
     assert [type(a) for a in answers] == [Attach, Detach]
     assert answers[0].source is None
-    assert told(answers[1]) == "amqp:frame-size-too-small"
+    assert condition_of(answers[1]) == "amqp:frame-size-too-small"
     answers = raw.feed(frame(0, attach("good", 1, sending=False)))
     assert [type(a) for a in answers] == [Attach]
     answers = raw.feed(frame(0, attach("n" * 600, 2, sending=False)))
-    assert [(type(a), told(a)) for a in answers if type(a) is Close] == [(Close, "amqp:frame-size-too-small")]
+    assert [(type(a), condition_of(a)) for a in answers if type(a) is Close] == [(Close, "amqp:frame-size-too-small")]
 
 
 def test_long_reasons_are_shortened_where_they_do_not_fit() -> None:
@@ -389,7 +389,7 @@ def test_long_reasons_are_shortened_where_they_do_not_fit() -> None:
     raw = small("begun", handler)
     answers = raw.feed(frame(0, attach("l", 0, sending=False)))
     assert [type(a) for a in answers] == [Attach, Detach]
-    assert (told(answers[1]), answers[1].error.description) == ("amqp:internal-error", "ü" * 100)
+    assert (condition_of(answers[1]), answers[1].error.description) == ("amqp:internal-error", "ü" * 100)
     raw.connection.close(AmqpError("a:b", "d" * 1000))
     closes = [p for _, p, _ in frames(raw.connection.take_output())]
     assert [(type(a), a.error.description) for a in closes] == [(Close, "d" * 200)]

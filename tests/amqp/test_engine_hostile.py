@@ -25,7 +25,7 @@ from enmasse.amqp.performatives import (
 )
 from enmasse.amqp.sasl import SaslServer, anonymous
 from enmasse.amqp.types import Symbol
-from tests.amqp.engine_kit import AMQP, SASL, Raw, Recorder, attach, frame, frames, init, told
+from tests.amqp.engine_kit import AMQP, SASL, Raw, Recorder, attach, condition_of, frame, frames, init
 
 
 def begin(**fields: Any) -> Begin:
@@ -140,7 +140,7 @@ def test_illegal_frame(name: str, stage: str, data: bytes, ends: type[Any], cond
     answers = raw.feed(data)
     ending = [a for a in answers if type(a) is ends]
     assert ending, f"{name}: {answers}"
-    assert told(ending[0]) == condition
+    assert condition_of(ending[0]) == condition
     assert ending[0].error.description
     events = list(handler.events)
     if ends is Close:
@@ -200,7 +200,7 @@ def test_window_violation() -> None:
     raw = Raw("attached", handler, limits=Limits(incoming_window=4))
     data = b"".join(frame(0, transfer(delivery_id=i), b"x") for i in range(5))
     (end,) = [a for a in raw.feed(data) if type(a) is End]
-    assert told(end) == "amqp:session:window-violation"
+    assert condition_of(end) == "amqp:session:window-violation"
     assert len(handler.received) == 4
 
 
@@ -217,7 +217,7 @@ def test_message_size_exceeded() -> None:
     raw = Raw("attached", handler, limits=Limits(max_message_size=1000))
     answers = raw.feed(frame(0, transfer(more=True), b"x" * 600) + frame(0, transfer(more=True), b"x" * 600))
     (detach,) = [a for a in answers if type(a) is Detach]
-    assert told(detach) == "amqp:link:message-size-exceeded"
+    assert condition_of(detach) == "amqp:link:message-size-exceeded"
     assert raw.feed(frame(0, transfer(more=True), b"x" * 600) * 100) == []
     assert raw.connection.held.assembling == 0
     raw.feed(frame(0, transfer(), b"x") + frame(0, Detach(handle=0, closed=True)))
@@ -237,14 +237,14 @@ def test_too_many_links(channel: int, polite: bool) -> None:
         if type(answers[-1]) is End:
             break
         assert [type(a) for a in answers] == [Attach, Detach]
-        assert told(answers[1]) == "amqp:resource-limit-exceeded"
+        assert condition_of(answers[1]) == "amqp:resource-limit-exceeded"
         assert "3 links" in answers[1].error.description
         refused += 1
         if polite:
             assert raw.feed(frame(channel, Detach(handle=handle, closed=True))) == []
     assert refused == (2 * MOST_REFUSED if polite else MOST_REFUSED)
     if not polite:
-        assert told(answers[-1]) == "amqp:resource-limit-exceeded"
+        assert condition_of(answers[-1]) == "amqp:resource-limit-exceeded"
         return
     assert raw.handler.names().count("attach") == 3
     raw.feed(frame(0, Detach(handle=1, closed=True)))  # there is room again
@@ -258,7 +258,7 @@ def test_too_much_link_state() -> None:
     for handle in range(10):
         answers += raw.feed(frame(0, attach("l" * 1000 + str(handle), handle, sending=True)))
     (end,) = [a for a in answers if type(a) is End]
-    assert told(end) == "amqp:resource-limit-exceeded"
+    assert condition_of(end) == "amqp:resource-limit-exceeded"
 
 
 def test_too_many_sessions_meet_channel_max() -> None:
@@ -266,7 +266,7 @@ def test_too_many_sessions_meet_channel_max() -> None:
     for channel in range(2):
         assert [type(a) for a in raw.feed(frame(channel, begin()))] == [Begin]
     (close,) = raw.feed(frame(2, begin()))
-    assert told(close) == "amqp:connection:framing-error"
+    assert condition_of(close) == "amqp:connection:framing-error"
 
 
 def test_disposition_of_four_billion_deliveries_costs_nothing() -> None:
@@ -285,7 +285,7 @@ def test_detach_of_a_peer_that_talks_on_after_an_error_is_not_answered_twice() -
     assert [type(a) for a in first] == [Detach]
     assert raw.feed(frame(0, Detach(handle=0, closed=True))) == []
     (end,) = raw.feed(TRANSFER)
-    assert told(end) == "amqp:session:unattached-handle"
+    assert condition_of(end) == "amqp:session:unattached-handle"
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -346,7 +346,7 @@ def test_frame_larger_than_the_peer_takes() -> None:
     connection.take_output()
     connection.receive(frame(0, attach("l", 0, sending=True)))
     answers = [p for _, p, _ in frames(connection.take_output())]
-    assert [told(p) for p in answers if type(p) is Detach] == ["amqp:frame-size-too-small"]
+    assert [condition_of(p) for p in answers if type(p) is Detach] == ["amqp:frame-size-too-small"]
     assert connection.state == "open"
 
 
@@ -357,5 +357,5 @@ def test_peer_that_ignores_our_detach_has_its_session_ended() -> None:
     for i in range(6):
         answers += raw.feed(frame(0, transfer(delivery_id=i), b"x"))
     (end,) = [a for a in answers if type(a) is End]
-    assert told(end) == "amqp:session:errant-link"
+    assert condition_of(end) == "amqp:session:errant-link"
     assert raw.handler.received == []

@@ -107,7 +107,7 @@ PIECES = [[b"one"], [b"", b"one"], [b"", b"", b"one"], [b"on", b"", b"e"], [b"",
 @pytest.mark.parametrize("aborted", [True, False])
 @pytest.mark.parametrize("pieces", PIECES)
 def test_frames_without_payload(pieces: list[bytes], aborted: bool, streaming: bool) -> None:
-    """A delivery is told in one way: as a whole, or in pieces from the first byte to the end."""
+    """A delivery is reported in one way: as a whole, or in pieces from the first byte to the end."""
     raw = Raw("begun", Recorder(window=2))
 
     def accept(link: Link) -> None:
@@ -126,18 +126,18 @@ def test_frames_without_payload(pieces: list[bytes], aborted: bool, streaming: b
             ids: dict[str, Any] = {"delivery_id": delivery_id, "delivery_tag": b"t", "message_format": 0}
             first = ids if n == 0 else {}
             raw.feed(frame(0, Transfer(handle=0, **first, more=not last, aborted=aborted and last), piece))
-        told = [event for event in raw.handler.events if event[0] in ("partial", "delivery")]
-        if told and told[0][0] == "partial":
+        reported = [event for event in raw.handler.events if event[0] in ("partial", "delivery")]
+        if reported and reported[0][0] == "partial":
             assert streaming
-            assert [done for _, _, done, _ in told] == [False] * (len(told) - 1) + [True]
-            assert told[-1][3] is aborted
-            text = b"".join(piece for _, piece, _, _ in told)
+            assert [done for _, _, done, _ in reported] == [False] * (len(reported) - 1) + [True]
+            assert reported[-1][3] is aborted
+            text = b"".join(piece for _, piece, _, _ in reported)
             assert b"one".startswith(text) if aborted else text == b"one"
             link.session.settle(delivery_id)
         elif aborted:
-            assert not told
+            assert not reported
         else:
-            ((_, _, _, payload, _),) = told
+            ((_, _, _, payload, _),) = reported
             assert payload == b"".join(pieces)
         raw.feed(b"")
         assert link.unsettled == 0

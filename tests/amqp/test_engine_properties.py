@@ -128,7 +128,7 @@ OPERATION = st.one_of(
 
 
 class Model:
-    """Three senders of a client to a server that settles when it is told to."""
+    """Three senders of a client to a server that settles when it is asked to."""
 
     def __init__(self, split: int, window: int, frame_size: int) -> None:
         self.held: list[tuple[Receiver, int]] = []
@@ -243,8 +243,8 @@ class Model:
         pair = self.pair
         assert pair.c.state == "open" == pair.s.state, pair.client.events[-3:] + pair.server.events[-3:]
         assert {name: bodies for name, bodies in self.got.items() if bodies} == self.expected
-        told = [token for token, state, _ in pair.client.outcomes]
-        assert sorted(told) == sorted(self.tokens)
+        decided = [token for token, state, _ in pair.client.outcomes]
+        assert sorted(decided) == sorted(self.tokens)
         assert all(state is not None and settled for _, state, settled in pair.client.outcomes)
         assert pair.s.held.assembling == 0
         (session,), (remote,) = pair.c.sessions(), pair.s.sessions()

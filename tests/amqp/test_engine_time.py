@@ -9,7 +9,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.performatives import (
     Close,
 )
-from tests.amqp.engine_kit import Pair, Recorder, frames, told
+from tests.amqp.engine_kit import Pair, Recorder, condition_of, frames
 
 
 def sent_by_server(pair: Pair, kind: type) -> list[Any]:
@@ -28,7 +28,7 @@ def test_silent_peer_is_closed() -> None:
     assert pair.s.tick(10_900) == 11_000
     pair.s.tick(11_000)
     (close,) = [p for _, p, _ in frames(pair.s.take_output()) if type(p) is Close]
-    assert told(close) == "amqp:resource-limit-exceeded"
+    assert condition_of(close) == "amqp:resource-limit-exceeded"
     assert close.error is not None and close.error.description == "local-idle-timeout expired"
     assert not pair.s.finished
     assert pair.s.tick(12_000) is None

@@ -66,8 +66,8 @@ def test_plain_without_initial_response() -> None:
     server = Connection(Recorder(), container_id="s", is_client=False, sasl=SaslServer({"PLAIN": plain(USERS)}))
     server.receive(SASL + init("PLAIN"))
     server.receive(frame(0, SaslResponse(response=b"\0guest\0secret"), frame_type=1) + AMQP)
-    told = server.take_output()
-    assert told.endswith(AMQP)
+    answer = server.take_output()
+    assert answer.endswith(AMQP)
     assert server.user == "guest"
 
 

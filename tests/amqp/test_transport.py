@@ -21,7 +21,7 @@ from enmasse.amqp.performatives import Begin, Close, Flow, Open, Source, Target
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.testing import free_port
-from tests.amqp.engine_kit import AMQP, Recorder, frame, frames, told
+from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start, until
 from tests.certificates import Authority
 
@@ -152,7 +152,7 @@ def test_silent_peer_is_told_and_dropped(loop: str) -> None:
         server = await start(store, idle_timeout_ms=1000)
         raw = await Raw.open(server.port)
         close = (await raw.rest())[-1]
-        assert told(close) == "amqp:resource-limit-exceeded"
+        assert condition_of(close) == "amqp:resource-limit-exceeded"
         assert close.error.description == "local-idle-timeout expired"
         assert [str(e.condition) for e in store.closed if e] == ["amqp:resource-limit-exceeded"]
         await until(lambda: not server.hub.wires)
@@ -483,7 +483,7 @@ def test_close_after_the_last_word() -> None:
         raw = await Raw.open(server.port)
         raw.writer.write(b"\x00\x00\x00\x02\x02\x00\x00\x00" + frame(0, Close()))
         answers = await raw.rest()
-        assert told(answers[-1]) == "amqp:connection:framing-error"
+        assert condition_of(answers[-1]) == "amqp:connection:framing-error"
         server.close()
 
     asyncio.run(main())
