@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
+import subprocess
 from pathlib import Path
 
 from services.broker.storage.backup import NAME
 from services.broker.storage.store import Store
-from tests.broker.harness import BrokerProcess, until
+from tests.broker.harness import DEADLINE, BrokerProcess, until
 from tests.broker.load import Receiver, Sender
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands() -> str:
+    """Those of the section of the docs."""
+    _, _, section = (ROOT / "docs" / "operations.md").read_text().partition("## Backup")
+    found = re.search(r"```sh\n(.*?)```", section, re.S)
+    assert found
+    return found[1]
 
 
 def test_a_backup_under_load_has_all_that_was_accepted_before(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path).start()
+    """Made by the commands of the docs, from a broker that goes on."""
+    data, target = tmp_path / "data", tmp_path / "target"
+    broker = BrokerProcess(tmp_path, data_dir=str(data / "brokers" / "b0")).start()
     with broker.manage() as m:
         m.queue("kept")
         m.queue("through")
     kept = Sender(broker.url, "kept", size=1000)
     through, out = Sender(broker.url, "through", size=50_000), Receiver(broker.url, "through")
-    until(lambda: len(list((tmp_path / "data").glob("*.journal"))) > 1 and len(kept.accepted) > 500, "two segments")
+    segments = (data / "brokers" / "b0").glob
+    until(lambda: len(list(segments("*.journal"))) > 1 and len(kept.accepted) > 500, "two segments")
     accepted = set(kept.accepted)
-    backup = tmp_path / "data" / NAME
-    backup.mkdir()
-    until((backup / "FORMAT").exists, "the backup")
+    subprocess.run(
+        ["sh", "-euc", commands()],
+        env={**os.environ, "DATA": str(data), "TARGET": str(target)},
+        check=True,
+        timeout=DEADLINE,
+    )
+    assert not (data / "brokers" / "b0" / NAME).exists()
     so_far = out.count, len(kept.accepted)
     until(lambda: out.count > so_far[0] + 100 and len(kept.accepted) > so_far[1] + 100, "messages to flow on")
-    copy = tmp_path / "copy"
-    shutil.copytree(backup, copy / "data")
     for client in (kept, through, out):
         client.stop()
     broker.stop()
-    again = BrokerProcess(copy).start()
+    copy = target / "brokers" / "b0"
+    again = BrokerProcess(target, data_dir=str(copy)).start()
     assert not again.health_says().get("detail"), "nothing is damaged"
     with again.manage() as m:
         held = m.count("kept")
@@ -38,7 +56,7 @@ def test_a_backup_under_load_has_all_that_was_accepted_before(tmp_path: Path) ->
         until(lambda: receiver.count >= held, "everything to be received", moves=lambda: receiver.count)
         receiver.stop()
     assert accepted <= set(receiver.got) and set(receiver.got.values()) == {1}
-    assert not (copy / "data" / "damaged").exists()
+    assert not (copy / "damaged").exists()
     again.stop()
 
 

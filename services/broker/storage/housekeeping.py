@@ -11,8 +11,8 @@ from services.broker.storage.backup import Backup
 from services.broker.storage.compaction import Compactor
 from services.broker.storage.deletion import Deletion
 from services.broker.storage.files import Files
-from services.broker.storage.journal import Journal
-from services.broker.storage.losses import Losses
+from services.broker.storage.opening import Opened
+from services.broker.storage.records import REPEATED
 from services.broker.storage.summarising import Summarising
 
 log = logs.get(part="storage")
@@ -28,23 +28,24 @@ class Housekeeping:
         self,
         directory: Path,
         files: Files,
-        lock: int,
-        journal: Journal,
-        losses: Losses,
-        work: tuple[Summarising, Deletion, Compactor, Backup],
+        opened: Opened,
         on_space: Callable[[], None],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        """`lock`: of the directory. `on_space`: `full` has changed."""
+        """`on_space`: called if `full` has changed."""
+        journal, live = opened.journal, opened.live
         self.full = False  # no more messages are to be stored
         self.unusable = False  # not for want of space
         self.trouble = ""
         self._directory = directory
         self._files = files
-        self._lock = lock
+        self._lock = opened.lock
         self._journal = journal
-        self._losses = losses
-        self._summarising, self._deletion, self._compactor, self._backup = work
+        self._losses = opened.losses
+        self._summarising = Summarising(journal, live, files, REPEATED)
+        self._deletion = Deletion(journal, live)
+        self._compactor = Compactor(journal, live, opened.writer, self._deletion, loop)
+        self._backup = Backup(directory, files, journal, live)
         self._on_space = on_space
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
@@ -54,8 +55,10 @@ class Housekeeping:
             self._timer = self._loop.call_later(TICK_SECONDS, self._timed)
 
     def stop(self) -> None:
+        """No more of it; the journal is closed, and what is in its segments summarised. Blocks."""
         if self._timer:
             self._timer.cancel()
+        self._journal.close(self._summarising.finish)
 
     def _timed(self) -> None:
         try:

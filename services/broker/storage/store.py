@@ -12,9 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.broker.storage import files as layer
-from services.broker.storage.backup import Backup
-from services.broker.storage.compaction import Compactor
-from services.broker.storage.deletion import Deletion
 from services.broker.storage.files import Files
 from services.broker.storage.format import StoreError
 from services.broker.storage.housekeeping import Housekeeping
@@ -22,11 +19,10 @@ from services.broker.storage.index import BLOCK_BITS
 from services.broker.storage.journal import SEGMENT_SIZE
 from services.broker.storage.opening import Opened, open_directory
 from services.broker.storage.reading import read_payloads
-from services.broker.storage.records import HAS_KEY, KEY, MESSAGE, META, META1, REPEATED, payload_start
+from services.broker.storage.records import HAS_KEY, KEY, MESSAGE, META, META1, payload_start
 from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
 from services.broker.storage.segment import HEAD_SIZE
 from services.broker.storage.segment_files import DamagedError
-from services.broker.storage.summarising import Summarising
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview
@@ -47,26 +43,14 @@ class Store:
         self.directory = directory
         self.recovered = opened.recovered
         self.losses = opened.losses
-        self.live = live = opened.live
-        self.journal = journal = opened.journal
+        self.live = opened.live
+        self.journal = opened.journal
         self.closed = False
         self.on_space: Callable[[], None] = _nothing  # `full` has changed
         self._files = files
         self._lock = opened.lock
         self._writer = opened.writer
-        self._summarising = Summarising(journal, live, files, REPEATED)
-        deletion = Deletion(journal, live)
-        compactor = Compactor(journal, live, opened.writer, deletion, loop)
-        self._housekeeping = Housekeeping(
-            directory,
-            files,
-            opened.lock,
-            journal,
-            opened.losses,
-            (self._summarising, deletion, compactor, Backup(directory, files, journal, live)),
-            lambda: self.on_space(),
-            loop,
-        )
+        self._housekeeping = Housekeeping(directory, files, opened, lambda: self.on_space(), loop)
         self._housekeeping.check_space()
 
     @classmethod
@@ -102,7 +86,6 @@ class Store:
             return
         self.closed = True
         self._housekeeping.stop()
-        self.journal.close(self._summarising.finish)
         self._files.unlock(self._lock)
 
     # -- how it is -----------------------------------------------------------------------------------------------------
