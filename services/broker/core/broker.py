@@ -22,6 +22,7 @@ from services.broker.core.persistence import Committed, MessageStore, PageStore,
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
+from services.broker.core.routes import Route
 from services.broker.core.stalls import Stalls, Standing
 from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.timers import Timers
@@ -164,40 +165,61 @@ class Broker:
             return False
         flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
         message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
-        targets, stored = (
-            (route.targets, route.stored)
-            if route.plain
-            else route.choose(property_lookup(payload, message, self.to_wall), "")
-        )
+        targets, stored = self.targets(route, message, payload, "")
         if not targets:
             return False
-        if durable and stored and self.store is not None:
-            message.id = self.store.add(payload, stored, priority=priority)
-            message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
-        else:
-            message.id = self.next_id()
-        self.enqueue(message, payload, targets)
+        self.enqueue(message, payload, targets, stored)
         return True
+
+    def targets(
+        self, route: Route, message: StoredMessage, payload: bytes, origin: str
+    ) -> tuple[list[Queue], list[int]]:
+        """The queues for a message from container `origin`, and the ids of the durable ones."""
+        if route.plain:
+            return route.targets, route.stored
+        return route.choose(property_lookup(payload, message, self.to_wall), origin)
 
     def enqueue(
         self,
         message: StoredMessage,
         payload: bytes,
         targets: list[Queue],
+        stored: list[int],
         due: int = 0,
         waiting: Waiting | None = None,
         delivery_id: int = 0,
-    ) -> None:
-        """Counts a new message and gives it to its queues: if it is stored, when it is on disk."""
+        key: bytes | None = None,
+    ) -> bool:
+        """Stores a new message for the durable ones of its queues if it is durable, counts it, and gives it to its
+        queues: if it is stored, when it is on disk. `key`: by which a copy is recognised. Whether it is stored, and
+        `waiting` is to be answered then."""
+        owner = message.owner
+        stores = bool(message.flags & DURABLE and stored)
+        if stores and self.store is not None:
+            message.id = self.store.add(
+                payload,
+                stored,
+                priority=message.flags >> PRIORITY_SHIFT,
+                expiry=self.to_wall(message.expires),
+                not_before=self.to_wall(due),
+                duplicate=(owner.id, key) if key is not None and owner.id else None,
+            )
+            message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
+        else:
+            stores, waiting = False, None
+            message.id = self.next_id()
+            if key is not None:
+                self.duplicates.add(owner, key)
         message.refs = len(targets)
-        self.ledger.add(message.owner, 1, message.size)
+        self.ledger.add(owner, 1, message.size)
         if message.flags & STORED or any(queue.arriving for queue in targets):
             self.arrivals.add(message, targets, payload, waiting, delivery_id, due)
-            return
+            return stores
         for queue in targets:
             queue.add(message, due)
         if message.refs and self.payloads.pressed_by(message):
             self.payloads.put_out(message)
+        return stores
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def watch_expiries(self, queue: Queue) -> None:

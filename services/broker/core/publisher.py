@@ -6,9 +6,8 @@ from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.front import Front, duplicate_id, may_be_marked, read_front
-from services.broker.core.properties import property_lookup
 from services.broker.core.routes import Route
-from services.broker.core.stored_message import PARTLY, REWRITE, STORED, StoredMessage
+from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
 
 
@@ -117,7 +116,6 @@ def _publish_with_care(
     origin: str,
 ) -> Verdict:
     owner = route.owner
-    store = broker.store
     message = StoredMessage(0, payload, len(payload), front.flags, 0, owner, 0)
     due = 0
     if not front.simple or owner.special:
@@ -131,33 +129,14 @@ def _publish_with_care(
     key = duplicate_id(payload, owner.settings.duplicates_by_message_id)
     if key is not None and _is_duplicate(broker, owner, key):
         # The first copy may not be on disk yet: its sender has to wait for the same commit.
-        if store is None or waiting is None:
+        if broker.store is None or waiting is None:
             return ACCEPT
         broker.arrivals.add_copy(waiting, delivery_id)
         return WAIT
-    targets, stored = (
-        (route.targets, route.stored)
-        if route.plain
-        else route.choose(property_lookup(payload, message, broker.to_wall), origin)
-    )
+    targets, stored = broker.targets(route, message, payload, origin)
     if not targets:
         return _unrouted(broker, owner, payload, front)
-    waits = front.durable and bool(stored) and store is not None
-    if front.durable and stored and store is not None:
-        message.id = store.add(
-            payload,
-            stored,
-            priority=front.priority,
-            expiry=broker.to_wall(message.expires),
-            not_before=broker.to_wall(due),
-            duplicate=(owner.id, key) if key is not None and owner.id else None,
-        )
-        message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
-    else:
-        message.id = broker.next_id()
-        if key is not None:
-            broker.duplicates.add(owner, key)
-    broker.enqueue(message, payload, targets, due, waiting if waits else None, delivery_id)
+    waits = broker.enqueue(message, payload, targets, stored, due, waiting, delivery_id, key)
     broker.admission.after(owner, front.durable)
     return WAIT if waits else ACCEPT
 
