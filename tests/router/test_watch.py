@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from proton import Message
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Handler
-from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.performatives import Source, Target
-from services.router.routing.connection import RouterConnection
-from services.router.routing.handler import RouterHandler
-from services.router.routing.router import Router
 from services.router.routing.watch import STUCK, Held
 from tests.router.harness import PREFIX, Management, RouterProcess, outcome_of, post, pump, wait_for
-
-
-class Clock:
-    """Time stands still; what is to be done soon is done by `run`."""
-
-    now = 0.0
-
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_soon(self, what: Callable[[], None]) -> None:
-        self.soon.append(what)
-
-    def call_later(self, delay: float, what: Callable[[], None]) -> None:
-        """Looks are made by the test."""
-
-    def run(self) -> None:
-        while self.soon:
-            self.soon.pop(0)()
+from tests.router.world import World
 
 
 class Record:
@@ -49,60 +20,6 @@ class Record:
 
     def expect(self, waiting: int) -> None:
         """Credit is the engine's business."""
-
-
-class World:
-    """A router with one client's connection, all in memory."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.router = Router("r", self.clock)
-        handler = RouterHandler(self.router)
-        self.record = RouterConnection(
-            self.router, name=None, role="normal", direction="in", host="127.0.0.1:1", capacity=250
-        )
-        self.server = Connection(handler, container_id="r", is_client=False)
-        self.server.context = self.record
-        self.record.amqp = self.server
-        self.client = Connection(Handler(), container_id="c", is_client=True)
-        self.client.open()
-        self.pump()
-        session = self.client.begin()
-        self.receiver: Receiver = session.attach_receiver("r", Source(address="a"), Target())
-        self.receiver.credit_window = 1000
-        self.arrived: list[int] = []
-        self.receiver.on_delivery = lambda link, delivery_id, *_: self.arrived.append(delivery_id)
-        self.pump()
-        self.sender: Sender = session.attach_sender("s", Source(), Target(address="a"))
-        self.pump()
-
-    def pump(self) -> None:
-        for _ in range(6):
-            self.server.receive(self.client.take_output())
-            self.clock.run()
-            self.client.receive(self.server.take_output())
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            self.sender.send(b"\x00\x53\x75\xa0\x01x", object())
-        self.pump()
-
-    def settle(self, *delivery_ids: int) -> None:
-        for delivery_id in delivery_ids:
-            self.receiver.session.settle(delivery_id)
-        self.pump()
-
-    def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.clock.now += 1.0
-            self.router.watch.start()
-            self.clock.run()
-
-    def counts(self) -> list[tuple[int, int, int]]:
-        """Delayed 1 s, delayed 10 s, stuck: of the link that comes in, of the one that goes out, of the router."""
-        total = self.router.totals()
-        links: list[Any] = sorted(self.record.links.values(), key=lambda link: link.direction)
-        return [(x.delayed1, x.delayed10, x.stuck) for x in (*links, total)]
 
 
 def test_a_delivery_settled_at_once_counts_nowhere() -> None:

@@ -22,7 +22,7 @@ def port_number(port: str) -> int:
 
 
 async def address(host: str, family: str | None) -> str:
-    """`host`, or its address of the family `IPv4` or `IPv6` where one is asked for; nothing stands for all interfaces.
+    """`host`, or its address of the family `IPv4` or `IPv6` if one is asked for; nothing stands for all interfaces.
     Raises OSError when there is none."""
     if family is None:
         return host or _FAMILIES["IPv4"][1]

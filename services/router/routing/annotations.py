@@ -15,7 +15,7 @@ _PREFIX = PREFIX.encode()
 
 
 def stripped(payload: bytes) -> bytes:
-    """The message without router annotations; the payload itself where it has none or cannot be decoded."""
+    """The message without router annotations; the payload itself if it has none or cannot be decoded."""
     try:
         return _without(payload) if may_hold(payload, _PREFIX, MESSAGE_ANNOTATIONS, MESSAGE_ANNOTATIONS) else payload
     except AmqpError:

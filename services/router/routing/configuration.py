@@ -1,6 +1,6 @@
 """What is configured: addresses, link routes, auto-links, the policy. Typed and checked, whoever it came from.
 
-The messages of the errors are those of Qpid Dispatch where it has one: its tools show them.
+The texts of the errors are those of Qpid Dispatch if it has one: its tools show them.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class RouterConnection:
         return not session.ended and len(session.links) < most
 
     def session_for_links(self, *, receiving: bool) -> Session:
-        """A session of ours for an auto-link or a routed link. Raises AmqpError where the peer allows no more.
+        """A session of ours for an auto-link or a routed link. Raises AmqpError if the peer allows no more.
 
         Links that receive are spread over several: a stream that nobody takes closes the window of its session only.
         """

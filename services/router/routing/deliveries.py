@@ -3,8 +3,8 @@ and a delivery that comes in pieces (Streamed).
 
 A delivery in flight is known by its token `(source, delivery_id)`: `source.settle(delivery_id, state)` settles it
 towards its sender, `source.update(delivery_id, state)` passes a state on without settling, `source.count(state)` keeps
-the books. Sources are the links on which deliveries come in, the copies of a multicast, routed links. Nothing else is
-made per message.
+the books: it follows a settlement with any state but accepted. Sources are the links on which deliveries come in, the
+copies of a multicast, routed links. Nothing else is made per message.
 """
 
 from __future__ import annotations

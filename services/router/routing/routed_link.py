@@ -170,9 +170,7 @@ class RoutedLink:
         self.stream: Streamed | None = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
-        self.elsewhere: Callable[[], bool] | None = (
-            None  # asks another container, where one does not know what is asked for
-        )
+        self.elsewhere: Callable[[], bool] | None = None  # asks another container, if one does not know it
         self.two_phase = False
         self.accepted = self.rejected = self.released = self.modified = self.presettled = 0
 

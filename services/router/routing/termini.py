@@ -22,7 +22,7 @@ _ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global"
 
 
 def temporary_kind(terminus: Any) -> str | None:
-    """`queue` or `topic` where a dynamic terminus asks for what a broker makes; None: any address will do."""
+    """`queue` or `topic` if a dynamic terminus asks for what a broker makes; None: any address will do."""
     wanted = capabilities(terminus)
     if wanted & {"temporary-queue", QUEUE}:
         return QUEUE
@@ -41,7 +41,7 @@ def wants_delay(link: Any) -> bool:
 
 
 def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
-    """Raises AmqpError where an address of this kind has not what is asked for, and would do something else."""
+    """Raises AmqpError if an address of this kind has not what is asked for, and would do something else."""
     wanted = capabilities(terminus)
     fits = _FITS[kind]
     other = TOPIC if fits == QUEUE else QUEUE
