@@ -26,7 +26,7 @@ HEARTBEAT = 1.0
 BLOCKED = 10.0
 """Seconds without one after which the process is not live."""
 ANSWER_SECONDS = 5.0
-"""For the event loop to say how the service is."""
+"""For the event loop to answer."""
 
 Check = Callable[[], tuple[bool, str]]
 """Gives whether the service is ready, and a sentence for people."""

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: families that a service makes from its state when they are asked for.
 
 Nothing is counted for them on the way of a message. prometheus-client is imported with the first scrape: it would cost
-each start 16 ms, and many a suite is never scraped. docs/metrics.md says what each metric means.
+each start 16 ms, and many a suite is never scraped. docs/metrics.md has the meaning of each metric.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ def command(words: str) -> str:
     return f"`enmasse {words}{offset_option(int(os.environ.get(PORT_OFFSET, '0')))}`"
 
 
-S = TypeVar("S", bound=settings.Settings)
+S = TypeVar("S", bound=settings.ServiceSettings)
 
 
 def start(kind: type[S], run: Callable[[S, asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False) -> NoReturn:
-    """`python -m services.<name> --config FILE`: loads the settings, sets the logs up and runs until told to stop."""
+    """`python -m services.<name> --config FILE`: loads the settings, sets up logs, runs until a signal."""
     die_with_parent()
     config = settings.load(_config_argument(sys.argv[1:]), kind)
     log.setup(config.log_level, service=config.name)

@@ -17,15 +17,15 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 _AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<field>[^`]*)`)?$", re.DOTALL)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every service is told (docs/contracts.md, "A service as a process"). Services inherit from it."""
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings that every service has (docs/contracts.md, "A service as a process"). Services inherit from it."""
 
     name: str
     health: HostPort
     log_level: LogLevel = "warning"
 
 
-class SettingsError(ValueError):
+class ServiceSettingsError(ValueError):
     """What is wrong with a settings file, in one line: file, field, reason."""
 
 
@@ -33,11 +33,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read(path: str | Path, kind: type[T]) -> T:
-    """The settings in the file `path`. Raises SettingsError."""
+    """The settings in the file `path`. Raises ServiceSettingsError."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ServiceSettingsError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
@@ -47,14 +47,14 @@ def read(path: str | Path, kind: type[T]) -> T:
         reason = found["reason"][:1].lower() + found["reason"][1:]
         if "matching regex" in reason:  # only HostPort has one
             reason = "expected host:port"
-        raise SettingsError(f"{path}: {f'field {field}: ' if field else ''}{reason}") from None
+        raise ServiceSettingsError(f"{path}: {f'field {field}: ' if field else ''}{reason}") from None
 
 
 def load(path: str | Path, kind: type[T]) -> T:
     """As `read`, but a bad file ends the process: one line on stderr, status 2."""
     try:
         return read(path, kind)
-    except SettingsError as error:
+    except ServiceSettingsError as error:
         end(str(error))
 
 

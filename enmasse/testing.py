@@ -126,7 +126,7 @@ class Suite:
         fresh.rename(file)
 
     def up(self, seconds: float = 120) -> float:
-        """Start, return the seconds until it said that it is ready."""
+        """Start, return the seconds until it printed that it is ready."""
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from enmasse.cli.common import AMQP_PORT
+from enmasse.model.names import AddressName, wire_name
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """`address` at `host`:`port`; with `tls` over TLS, verified.
+    """`address`, a name on the wire, at `host`:`port`; with `tls` over TLS, verified.
 
     `offset`: of the suite on this machine; None for a server that the user named.
     """
@@ -31,7 +32,7 @@ class RemoteAddress:
 
 def at_suite(address: str, offset: int) -> RemoteAddress:
     """An address of the suite on this machine."""
-    return RemoteAddress("127.0.0.1", AMQP_PORT + offset, address, offset=offset)
+    return RemoteAddress("127.0.0.1", AMQP_PORT + offset, wire_name(AddressName(address)), offset=offset)
 
 
 def parse(text: str, offset: int) -> RemoteAddress:

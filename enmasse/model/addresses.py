@@ -175,7 +175,7 @@ def parse_addresses(
 
 
 def _plain(entry: Any) -> tuple[str, str | None] | None:
-    """Type and flavor of an entry that says nothing else; None for any other entry."""
+    """Type and flavor of an entry that has nothing else; None for any other entry."""
     if not isinstance(entry, dict) or len(entry) > 2:
         return None
     kind, flavor = entry.get("type"), entry.get("flavor")
@@ -210,8 +210,8 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
 
 
 def _type(entry: dict[str, Any]) -> AddressType:
-    said = entry.get("type")
-    if said is not None and said not in TYPES:
+    written = entry.get("type")
+    if written is not None and written not in TYPES:
         raise Wrong(f"must be one of {', '.join(TYPES)}", "type")
     flags: list[bool | None] = []
     for key in ("store_and_forward", "multicast"):
@@ -220,12 +220,12 @@ def _type(entry: dict[str, Any]) -> AddressType:
             raise Wrong(f"must be true or false, not {values.kind(value)}", key)
         flags.append(value)
     stored, multicast = flags
-    if said is None:
+    if written is None:
         if stored is None or multicast is None:
             missing = "store_and_forward" if stored is None else "multicast"
             raise Wrong(f'is missing; write it, or "type" with one of {", ".join(TYPES)}', missing)
         return _BY_FLAGS[stored, multicast]
-    kind: AddressType = said
+    kind: AddressType = written
     if stored is not None and stored != (kind in STORED):
         raise Wrong(f"contradicts type {kind!r}; remove one of the two", "store_and_forward")
     if multicast is not None and multicast != (kind in ("topic", "multicast")):

@@ -49,7 +49,7 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An entry that never was valid: why, and what can be told of it."""
+    """An entry that never was valid: why, and what is known of it."""
 
     reason: str
     type: AddressType | None = None

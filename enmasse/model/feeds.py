@@ -22,7 +22,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     `invalid` (where there are any): names that are in the file, and nobody knows what they are to be. What there is of
     them is left alone.
 
-    `revision`, here and in the feeds below: grows with every change of the content; 0: not told.
+    `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
 
     schema: Literal[1] = SCHEMA
@@ -85,7 +85,7 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reporter says of one address. `messages` and `consumers` are None where it does not know."""
+    """What one reporter reports of one address. `messages` and `consumers` are None if it does not know."""
 
     ready: bool
     failed: bool = False
@@ -98,9 +98,9 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Report `readiness`, subject `full` (all addresses of the reporter) or `change`.
 
-    `seen`: feed → revision of the newest snapshot that all the reporter has said so far takes into account (0: none on
-    this link yet), for the feeds it judges by; None: it does not tell. `pending`: feed → what it has yet to do because
-    of that snapshot beside what the addresses say. `instance`: which process of its role reports; empty: not stated.
+    `seen`: feed → revision of the newest snapshot that everything reported so far takes into account (0: none on this
+    link yet), for the feeds it judges by; None: not stated. `pending`: feed → what it has yet to do because of that
+    snapshot beside what concerns single addresses. `instance`: which process of its role reports; empty: not stated.
     """
 
     instance: str = ""

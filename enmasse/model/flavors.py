@@ -23,7 +23,7 @@ TEMPLATES: dict[str, FlavorType] = {
 MAX_BROKERS = 64
 MAX_SUBSCRIPTIONS = 1_000_000
 IN_MEMORY = "in memory: messages are lost with their broker"
-"""What is said of every address of a flavor that keeps messages in memory, also of one that is ready."""
+"""Part of the message of every address of a flavor that keeps messages in memory, also of one that is ready."""
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=str.upper):
@@ -104,12 +104,12 @@ def _flavor(entry: Any) -> Flavor:
             raise Wrong("unknown key; known are type, templateName, templateParameters", key)
     template = entry.get("templateName")
     if not isinstance(template, str) or template not in TEMPLATES:
-        said = "is missing" if template is None else "is unknown" if isinstance(template, str) else "must be a string"
-        raise Wrong(f"{said}; write one of {', '.join(TEMPLATES)}", "templateName")
+        reason = "is missing" if template is None else "is unknown" if isinstance(template, str) else "must be a string"
+        raise Wrong(f"{reason}; write one of {', '.join(TEMPLATES)}", "templateName")
     found = entry.get("type")
     if found != TEMPLATES[template]:
-        said = "is missing" if found is None else f"{str(found)[:40]!r} contradicts templateName {template!r}"
-        raise Wrong(f"{said}; write {TEMPLATES[template]!r}", "type")
+        reason = "is missing" if found is None else f"{str(found)[:40]!r} contradicts templateName {template!r}"
+        raise Wrong(f"{reason}; write {TEMPLATES[template]!r}", "type")
     flavor = Flavor(
         type=TEMPLATES[template],
         template_name=template,

@@ -1,4 +1,4 @@
-"""JSON as people write it: duplicate keys are found, and what is wrong is told with its line.
+"""JSON as people write it: duplicate keys are found, and errors come with their line.
 
 The usual case costs one pass of the C scanner. Lines are looked for only once something is wrong.
 """
@@ -41,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Unparsable(ValueError):
-    """The file is no JSON object; nothing of it can be used. `problem` says why."""
+    """The file is no JSON object; nothing of it can be used. `problem` has the reason."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -59,7 +59,7 @@ class Document:
         self._lines: dict[tuple[str, ...], list[int]] | None = None
 
     def line(self, *path: str) -> int | None:
-        """The line of a key (of its second occurrence, where there are two); of the nearest one above it otherwise."""
+        """The line of a key (of its second occurrence, if there are two); of the nearest one above it otherwise."""
         if self._lines is None:
             self._lines = locate(self._text)
         while path:
@@ -125,7 +125,7 @@ def parse(file: str, data: bytes) -> Document:
         unparsable("is nested too deeply")
     except Unparsable:
         raise
-    except ValueError:  # Python's limit of digits; what it says is for programmers
+    except ValueError:  # Python's limit of digits; its message is for programmers
         line = _line_of(_ENDLESS, text)
         unparsable("is not JSON that can be read: a number has thousands of digits; write a smaller one", line)
     if not isinstance(value, dict):
@@ -136,7 +136,7 @@ def parse(file: str, data: bytes) -> Document:
         except UnicodeEncodeError:
             unparsable("has half of a surrogate pair (\\ud800 to \\udfff) in a string; write the character itself")
         except (OverflowError, RecursionError):
-            pass  # too large a number: its own check says where
+            pass  # too large a number: its own check reports it
     document = Document(file, text, value, [])
     if repeated:
         document._lines = locate(text)

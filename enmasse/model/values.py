@@ -11,7 +11,7 @@ FULL_POLICIES = ("FAIL", "BLOCK", "DROP", "PAGE")
 
 
 class Wrong(ValueError):
-    """A value that cannot be; the text says why and what to write instead. `path` leads to it inside the entry."""
+    """A value that cannot be; the text has the reason and the remedy. `path` leads to it inside the entry."""
 
     def __init__(self, reason: str, *path: str) -> None:
         super().__init__(reason)

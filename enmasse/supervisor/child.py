@@ -141,7 +141,7 @@ class Child:
         self._log.info("process stopped")
 
     async def _run_once(self) -> str:
-        """From start to end of one process; says how it ended."""
+        """From start to end of one process; gives how it ended."""
         try:
             if read_json(self._file) != self.spec.settings:  # a restart must not need room on a full disk
                 write_json(self._file, self.spec.settings)

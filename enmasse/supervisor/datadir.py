@@ -55,7 +55,7 @@ class DataDir:
             except OSError:
                 if descriptor == file:
                     raise
-        with contextlib.suppress(OSError):  # a full disk: then others are told less
+        with contextlib.suppress(OSError):  # a full disk: then other suites get a shorter message
             pid = b"%d\n" % os.getpid()
             os.pwrite(file, pid, 0)  # over what is there, which takes no more room
             os.ftruncate(file, len(pid))

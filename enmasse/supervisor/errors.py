@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """The suite cannot start. `lines` say what is wrong, where, and what to do about it."""
+    """The suite cannot start. `lines`: what is wrong, where, and what to do about it."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))

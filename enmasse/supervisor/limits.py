@@ -11,7 +11,7 @@ MOST = 1 << 20
 
 
 def raise_open_files(say: Callable[[str], None]) -> None:
-    """As many as the hard limit allows, for this process and its children; `say` is told where that is few."""
+    """As many as the hard limit allows, for this process and its children; `say` gets a line if that is few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < most:

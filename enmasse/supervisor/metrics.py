@@ -26,7 +26,7 @@ MAX_ANSWER = 64 << 10
 
 
 def families(status: Status) -> Iterator[Metric]:
-    """What one status says (docs/metrics.md)."""
+    """Of one status (docs/metrics.md)."""
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)

@@ -62,7 +62,7 @@ class Probe:
         return await self._get(*self._streams)
 
     async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """An answer: as long as its head says, or up to the end of the connection."""
+        """An answer: as long as its head states, or up to the end of the connection."""
         writer.write(self._request)
         answer = bytearray()
         end: int | None = None
@@ -79,7 +79,7 @@ class Probe:
 
 
 def _end(answer: bytes) -> int | None:
-    """How long the answer is, where the peer says so and keeps the connection."""
+    """How long the answer is, if the peer states it and keeps the connection."""
     head, _, _ = answer.partition(b"\r\n\r\n")
     length = re.search(rb"\r\nContent-Length: *([0-9]{1,9})\r\n", head + b"\r\n", re.IGNORECASE)
     kept = re.search(rb"\r\nConnection: *keep-alive\r\n", head + b"\r\n", re.IGNORECASE)

@@ -34,7 +34,7 @@ def merge(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
 
 
 def started(status: Status) -> bool:
-    """Whether start-up is over: all is ready but what cannot become so by waiting (and is told on stderr)."""
+    """Whether start-up is over: all is ready but what cannot become so by waiting (and is reported on stderr)."""
     return (
         bool(status["components"])
         and all(c["ready"] for c in status["components"])

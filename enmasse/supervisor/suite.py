@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # imported after the services have been started
 POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder `desired`."""
 WRITE_AGAIN = 1.0
-"""Seconds after which the files for others are written again that could not be: the disk was full, say."""
+"""Seconds after which the files for others are written again if they could not be, for example on a full disk."""
 PATIENCE = 20.0
-"""Seconds after which a start that takes its time says what it waits for."""
+"""Seconds after which a start that is not over names what it waits for."""
 STOP_ORDER = (("storage_controller", "ragent"), ("router",), ("broker",), ("configserv",))
 """Who only watches goes first, so that nobody reacts to the end of the others; clients are closed before their
 brokers go.

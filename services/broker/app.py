@@ -20,7 +20,7 @@ from services.broker.storage.recovered import Progress
 from services.broker.storage.store import Store, StoreError
 
 
-class BrokerSettings(settings.Settings, frozen=True, kw_only=True):
+class BrokerSettings(settings.ServiceSettings, frozen=True, kw_only=True):
     """`data_dir` null: nothing survives the process. `global_max_size` in bytes, -1 = no limit. `page_dir`: where
     payloads go that need not survive but do not fit in memory. `capacity`: bytes of messages in all, -1 = no limit;
     what then becomes of messages to addresses that page. `max_subscriptions`: durable ones of one client, -1 =

@@ -1,5 +1,5 @@
 """The configuration service: reads the files, publishes snapshots, collects reports, merges them into one status.
 
-`service` says what each change publishes; the other modules own one state each (README.md). May import enmasse.control,
-enmasse.model and what all services share; `merge`, `readiness` and `revisions` know neither sockets nor a clock.
+`service` decides what each change publishes; the other modules own one state each (README.md). May import
+enmasse.control, enmasse.model and what all services share; `merge`, `readiness`, `revisions` know no sockets, no clock.
 """

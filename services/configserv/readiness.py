@@ -63,7 +63,7 @@ class ReportedReadiness:
         return chain.from_iterable(self._reports.values())
 
     def receive(self, reporter: str, report: ReadinessReport, *, full: bool) -> set[AddressName]:
-        """Takes over a report. Gives the addresses about which it says something new. Raises TooMany."""
+        """Takes over a report. Gives the addresses about which it reports something new. Raises TooMany."""
         known = self._reports.get(reporter, {})
         if len(report.addresses) + (0 if full else len(known)) > MAX_REPORTED:
             raise TooMany(f"a reporter may name {MAX_REPORTED} addresses at most")

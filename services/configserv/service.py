@@ -44,7 +44,7 @@ MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
 
 
-class ConfigservSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConfigservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See docs/contracts.md."""
 
     listen: settings.HostPort

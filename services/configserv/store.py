@@ -19,7 +19,7 @@ from enmasse.process import Fatal
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
 _LOST = {
     _CONFIGURATION: "an entry that is invalid in the files now has lost its last valid version",
-    _FORCED: "what was to be discarded by force is to be said again",
+    _FORCED: "order again what is to be discarded by force",
 }
 _DAMAGED = ".damaged"
 MAX_BYTES = 512 * 1024 * 1024
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class ConfigStore:
     """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal where it cannot be used.
 
-    One that is damaged is set aside and counts as not there: what it said is not known any more.
+    One that is damaged is set aside and counts as not there: what was in it is not known any more.
     """
 
     def __init__(self, directory: str) -> None:

@@ -56,7 +56,7 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Id of the router whose listener it is; absent: each router has it."""
 
 
-class RouterAgentSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent's settings (docs/contracts.md, "A service as a process")."""
 
     listen: settings.HostPort

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from enmasse.process import Fatal
-from enmasse.settings import Settings
+from enmasse.settings import ServiceSettings
 from services.router.management.entities import EntityTable, ListenerTable
 from services.router.management.schema import (
     ROUTER_CONFIG,
@@ -20,7 +20,7 @@ from services.router.routing.clock import Clock
 from services.router.routing.router import Router
 
 
-class RouterSettings(Settings, frozen=True, kw_only=True):
+class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`."""
 
     entities: list[tuple[str, dict[str, Any]]]

@@ -35,7 +35,7 @@ PATIENCE = 15.0
 """Seconds from the start in which no address is made anywhere before it is known what every broker holds."""
 
 
-class ControllerSettings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The controller's settings (docs/contracts.md, "A service as a process")."""
 
     configserv: settings.HostPort

@@ -20,7 +20,7 @@ SERVICE = """
 import asyncio, sys
 from enmasse import health, process, settings
 
-class Settings(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str = "serve"
 
 async def serve(config, stop):

@@ -9,7 +9,7 @@ import pytest
 from enmasse import settings
 
 
-class Service(settings.Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Service(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: settings.HostPort
     reporters: tuple[str, ...] = ("ragent",)
 

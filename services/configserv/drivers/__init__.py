@@ -12,7 +12,7 @@ Contents = dict[str, Content]
 
 
 class Driver(Protocol):
-    """Reads the configuration and says when it has changed. What it gives is always the whole."""
+    """Reads the configuration and reports changes. What it gives is always the whole."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         """Calls `changed` once before it returns, where the source is complete, and after every change."""
