@@ -75,7 +75,8 @@ class Reconciler(Generic[K]):
     the further `steps` in their order, retry what was refused, sweep. Then it waits for the next.
 
     `changed(keys)` and `lost(keys)` are called after a turn with what `news` and `missing` have gathered in it: keys
-    whose state has to be judged anew, and keys of which something was there and is not any more.
+    whose state has to be judged anew, and keys of which something was there and is not any more. `retry_last`: seconds
+    until refused keys are tried again at most (REFUSED_LAST).
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Reconciler(Generic[K]):
         steps: Sequence[Step] = (),
         errors: tuple[type[Exception], ...] = (OSError,),
         batch: int = BATCH,
+        retry_last: float | None = None,
         logger: log.Log | None = None,
     ) -> None:
         self.refused: dict[K, str] = {}
@@ -108,7 +110,7 @@ class Reconciler(Generic[K]):
         self._has_news = False
         self._missing: set[K] = set()
         self._retry_at = NEVER
-        self._refused_backoff = Backoff(REFUSED_FIRST, REFUSED_LAST)
+        self._refused_backoff = Backoff(REFUSED_FIRST, retry_last or REFUSED_LAST)
         self._sweep_at = NOW
         self._steps = (
             Step(lambda: NOW if self._full else NEVER, self._read),

@@ -10,6 +10,8 @@ from services.storage_controller.drivers import BrokerDriver, DriverError, Manif
 
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
 """Seconds from one look at what runs to the next."""
+RETRY_LAST = 2.0
+"""Seconds until a broker is asked for again that could not be: the disk was full, say."""
 
 
 class Provisioner:
@@ -42,7 +44,12 @@ class Provisioner:
         self._altered: set[str] = set()
         self._log = log.get()
         self._reconciler: Reconciler[str] = Reconciler(
-            self, changed=lambda _: None, lost=lambda _: None, errors=(DriverError,), logger=self._log
+            self,
+            changed=lambda _: None,
+            lost=lambda _: None,
+            errors=(DriverError,),
+            retry_last=RETRY_LAST,
+            logger=self._log,
         )
 
     @property
