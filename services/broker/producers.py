@@ -63,7 +63,7 @@ class AddressProducer:
         self.link.credit_window = self._window()
 
     def _window(self) -> int:
-        """Less credit where there is little room left: what is granted may come after the address, or the broker, is
+        """Less credit if there is little room left: what is granted may come after the address, or the broker, is
         full."""
         owner, broker = self.owner, self.broker
         if owner is None or not self._bounded:

@@ -17,7 +17,7 @@ class Filters:
     """The filters of a source that have an effect here; `echo` is what the answer states of them."""
 
     def __init__(self, source: Source | None) -> None:
-        """Raises BrokerError (amqp:invalid-field) where a selector is none."""
+        """Raises BrokerError (amqp:invalid-field) if a selector is none."""
         self.selector: Selector | None = None
         self.no_local = False
         self.echo: dict[Any, Any] = {}
@@ -42,7 +42,7 @@ class Filters:
 
 
 def address_of(terminus: Any) -> str:
-    """The address of a terminus without a scheme such as `queue://`; "" where there is none."""
+    """The address of a terminus without a scheme such as `queue://`; "" if there is none."""
     address = getattr(terminus, "address", None) or ""
     for prefix in _PREFIXES:
         address = address.removeprefix(prefix)

@@ -66,7 +66,7 @@ class Operations:
         return register
 
     def find(self, name: str, parameters: list[Any]) -> Callable[..., Any]:
-        """Raises BrokerError AMQ229069 where no operation takes these parameters."""
+        """Raises BrokerError AMQ229069 if no operation takes these parameters."""
         for operation in self._by_name.get(name, ()):
             if len(operation.kinds) == len(parameters) and all(map(_fits, operation.kinds, parameters)):
                 return operation.function

@@ -39,7 +39,7 @@ def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMes
 
 
 def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
-    """The payload, None where it is gone for good. Raises BrokerError where it cannot be read now."""
+    """The payload, None if it is gone for good. Raises BrokerError if it cannot be read now."""
     try:
         return broker.payloads.load(message)
     except OSError as error:
@@ -130,7 +130,7 @@ def expire_message(c: Context, q: Queue, id: int) -> bool:
 
 @one.add("retryMessages")
 def retry_messages(c: Context, q: Queue) -> int:
-    """Dead letters go back to the queue their annotation names, where it still exists."""
+    """Dead letters go back to the queue their annotation names, if it still exists."""
 
     def home(message: StoredMessage) -> Queue | None:
         payload = _load(c.broker, q, message)

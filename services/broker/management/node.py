@@ -31,7 +31,7 @@ class ManagementNode:
         self.context = Context(broker, clients)
 
     def handle(self, payload: bytes, user: str) -> None:
-        """Answers one request to its reply-to, if it has one. Raises AmqpError where the payload is no message."""
+        """Answers one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""
         request = Message.decode(payload)
         properties = request.application_properties or {}
         reply_to = request.reply_to or properties.get("JMSReplyTo")

@@ -117,7 +117,7 @@ class Compactor:
         return best if light is None else light
 
     def _definitions_alone(self, number: int) -> list[tuple[int, int]] | None:
-        """(location, size) of the definitions in a segment where nothing else is in force. Where messages come and go
+        """(location, size) of the definitions in a segment where nothing else is in force. If messages come and go,
         all later segments wait for one such."""
         live = self._live
         usage = live.usage(number)

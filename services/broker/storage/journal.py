@@ -88,7 +88,7 @@ class Journal:
         self._files = files
         self._loop = loop
         self.lost = lost
-        self._thread = ThreadPoolExecutor(2, "journal") if loop else None  # a commit, and something that can wait
+        self._thread = ThreadPoolExecutor(4, "journal") if loop else None  # a commit, a deletion, a summary, a backup
         self._batch: Batch | None = None  # of the catalogue, being written
         self._waiting: list[Done] = []
         self._writing: list[Chunk] = []

@@ -49,7 +49,7 @@ class Losses:
                     self._count(msgspec.json.decode(line, type=Loss))
 
     def add(self, what: str, queue: str = "", messages: int = 0) -> None:
-        """Counts and writes it down; where that cannot be written, it is known until the end of the process."""
+        """Counts and writes it down; if that cannot be written, it is known until the end of the process."""
         loss = Loss(datetime.now(UTC).isoformat(timespec="seconds"), what, queue, messages)
         self._count(loss)
         try:

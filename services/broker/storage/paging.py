@@ -30,7 +30,7 @@ class Pager:
     words per file. A place is an opaque positive integer."""
 
     def __init__(self, directory: Path, *, file_size: int = 16 << 20, files: Files | None = None) -> None:
-        """Raises OSError where the directory cannot be made or emptied."""
+        """Raises OSError if the directory cannot be made or emptied."""
         self._directory = directory
         self._files = files or layer.FILES
         self._file_size = file_size

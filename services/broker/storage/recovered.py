@@ -59,7 +59,7 @@ class Facts:
 
 class Recovered:
     """What was found on disk: definitions by id, and the references of each defined queue in queue order. Takes 8
-    bytes a message, 30 where they are not all alike: `Store.take_recovered` gives it once; it has to be used
+    bytes a message, 30 if they are not all alike: `Store.take_recovered` gives it once; it has to be used
     up before anything is changed in the store."""
 
     def __init__(self, index: Index | None = None) -> None:
@@ -90,7 +90,7 @@ class Recovered:
         )
 
     def parts(self, queue: int, count: int) -> Iterator[Run | list[Reference]]:
-        """`references`, so many at a time; as a Run where all of them are of the usual kind."""
+        """`references`, so many at a time; as a Run if all of them are of the usual kind."""
         order = self.order.get(queue, ())
         for at in range(0, len(order), count):
             messages = order[at : at + count]
@@ -98,7 +98,7 @@ class Recovered:
             yield [self._reference(m, queue) for m in messages] if sizes is None else Run(messages, sizes)
 
     def _usual_sizes(self, messages: Sequence[int], queue: int) -> list[int] | None:
-        """The sizes of payloads; None where there is a message that has to be looked at by itself."""
+        """The sizes of payloads; None if there is a message that has to be looked at by itself."""
         if self.states and any((message, queue) in self.states for message in messages):
             return None
         sizes: list[int] = []

@@ -69,7 +69,7 @@ class Replaying:
         self._mended: list[tuple[Path, Path]] = []  # new files, and the names they are to have
 
     def run(self) -> None:
-        """Raises OSError where the directory cannot be used, or what is damaged cannot be written anew."""
+        """Raises OSError if the directory cannot be used, or what is damaged cannot be written anew."""
         names = self._files.list(self._directory)
         there = {int(m[1]) for name in names if (m := NAME.fullmatch(name))}
         with_summary = {int(m[1]) for name in names if (m := summaries.NAME.fullmatch(name))}

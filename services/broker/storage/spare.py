@@ -25,7 +25,7 @@ class Spare:
         self._size = 0
 
     def keep(self) -> None:
-        """Take the room, as far as it is not taken. May be called again and again; quiet where the disk has none."""
+        """Take the room, as far as it is not taken. May be called again and again. Raises nothing."""
         if self._size == SIZE:
             return
         try:

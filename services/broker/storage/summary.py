@@ -67,7 +67,7 @@ def write(files: Files, segment: Path, summary: Summary) -> None:
 
 
 def read(files: Files, segment: Path, number: int) -> Summary | None:
-    """None: there is none, or it is damaged itself. Raises OSError where it cannot be read."""
+    """None: there is none, or it is damaged itself. Raises OSError if it cannot be read."""
     path = path_of(segment)
     if path.name not in files.list(path.parent):
         return None
