@@ -47,7 +47,7 @@ def words(error: BaseException) -> str:
 
 
 def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | None:
-    """Which option is wrong and what to do, where waiting does not help; None where it may."""
+    """Which option is wrong and what to do, if waiting does not help; None if it may."""
     reason, server = words(error), shown(url)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (

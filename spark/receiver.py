@@ -243,7 +243,7 @@ async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> No
 
 
 async def forget(commits: asyncio.Queue[int], unsettled: Unsettled) -> None:
-    """Delete what Spark has committed; where that fails, the next commit tries again."""
+    """Delete what Spark has committed; if that fails, the next commit tries again."""
     while True:
         end = await commits.get()
         with contextlib.suppress(OSError):

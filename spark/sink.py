@@ -1,6 +1,6 @@
 """`writeStream.format("amqp")`: rows sent to an address; a batch is done once every message of it was accepted.
 
-Columns used where present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
+Columns used if present: `body` (binary or string; otherwise the whole row as JSON), `message_id`, `subject`,
 `correlation_id`, `content_type`, `application_properties`. A row without a `message_id` gets one that it also has if
 Spark repeats the batch after a failure, in whatever order: see `Ids`. So a broker that knows duplicates by message-id
 stores each row once.
@@ -51,7 +51,7 @@ def as_json(value: Any) -> Any:
 
 
 def message_of(row: dict[str, Any]) -> Message:
-    """The message of a row, without a message-id where the row has none."""
+    """The message of a row, without a message-id if the row has none."""
     body = row.get("body")
     if body is None:
         body = json.dumps(row, default=as_json)
@@ -70,8 +70,8 @@ def message_of(row: dict[str, Any]) -> Message:
 class Ids:
     """Message-ids of the rows of one partition of one batch: `<query>-<batch>-<partition>-<hash>-<n>`.
 
-    `hash` is of the message's content. Equal rows of a partition are told apart by n, their number among themselves: so
-    the ids are the same set in whatever order the rows come. Two queries never make the same one.
+    `hash` is of the message's content. n numbers the equal rows of a partition. So the ids are the same set in any
+    order of the rows. Two queries never make the same one.
     """
 
     def __init__(self, query: str, batch: str, partition: int) -> None:

@@ -90,7 +90,7 @@ def read_segment(path: Path, first: int, start: int, end: int) -> Iterator[Spool
 
 
 def read_spool(folder: Path, start: int, end: int) -> Iterator[SpoolRecord]:
-    """The records of a range. Raises SpoolError where one is missing: Spark was promised it.
+    """The records of a range. Raises SpoolError if one is missing: Spark was promised it.
 
     Deleted by a commit, or a folder that this executor does not see: both must be loud.
     """
@@ -143,12 +143,12 @@ def head_of(folder: Path) -> MappedCount:
 class SpoolWriter:
     """The one writer of a spool. `append` buffers, `sync` makes durable; accept messages after `sync`, never before.
 
-    limit: bytes the spool may hold, where its owner keeps to one; a segment is at most half of that, or a spool of one
+    limit: bytes the spool may hold, if its owner keeps to one; a segment is at most half of that, or a spool of one
     segment, which is never deleted, would stay over it.
     """
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
-        """Raises SpoolError, OSError where the folder cannot be used."""
+        """Raises SpoolError, OSError if the folder cannot be used."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._segment_bytes = SEGMENT_BYTES if limit is None else min(SEGMENT_BYTES, limit // 2)
@@ -214,14 +214,14 @@ class SpoolWriter:
         os.close(self._lock)
 
     def _end_segment(self) -> None:
-        """Begin a new segment where the last one is large enough."""
+        """Begin a new segment if the last one is large enough."""
         if self._size > 0 and self._size >= self._segment_bytes:
             following = self._create(self.count)
             os.close(self._file)
             self._file, self._size = following, 0
 
     def _recover(self) -> tuple[int, int, int]:
-        """(last segment, opened; its bytes; records of the spool). Raises SpoolError where accepted ones are lost."""
+        """(last segment, opened; its bytes; records of the spool). Raises SpoolError if accepted ones are lost."""
         known = segments(self.folder)
         first, path = known[-1] if known else (0, self.folder / segment_name(0))
         size, count = 0, first

@@ -110,7 +110,7 @@ class Unsettled:
         self._move_mark()
 
     def lost(self) -> None:
-        """The connection is gone: what it left unsettled is in doubt. Raises OSError where that cannot be written."""
+        """The connection is gone: what it left unsettled is in doubt. Raises OSError if that cannot be written."""
         self._doubtful(self._still_doubtful() | self._fresh)
         self._open.clear()
         self._fresh.clear()
@@ -158,7 +158,7 @@ class Unsettled:
             except (ValueError, TypeError) as error:
                 raise SpoolError(
                     f"{path}: not readable ({error}). Without it copies of earlier messages cannot be recognised; "
-                    "delete it where that may be"
+                    "delete it if duplicates do no harm"
                 ) from None
         self._saved = set(found)
         known = segments(self._spool.folder)

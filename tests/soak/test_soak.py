@@ -54,7 +54,7 @@ def test_what_was_accepted_and_did_not_come_is_missing() -> None:
     assert scene.missing() == [4]
 
 
-def test_what_was_reported_as_lost_is_told_once_and_noticed_if_it_comes() -> None:
+def test_what_was_reported_as_lost_is_reported_once_and_noticed_if_it_comes() -> None:
     scene = Scene()
     number = scene.send()
     scene.ledger.give_up(scene.ledger.missing(scene.now + 1))
@@ -156,7 +156,7 @@ def test_a_short_soak_passes() -> None:
     assert " 0 lost, 1 rounds" in done.stdout and done.stdout.endswith("seed 1: PASSED\n")
 
 
-def test_a_message_that_is_taken_away_is_told(
+def test_a_message_that_is_taken_away_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def steal(field: Field, rng: random.Random) -> str:

@@ -216,7 +216,7 @@ def test_a_full_spool_goes_on_without_a_next_batch(broker: Broker, tmp_path: Pat
     assert [row["message_id"] for row in rows] == [str(i) for i in range(60)]
 
 
-def test_a_spool_that_was_emptied_under_its_checkpoint_is_told(broker: Broker, tmp_path: Path) -> None:
+def test_a_spool_that_was_emptied_under_its_checkpoint_is_reported(broker: Broker, tmp_path: Path) -> None:
     """Else the first messages of the new spool would be taken for read."""
     broker.queue("emptied")
     said = "the checkpoint has read 7 records of it, but it holds only 0"
@@ -224,7 +224,7 @@ def test_a_spool_that_was_emptied_under_its_checkpoint_is_told(broker: Broker, t
         reader.latestOffset({"record": 7}, ReadAllAvailable())
 
 
-def test_a_spool_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = r'option "spool": .*file/spool.*Choose a folder'
     with reading("amqp://127.0.0.1:1", "a", tmp_path / "file") as reader, pytest.raises(ReceiverError, match=said):
@@ -262,7 +262,7 @@ def sent(url: str, address: str) -> None:
     AmqpStreamWriter({"url": url, "address": address}).write(iter([rows]))
 
 
-def test_a_sink_without_its_server_or_address_says_so(broker: Broker) -> None:
+def test_a_sink_without_its_server_or_address_is_an_error(broker: Broker) -> None:
     with pytest.raises(SinkError, match=r'amqp sink: option "url": no connection with amqp://127.0.0.1:1 \('):
         sent("amqp://127.0.0.1:1", "a")
     with pytest.raises(SinkError, match=r"amqp sink: option \"address\": .* refuses 'nosuch'"):

@@ -104,7 +104,7 @@ def test_the_router_is_managed_by_operators_only(suite: Suite) -> None:
     router.close()
 
 
-def test_what_somebody_adds_to_the_router_is_told(suite: Suite) -> None:
+def test_what_somebody_adds_to_the_router_is_reported(suite: Suite) -> None:
     router = RouterManagement(suite.operators)
     port = free_port()
     router.create(CONNECTOR, "stranger", host="127.0.0.1", port=str(port), role="route-container")
