@@ -148,6 +148,11 @@ class ClientSender(ClientLink):
         """Messages that can be sent without waiting."""
         return self.link.credit
 
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for credit."""
+        return len(self._waiters)
+
     async def wait_credit(self, timeout: float | None = None) -> None:
         """Wait until a message can be sent. Raises AmqpError if the link is lost, TimeoutError."""
         if not self.link.credit and not self.closed:
@@ -249,6 +254,16 @@ class ClientReceiver(ClientLink):
             if self._leaving:
                 raise StopAsyncIteration from None
             raise
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a message."""
+        return len(self._waiters)
+
+    @property
+    def fetched(self) -> int:
+        """Messages that are here and were not taken."""
+        return len(self._queue)
 
     async def receive(self, timeout: float | None = None) -> Delivery:
         """The next message. Raises TimeoutError, or AmqpError if the link is lost and nothing is left."""

@@ -65,6 +65,11 @@ class Hub:
     def connections(self) -> list[Connection]:
         return [wire.connection for wire in self.wires]
 
+    @property
+    def deadlines(self) -> int:
+        """Entries that are kept of when connections are to be given the time, those that do not count any more too."""
+        return len(self._deadlines)
+
     def flush(self) -> None:
         """Write what connections have to send. Runs by itself; call it only to write before the turn ends."""
         self._scheduled = False
@@ -390,6 +395,11 @@ class Server:
         self._ssl = ssl
         self._acceptor: Acceptor | None = None
         self._taking: set[asyncio.Task[None]] = set()
+
+    @property
+    def accepting(self) -> int:
+        """Sockets that were accepted and have no connection yet: TLS is being agreed."""
+        return len(self._taking)
 
     def listen(self, sockets: list[socket.socket]) -> None:
         self.port = sockets[0].getsockname()[1]

@@ -135,11 +135,11 @@ class Pair:
                 return
             self.to_server += out
             self.to_client += back
-            self._feed(self.s, out)
-            self._feed(self.c, back)
+            self.feed(self.s, out)
+            self.feed(self.c, back)
         raise AssertionError("the two never fall silent")
 
-    def _feed(self, connection: Connection, data: bytes) -> None:
+    def feed(self, connection: Connection, data: bytes) -> None:
         step = self.split or max(1, len(data))
         for start in range(0, len(data), step):
             connection.receive(data[start : start + step])

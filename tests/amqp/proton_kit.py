@@ -88,13 +88,13 @@ class ProtonPeer:
             if link.is_receiver:
                 link.flow(100)
         elif name == "PN_DELIVERY":
-            self._delivery(event.delivery)
+            self.on_delivery(event.delivery)
         elif name in ("PN_LINK_REMOTE_CLOSE", "PN_LINK_REMOTE_DETACH") and event.link.state & Endpoint.LOCAL_ACTIVE:
             event.link.close() if name == "PN_LINK_REMOTE_CLOSE" else event.link.detach()
         elif name == "PN_CONNECTION_REMOTE_CLOSE":
             self.connection.close()
 
-    def _delivery(self, delivery: Any) -> None:
+    def on_delivery(self, delivery: Any) -> None:
         link: Any = delivery.link
         if link.is_receiver and delivery.aborted:
             self._body = b""

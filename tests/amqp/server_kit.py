@@ -120,3 +120,28 @@ class Store(Handler):
 
 async def start(store: Store, tls: ssl.SSLContext | None = None, **fields: Any) -> Server:
     return await serve(Hub(), "127.0.0.1", 0, lambda peer: store.make(peer, **fields), ssl=tls)
+
+
+class Watched(asyncio.Protocol):
+    """Stands before a transport's protocol: `seen` is called with what has been read, then it goes on as before."""
+
+    def __init__(self, transport: asyncio.Transport, seen: Callable[[bytes], None]) -> None:
+        self._seen = seen
+        self._inner: Any = transport.get_protocol()
+        transport.set_protocol(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._seen(data)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool:
+        return bool(self._inner.eof_received())
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)

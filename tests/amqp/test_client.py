@@ -127,7 +127,7 @@ def test_many_wait_for_credit() -> None:
         with pytest.raises(AmqpError, match="no credit"):
             sender.send_nowait(Message("x"))
         tasks = [asyncio.ensure_future(sender.send(Message(i), settled=i % 2 == 0)) for i in range(20)]
-        await until(lambda: len(sender._waiters) == 20)
+        await until(lambda: sender.waiting == 20)
         tasks.pop(3).cancel()
         link = store.links[sender.link.name]
         assert isinstance(link, Receiver)
@@ -156,7 +156,7 @@ def test_async_for_ends_when_closed_and_raises_when_lost() -> None:
         await until(lambda: len(store.queues["q"]) == 10, "what was fetched and not seen to be given back")
         other = await client.receiver("nothing here")
         waiting = asyncio.ensure_future(anext(other))
-        await until(lambda: other._waiters)
+        await until(lambda: other.waiting == 1)
         store.links[other.link.name].detach(AmqpError("amqp:resource-deleted", "the queue is gone"))
         with pytest.raises(AmqpError, match="the queue is gone"):
             await waiting
@@ -170,7 +170,7 @@ def test_cancelled_receive_loses_nothing() -> None:
         with pytest.raises(TimeoutError, match=r"waited 0\.02 s for a message from q"):
             await receiver.receive(timeout=0.02)
         first, second = (asyncio.ensure_future(receiver.receive()) for _ in range(2))
-        await until(lambda: len(receiver._waiters) == 2)
+        await until(lambda: receiver.waiting == 2)
         sender = await client.sender("q")
         await sender.send(Message("x"), timeout=60)
         first.cancel()
@@ -190,7 +190,7 @@ def test_drain() -> None:
         receiver.grant(20)
         await receiver.drain()
         assert receiver.link.credit == 0
-        assert len(receiver._queue) == 5
+        assert receiver.fetched == 5
         await receiver.drain()
 
     with_client(test)

@@ -23,7 +23,7 @@ from enmasse.amqp.message import selector_of
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.testing import free_port
-from tests.amqp.server_kit import Store, run, start, until
+from tests.amqp.server_kit import Store, Watched, run, start, until
 from tests.certificates import Authority
 
 
@@ -141,15 +141,13 @@ def test_small_frames_and_heartbeats() -> None:
         receiver.accept()
         connection = store.connections[0]
         beats = 0
-        receive = connection.receive
 
         def count(data: bytes) -> None:
             nonlocal beats
             beats += data == b"\x00\x00\x00\x08\x02\x00\x00\x00"
-            receive(data)
 
         for wire in wires[0]:
-            wire._receive = count
+            Watched(wire.transport, count)
         c.wait(lambda: beats >= 3, timeout=60, msg="heartbeats")
         assert connection.state == "open"
 

@@ -212,9 +212,9 @@ class Model:
             if isinstance(remote, Receiver) and remote.attached:
                 remote.drain_credit()
         elif operation == "to server":
-            pair._feed(pair.s, pair.c.take_output())
+            pair.feed(pair.s, pair.c.take_output())
         elif operation == "to client":
-            pair._feed(pair.c, pair.s.take_output())
+            pair.feed(pair.c, pair.s.take_output())
         elif operation == "run":
             pair.run()
         elif operation == "reattach":

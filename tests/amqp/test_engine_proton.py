@@ -121,7 +121,7 @@ def test_modified_with_annotations_from_proton() -> None:
     sender = handler.links["r"]
     assert isinstance(sender, Sender)
     kept: list[Any] = []
-    peer._delivery = lambda delivery: kept.append(delivery)  # type: ignore[method-assign]  # watched by the test
+    peer.on_delivery = lambda delivery: kept.append(delivery)  # type: ignore[method-assign]  # watched by the test
     sender.send(b"x", "t")
     peer.run()
     delivery = kept[0]

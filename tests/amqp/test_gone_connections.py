@@ -151,6 +151,6 @@ def test_nothing_is_held_of_a_connection_that_has_ended(loop: str, where: str) -
                 gc.enable()
             del held["enmasse.aio.transport._Deadline"]
             assert not held, f"{where}: held after 480 connections: {held}"
-            assert len(hub._deadlines) <= 200
+            assert hub.deadlines <= 200
 
     run(loop, main)

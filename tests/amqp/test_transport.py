@@ -22,7 +22,7 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
-from tests.amqp.server_kit import LOOPS, Store, run, start, until
+from tests.amqp.server_kit import LOOPS, Store, Watched, run, start, until
 from tests.certificates import Authority
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
@@ -168,15 +168,14 @@ def test_heartbeats_over_a_socket(loop: str) -> None:
         server = await start(store, idle_timeout_ms=3000)
         beats = 0
         async with connect("127.0.0.1", server.port, idle_timeout=3) as client:
-            receive = client.connection.receive
 
             def count(data: bytes) -> None:
                 nonlocal beats
                 beats += data == b"\x00\x00\x00\x08\x02\x00\x00\x00"
-                receive(data)
 
             (wire,) = client.connection_hub.wires
-            wire._receive = count
+            assert wire.transport is not None
+            Watched(wire.transport, count)
             await until(lambda: beats >= 6, "six heartbeats")
             assert client.connection.state == "open" == store.connections[0].state
         server.close()

@@ -298,7 +298,7 @@ def test_those_who_never_open_give_way(loop: str, tls: bool, tmp_path: Path, mon
             assert await early.read() == b""  # closed
         for _, each in [*silent, (reader, writer)]:
             each.close()
-        await until(lambda: not server.hub.wires and not server._taking, "the connections to go")
+        await until(lambda: not server.hub.wires and not server.accepting, "the connections to go")
         server.close()
 
     run(loop, main)
@@ -376,7 +376,7 @@ def test_a_tls_handshake_that_does_not_go_on_is_given_up(
         writer.write(data)
         await asyncio.wait_for(reader.read(), 30)  # until the server closes
         assert not store.connections
-        await until(lambda: not server._taking, "the handshake to be over")
+        await until(lambda: not server.accepting, "the handshake to be over")
         server.close()
         writer.close()
 
