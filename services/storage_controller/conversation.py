@@ -16,7 +16,7 @@ from services.storage_controller.contents import Holding, contents, share
 from services.storage_controller.core import Core
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.quiet import Quiet
-from services.storage_controller.removal import Removal
+from services.storage_controller.removal import BrokerWork, Removal
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
@@ -52,8 +52,8 @@ class BrokerConversation:
         """Addresses whose settings were there already and have not been compared yet."""
         self._seen: tuple[int, int] | None = None
         """Digest of the last listings, if the broker's contents are still just that."""
-        self._removal = Removal(core, broker, self._management, self._look, self._news, is_left_alone)
-        self._quiet = Quiet(core, broker, self._management, self._look, self._news, is_left_alone)
+        work = BrokerWork(core, broker, self._management, self._look, self._news, is_left_alone)
+        self._removal, self._quiet = Removal(work), Quiet(work)
         self._reconciler: Reconciler[str] = Reconciler(
             self,
             changed=changed,

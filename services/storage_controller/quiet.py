@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 
-from enmasse.control.listings import QueueRow
 from enmasse.reconcile import NEVER, NOW
-from services.storage_controller.broker import ManagedBroker
-from services.storage_controller.core import Core
-from services.storage_controller.management import BrokerManagement
-from services.storage_controller.removal import reached_by_producers
+from services.storage_controller.removal import BrokerWork, reached_by_producers
 
 LOOK_EVERY, LOOK_SOON = 1.0, 0.05
 """Seconds from one look to the next, and while producers are kept off."""
@@ -21,23 +17,10 @@ AGAIN = 10.0
 
 
 class Quiet:
-    """Waits for that moment on one broker, if that is wanted. What it is given is as for Removal."""
+    """Waits for that moment on one broker, if that is wanted."""
 
-    def __init__(
-        self,
-        core: Core,
-        broker: ManagedBroker,
-        management: BrokerManagement,
-        look: Callable[[], Awaitable[list[QueueRow]]],
-        news: Callable[[Iterable[str]], None],
-        is_left_alone: Callable[[str, str], bool],
-    ) -> None:
-        self._core = core
-        self._broker = broker
-        self._management = management
-        self._look = look
-        self._news = news
-        self._is_left_alone = is_left_alone
+    def __init__(self, work: BrokerWork) -> None:
+        self._core, self._broker, self._management, self._look, self._news, self._is_left_alone = work
         self._loop = asyncio.get_running_loop()
         self._then: Callable[[], None] | None = None
         self._next = NOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from enmasse import log
 from enmasse.backoff import Backoff
@@ -24,26 +24,25 @@ TOPIC_GRACE = 5.0
 """Seconds after which an empty topic goes although a publisher is still attached: a link route lets live links be."""
 
 
-class Removal:
-    """The addresses that are to go from one broker. `look()` lists all, `news(addresses)` has them judged anew."""
+class BrokerWork(NamedTuple):
+    """What is at hand for work on one broker. `look()` lists all; `news(addresses)` has them judged anew;
+    `is_left_alone(address, broker)`: no producer is led there, by the placements that were accepted."""
 
-    def __init__(
-        self,
-        core: Core,
-        broker: ManagedBroker,
-        management: BrokerManagement,
-        look: Callable[[], Awaitable[list[QueueRow]]],
-        news: Callable[[Iterable[str]], None],
-        is_left_alone: Callable[[str, str], bool],
-    ) -> None:
-        self._core = core
-        self._broker = broker
-        self._management = management
-        self._look = look
-        self._news = news
-        self._is_left_alone = is_left_alone
+    core: Core
+    broker: ManagedBroker
+    management: BrokerManagement
+    look: Callable[[], Awaitable[list[QueueRow]]]
+    news: Callable[[Iterable[str]], None]
+    is_left_alone: Callable[[str, str], bool]
+
+
+class Removal:
+    """The addresses that are to go from one broker."""
+
+    def __init__(self, work: BrokerWork) -> None:
+        self._core, self._broker, self._management, self._look, self._news, self._is_left_alone = work
         self._loop = asyncio.get_running_loop()
-        self._log = log.get(broker=broker.name)
+        self._log = log.get(broker=self._broker.name)
         self._retiring: dict[str, float] = {}
         """Address → since when no producer is led there (0: not yet)."""
         self._empty: set[str] = set()
