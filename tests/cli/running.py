@@ -182,7 +182,7 @@ class Up:
         found = [c for c in self.status()["components"] if c["name"] == name]
         return bool(found) and found[0]["ready"] and found[0]["pid"] != after
 
-    def says(self, text: str) -> None:
+    def reports(self, text: str) -> None:
         """Waits until a line on stderr has this in it: what is told on stdout or by HTTP may be read before."""
         try:
             wait_for(lambda: any(text in line for line in self.errors))

@@ -49,8 +49,8 @@ def test_a_failed_address_does_not_hang_the_start_and_is_told(empty_config: Path
     with start(empty_config, tmp_path) as up:
         up.feed(address("bad", ready=False, phase="Failed", message="unknown flavor"), errors=(error,))
         up.until_ready()
-        up.says("addresses.json:3: entry 'bad', field 'flavor': unknown")
-        up.says("address bad is Failed: unknown flavor")
+        up.reports("addresses.json:3: entry 'bad', field 'flavor': unknown")
+        up.reports("address bad is Failed: unknown flavor")
         wait_for(lambda: up.status()["ready"], what="ready: errors do not change it")
 
 
@@ -83,7 +83,7 @@ def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, empty_c
         wait_for(lambda: up.status()["ready"])
         after = up.component(name)
         assert after["restarts"] == 1 and after["pid"] != before["pid"] and after["since"] > before["since"]
-        up.says(f"{name}: killed by SIGKILL; starting again")
+        up.reports(f"{name}: killed by SIGKILL; starting again")
 
 
 def test_files_deleted_by_hand_are_made_again(empty_config: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_brokers_come_change_and_go_as_the_folder_says(empty_config: Path, tmp_p
         up.wish("broker-b")
         wait_for(lambda: "broker-b" in up.pids())
         assert up.pids()["broker-a"] == pid
-        up.says("broker-a.json: Expecting")
+        up.reports("broker-a.json: Expecting")
 
         (up.data / "desired" / "broker-a.json").unlink()
         wait_for(lambda: "broker-a" not in up.pids())
@@ -194,7 +194,7 @@ def test_a_wish_that_is_none_starts_nothing(
         up.feed()
         up.until_ready()
         up.wish(name, **changes)
-        up.says(reason)
+        up.reports(reason)
         assert sorted(up.pids()) == sorted(FIXED)
 
 

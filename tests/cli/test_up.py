@@ -282,7 +282,7 @@ def test_bad_edits_change_nothing_that_runs(suite: Up) -> None:
         assert suite.status()["config"] == config
         assert cli(suite, "send", "myqueue", "still here").returncode == 0
         assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60").returncode == 0
-        suite.says("addresses.json:")
+        suite.reports("addresses.json:")
         late = cli(suite, "status", "--wait", "0.3")
         assert late.returncode == 1 and "not applied yet: addresses.json" in late.stderr
 
@@ -341,7 +341,7 @@ def test_restart_and_two_suites(tmp_path: Path) -> None:
     (tmp_path / "config" / "addresses.json").write_text("{ broken")  # the last good configuration serves
     with Up(tmp_path / "config", tmp_path / "one", fake=False, offset=one.offset) as again:
         again.until_ready()
-        again.says("addresses.json:1")
+        again.reports("addresses.json:1")
         assert cli(again, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "in one\n"
         assert again.end() == 0
 
