@@ -107,9 +107,10 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     @plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        return Sent(asyncio.run(self._send(iterator, ids_of_task(self.name))))
+        return Sent(asyncio.run(self.send(iterator, ids_of_task(self.name))))
 
-    async def _send(self, iterator: Iterator[pa.RecordBatch], ids: Ids) -> int:
+    async def send(self, iterator: Iterator[pa.RecordBatch], ids: Ids) -> int:
+        """How many messages were sent, all of them accepted. Raises SinkError."""
         sent = 0
         client: Client | None = None
         sender: ClientSender | None = None

@@ -65,6 +65,6 @@ def test_a_batch_that_is_repeated_in_another_order_is_stored_once(broker: Broker
     for seed in range(3):
         random.Random(seed).shuffle(rows)
         parts = [pa.RecordBatch.from_pylist(rows[:7]), pa.RecordBatch.from_pylist(rows[7:])]
-        assert asyncio.run(writer._send(iter(parts), Ids("q", "0", 0))) == len(rows)
+        assert asyncio.run(writer.send(iter(parts), Ids("q", "0", 0))) == len(rows)
     found = Counter(bytes(message.body) for message in broker.receive(queue, 16))
     assert found == {b"a": 10, b"b": 5, b"c": 1}
