@@ -48,7 +48,7 @@ class Feed:
         if self._timer is None and self._subscribers:
             loop = asyncio.get_running_loop()
             wait = self._last + self._interval - loop.time()
-            self._timer = loop.call_later(wait, self._publish) if wait > 0 else loop.call_soon(self._publish)
+            self._timer = loop.call_later(wait, self.publish) if wait > 0 else loop.call_soon(self.publish)
 
     def subscribe(self, sender: ControlSender) -> None:
         """A new receiver: its snapshot goes as soon as it has credit."""
@@ -84,7 +84,10 @@ class Feed:
         if not self._subscribers and self._timer is None:
             self._snapshot, self._built = None, -1  # there is no subscriber left
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Offers the newest to every subscriber; called when the interval is over."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None
         for subscriber in list(self._subscribers):
             subscriber.offer()
