@@ -1,7 +1,8 @@
 """AMQP 1.0 without sockets and without a clock: codec, messages, and the engine of connections, sessions and links.
 
 Bytes in by `Connection.receive`, out by `take_output`, time by `tick`; callbacks are a Handler's. May import nothing of
-the project but itself; `enmasse.aio` puts it on asyncio. decisions/0013 says how it is cut.
+the project but itself; `enmasse.aio` puts it on asyncio. docs/decisions/0013 has how it is cut, DESIGN.md how
+the parts work together.
 
     types, codec, encoder, composite, performatives, errors    values and frames
     scan, sections, message, termini, sole                     what messages, attaches and opens hold

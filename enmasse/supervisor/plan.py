@@ -104,8 +104,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             ),
         ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
-        # One router. A mesh of several comes later: then there are more of these, and inter-router listeners among
-        # them.
+        # One router: several need a mesh (docs/extending.md).
         Spec(
             ROUTER,
             "router",

@@ -1,7 +1,7 @@
 """What each router is to have, kept up to date from the feeds: a change of one address costs work for one address.
 
-Everything is asked for a router by its id, though today all routers get the same but for their listeners: variants of
-routers and connectors between routers come here.
+Everything is asked for a router by its id, though today all routers get the same but for their listeners
+(docs/extending.md, "A mesh of routers").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where configuration is read from. `files.py`: a directory. One for Kubernetes (labelled ConfigMaps) comes here."""
+"""Where configuration is read from. `files.py`: a directory. A further driver: docs/extending.md, "Kubernetes"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Driver(Protocol):
     """Reads the configuration and reports changes. What it gives is always the whole."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
-        """Calls `changed` once before it returns, where the source is complete, and after every change."""
+        """Calls `changed` once the source can be read (before `start` returns, if it can be now), and after each change."""
 
     def close(self) -> None:
         """No more calls."""

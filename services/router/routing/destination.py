@@ -1,8 +1,7 @@
 """Where messages of an address go, and where they come from: the two parties an address brings together.
 
-Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py). A mesh
-adds one more: the link to a neighbouring router behind which there are receivers. It is asked if it is ready and how
-much it has to do, and takes deliveries as the others do: neither the address nor the senders see a difference.
+Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py).
+What a neighbouring router of a mesh would need: docs/extending.md.
 """
 
 from __future__ import annotations

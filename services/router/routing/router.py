@@ -1,8 +1,6 @@
 """The router: its addresses, links and connections, and how a message of its own finds its way.
 
 Free of sockets and clocks: time and timers come from a Clock, bytes are moved by the engine's connections.
-A mesh of several routers adds an exchange of addresses between routers over `inter-router` connections, and for every
-address with consumers elsewhere a Destination that is a neighbouring router (destination.py).
 """
 
 from __future__ import annotations

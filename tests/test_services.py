@@ -1,0 +1,28 @@
+"""What every service must be named in (docs/extending.md, "Any new service")."""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+from enmasse.supervisor.suite import STOP_ORDER
+
+ROOT = Path(__file__).parent.parent
+SERVICES = sorted(folder.parent.name for folder in (ROOT / "services").glob("*/__init__.py"))
+
+
+def test_each_service_has_one_amqp_library() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    lists = [each["source_modules"] for each in contracts if each["name"].startswith("one AMQP library a process")]
+    assert len(lists) == 2
+    assert sorted(chain(*lists)) == [f"services.{name}" for name in SERVICES]
+
+
+def test_each_service_is_stopped_in_order() -> None:
+    assert sorted(chain(*STOP_ORDER)) == SERVICES
+
+
+def test_each_service_has_a_readme() -> None:
+    assert [name for name in SERVICES if not (ROOT / "services" / name / "README.md").exists()] == []
