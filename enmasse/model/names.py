@@ -2,8 +2,8 @@
 
 `AddressName` is what identifies an address inside EnMasse: the key in configuration, feeds, controllers' tables and
 entity names, and what people type on the command line. `WireName` is what clients attach to, what a router matches and
-what the queue on a broker is called. `wire_name` and `address_name` alone convert one to the other. Both are plain strings while the
-program runs; mypy keeps them apart (docs/decisions/0015-platform.md).
+what the queue on a broker is called. `wire_name` and `address_name` alone convert one to the other. Both are
+plain strings while the program runs; mypy keeps them apart (docs/decisions/0015-platform.md).
 """
 
 from __future__ import annotations

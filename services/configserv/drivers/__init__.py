@@ -15,7 +15,7 @@ class Driver(Protocol):
     """Reads the configuration and reports changes. What it gives is always the whole."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
-        """Calls `changed` once the source can be read (before `start` returns, if it can be now), and after each change."""
+        """Calls `changed` as soon as the source can be read, before it returns if possible, and after each change."""
 
     def close(self) -> None:
         """No more calls."""
