@@ -43,7 +43,8 @@ class Feed(Generic[S]):
 
 
 class ConfigurationClient:
-    """Follows feeds and runs reporters over one connection after the other; `session` is what keep_connected runs.
+    """Follows feeds over one connection after the other; `session` is what keep_connected runs. It reports from
+    `start_reporting` on: a process that stands by follows only.
 
     A snapshot counts as seen by the readiness reporter when its `received` has returned.
     """
@@ -59,6 +60,11 @@ class ConfigurationClient:
         self._feeds = feeds
         self._readiness = readiness
         self._reporters = (readiness, placements) if placements is not None else (readiness,)
+        self._reports = asyncio.Event()
+
+    def start_reporting(self) -> None:
+        """Reports over the connection that there is, and over each that follows. Each begins with a full report."""
+        self._reports.set()
 
     async def session(self, connection: ControlConnection) -> None:
         """The conversation, until one of its links ends. Raises LinkClosed, ConnectionLost."""
@@ -67,7 +73,7 @@ class ConfigurationClient:
             reporter.connected()
         for feed in self._feeds:
             feed.follow(connection, self._readiness.saw).on_closed = lambda _: ended.set()
-        reporting = [asyncio.ensure_future(reporter.run(connection)) for reporter in self._reporters]
+        reporting = [asyncio.ensure_future(self._report(reporter, connection)) for reporter in self._reporters]
         for task in reporting:
             task.add_done_callback(lambda _: ended.set())
         self.connected = True
@@ -80,3 +86,7 @@ class ConfigurationClient:
             self.connected = False
             for task in reporting:
                 task.cancel()
+
+    async def _report(self, reporter: ReadinessReporter | PlacementsReporter, connection: ControlConnection) -> None:
+        await self._reports.wait()
+        await reporter.run(connection)

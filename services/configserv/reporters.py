@@ -16,8 +16,9 @@ class ReporterLinks:
         self._instances: dict[str, str] = {}
 
     def add(self, link: ControlReceiver) -> bool:
-        """A link was attached; False: there are too many reporters. Another link of the same name is closed: it belongs
-        to a connection that is dying.
+        """A link was attached; False: there are too many reporters. Another link of the same name is closed at
+        once: it is one of a process that has died, or that does not lead any more (docs/contracts.md, "Roles and
+        instances").
         """
         before = self._links.get(link.name)
         if before is None and len(self._links) >= MAX_REPORTERS:

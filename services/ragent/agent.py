@@ -67,9 +67,15 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
 
 
 class RouterAgent:
-    """All routers, and what is reported of the addresses."""
+    """All routers, and what is reported of the addresses.
+
+    It stands by until `lead` is called: it follows the feeds and accepts routers, but sends them nothing, asks no
+    broker and reports nothing.
+    """
 
     def __init__(self, config: RouterAgentSettings) -> None:
+        self.leads = False
+        """This instance manages the routers and reports: only one may (docs/contracts.md, "Roles and instances")."""
         self.desired = Desired(
             entities.ClientListener(
                 each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
@@ -97,8 +103,23 @@ class RouterAgent:
             self.readiness,
         )
         self._static = frozenset(config.static)
+        self._waiting: list[ControlConnection] = []
+        """Connections of routers that were accepted while it stood by."""
         self._replaced: Counter[str] = Counter()
         """Router id → how often another connection has taken its place, within DOUBLED_WITHIN."""
+
+    def lead(self) -> None:
+        """This instance leads from now on: it reads and configures every router that is connected, and reports
+        everything. There is no way back: an instance that may not lead any more has to end its process.
+        """
+        self.leads = True
+        self._ask_brokers()
+        self.evaluate(self.desired.addresses)
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            if not connection.is_gone:
+                self._opened(connection)
+        self.configuration.start_reporting()
 
     # feeds
 
@@ -111,9 +132,13 @@ class RouterAgent:
         if moved:
             for router in self.routers.values():
                 router.touch_brokers(moved)
-        self.by_hand.follow({name: (broker.host, broker.port) for name, broker in self.desired.by_hand.items()})
+        self._ask_brokers()
         self._touch("placements", changed)
         self.evaluate(self.desired.carried_by(moved))
+
+    def _ask_brokers(self) -> None:
+        if self.leads:
+            self.by_hand.follow({name: (broker.host, broker.port) for name, broker in self.desired.by_hand.items()})
 
     def _touch(self, source: str, changed: Collection[AddressName]) -> None:
         first = self.desired.sources.deliver(source)
@@ -139,6 +164,10 @@ class RouterAgent:
         if product != ROUTER_PRODUCT or not name:
             _LOG.warning("not a router", peer=connection.peer, product=str(product)[:100])
             connection.close("amqp:not-allowed", f"only routers (product {ROUTER_PRODUCT}) are managed here")
+            return
+        if not self.leads:
+            self._waiting = [other for other in self._waiting if not other.is_gone]
+            self._waiting.append(connection)
             return
         old = self.routers.get(name)
         if old is not None:
@@ -184,6 +213,8 @@ class RouterAgent:
 
     def evaluate(self, names: Iterable[AddressName]) -> None:
         """Judges anew how these addresses are."""
+        if not self.leads:
+            return
         for name in names:
             type_ = self.desired.type(name)
             self.book.put(name, self._state(name, type_) if type_ is not None else self._leaving(name))
@@ -257,6 +288,8 @@ class RouterAgent:
             return False, "no connection to the configuration service"
         if not self.desired.sources.has("addresses"):
             return False, "no addresses were delivered yet"
+        if not self.leads:
+            return True, "stands by"
         if not self.routers:
             return False, "no router is connected"
         if doubled := [name for name in sorted(self.routers) if self._is_doubled(name)]:
@@ -301,6 +334,12 @@ class RouterAgent:
 async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
     agent = RouterAgent(config)
+    agent.lead()  # the only instance; with several, whoever decides which of them leads calls this
+    await run(agent, config, stop)
+
+
+async def run(agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event) -> None:
+    """Connects an agent that leads or stands by, until `stop` is set. Raises process.Fatal if a port cannot be had."""
     state = health.Health(config.health, agent.metrics)
     state.check = agent.healthy
     await state.start()

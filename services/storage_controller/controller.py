@@ -443,6 +443,7 @@ def _is_empty(broker: ManagedBroker) -> bool:
 async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
     controller = StorageController(config.name, LocalDriver(config.driver))
+    controller.configuration.start_reporting()
     await controller.start()
     state = health.Health(config.health, controller.metrics)
     state.check = controller.healthy

@@ -11,7 +11,7 @@ import pytest
 
 from enmasse.supervisor.probe import Probe
 from enmasse.testing import free_port
-from services.ragent.agent import ClientListener, RouterAgentSettings, serve
+from services.ragent.agent import ClientListener, RouterAgent, RouterAgentSettings, run, serve
 from tests.control.aio import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, FakeRouter, until
 
@@ -35,15 +35,24 @@ class World:
     async def start_agent(self, configserv: int | None = None) -> None:
         if configserv is not None:
             self._configserv_port = configserv
-        config = RouterAgentSettings(
+        self._stop = asyncio.Event()
+        self._agent = asyncio.create_task(serve(self._settings(), self._stop))
+
+    async def start_standby(self) -> RouterAgent:
+        """In place of an agent: one that does not lead."""
+        agent = RouterAgent(self._settings())
+        self._stop = asyncio.Event()
+        self._agent = asyncio.create_task(run(agent, self._settings(), self._stop))
+        return agent
+
+    def _settings(self) -> RouterAgentSettings:
+        return RouterAgentSettings(
             name="ragent",
             health=f"127.0.0.1:{self.health_port}",
             listen=f"127.0.0.1:{self.port}",
             configserv=f"127.0.0.1:{self._configserv_port}",
             listeners=(ClientListener("amqp", "127.0.0.1", self.client_port, router=self.listener_of),),
         )
-        self._stop = asyncio.Event()
-        self._agent = asyncio.create_task(serve(config, self._stop))
 
     async def stop_agent(self) -> None:
         assert self._agent is not None
