@@ -37,12 +37,12 @@ class Merger:
         self._failed: Mapping[AddressName, Failed] = {}
         self._flavors: Mapping[str, Flavor] = {}
         self._changed_at: dict[AddressName, int] = {}
-        """Address → revision at which it, its flavor or its placement changed; until every reporter has seen that."""
+        """Address → revision of its last change (also of flavor or placement), until every reporter has seen it."""
         self._awaiting: set[AddressName] = set()
-        """Those that would be Active if their reports were known to be up to date."""
+        """Addresses whose phase changes as soon as a reporter has seen their last change."""
         self._notes: dict[AddressName, str] = {}
         self._gone: dict[AddressName, Address] = {}
-        """Addresses that were removed and are not gone yet, as they were."""
+        """Addresses that were removed from the file and are still terminating, with their last configuration."""
         self._readiness = ReportedReadiness()
         self._pieces: dict[AddressName, bytes] = {}
         self._phases: dict[AddressName, feeds.Phase] = {}
@@ -76,7 +76,7 @@ class Merger:
         return self._readiness.reporters
 
     def configure(self, applied: Applied) -> set[AddressName]:
-        """Another configuration, in the newest revision. Gives the addresses whose status changed."""
+        """Sets the configuration of the newest revision. Returns the addresses whose status changed."""
         others = self._note_changes(applied)
         before, failed_before, notes_before = self._addresses, self._failed, self._notes
         self._addresses, self._failed = applied.state.addresses, applied.failed
@@ -102,7 +102,7 @@ class Merger:
         return self._merge(touched)
 
     def _note_changes(self, applied: Applied) -> set[AddressName]:
-        """Remembers in which revision they are what they are now. Gives those of which only the flavor changed."""
+        """Records the revision of each change. Returns the addresses of which the flavor changed."""
         addresses, before = applied.state.addresses, self._addresses
         flavors, flavors_before = applied.state.flavors, self._flavors
         self._flavors = flavors
@@ -115,19 +115,19 @@ class Merger:
         return others
 
     def placed(self, names: Collection[AddressName]) -> set[AddressName]:
-        """These are on other brokers, or on none, in the newest revision. Gives the addresses whose status changed."""
+        """The newest revision moves these to other brokers, or to none. Returns the addresses whose status changed."""
         self._changed_at.update(dict.fromkeys(names, self.revisions.number))
         return self._merge(name for name in names if self._phases.get(name) == "Active")
 
     def review(self) -> set[AddressName]:
-        """A reporter may be further than before. Gives the addresses whose status changed."""
+        """Judges again the addresses that wait for a reporter. Returns those whose status changed."""
         changed = self._merge(list(self._awaiting))
         if self._changed_at and self.revisions.floor >= max(self._changed_at.values()):
             self._changed_at.clear()
         return changed
 
     def report(self, reporter: str, report: feeds.ReadinessReport, *, full: bool) -> set[AddressName]:
-        """A report arrived: of all addresses of a reporter, or of some. Gives the addresses whose status changed.
+        """Enters a report of all addresses of a reporter (`full`) or of some. Returns those whose status changed.
 
         Raises TooMany.
         """
@@ -137,7 +137,7 @@ class Merger:
         return changed | self.review() if is_further else changed
 
     def forget(self, reporter: str) -> set[AddressName]:
-        """The reporter is gone, and with it what it reported."""
+        """Drops a disconnected reporter and its reports. Returns the addresses whose status changed."""
         self.revisions.forget(reporter)
         return self._merge(self._readiness.forget(reporter))
 
@@ -171,12 +171,12 @@ class Merger:
             reported.texts.insert(0, failed.reason)
         elif reported.reporters and not self._complete:
             shown, phase = None, "Pending"
-            reported.texts = ["what it is to be is not known: the configuration files cannot be used"]
+            reported.texts = ["its configuration is not known: the configuration files cannot be used"]
         elif reported.reporters:
             shown, phase = self._gone.get(name), "Terminating"
         elif name in self._gone and (behind := self._behind(name, self._needs["anycast"])):
             shown, phase = self._gone[name], "Terminating"
-            reported.texts = [f"that it is gone waits for {', '.join(behind)}"]
+            reported.texts = [f"its removal waits for {', '.join(behind)}"]
             self._awaiting.add(name)
         else:
             return None
@@ -207,13 +207,13 @@ class Merger:
         if not reported.ready:
             return "Configuring"
         if behind := self._behind(name, needed):
-            texts.insert(0, f"what has changed waits for {', '.join(behind)}")
+            texts.insert(0, f"its last change waits for {', '.join(behind)}")
             self._awaiting.add(name)
             return "Configuring"
         return "Active"
 
     def _behind(self, name: AddressName, needed: Iterable[str]) -> list[str]:
-        """The reporters of these that have not seen yet what has changed about the address."""
+        """Which of these reporters have not seen the last change of the address."""
         changed_at = self._changed_at.get(name)
         if changed_at is None:
             return []

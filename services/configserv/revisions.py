@@ -1,7 +1,7 @@
-"""Who has seen which revision of the configuration, and which files are therefore applied. No sockets, no clock.
+"""Which reporter has seen which revision, and which files are therefore applied. No sockets, no clock.
 
-Every change of what the reporters follow is a new revision. Each snapshot carries the revision at which its content was
-made, each report the newest ones that it takes into account. So it is known how far a reporter is, whatever it reports.
+Each change of a feed is a new revision; all feeds share one counter. A snapshot carries the revision of its content. A
+report carries, for each feed, the revision of the newest snapshot that it takes into account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS
 EVERYTHING = sys.maxsize
 ABSENT = -1
 _FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements"}
-"""What each file is published as, first of all."""
+"""File → the feed made from it. (A change of a flavor may change other feeds too, later.)"""
 
 
 class Revisions:
@@ -40,23 +40,23 @@ class Revisions:
         return self._feeds.get(feed, 0)
 
     def change(self, feeds: Collection[str]) -> None:
-        """These have another content from now on."""
+        """The content of these feeds has changed: a new revision."""
         if feeds:
             self.number += 1
             self._feeds.update(dict.fromkeys(feeds, self.number))
             self._look()
 
     def lose(self, feed: str) -> None:
-        """It has no content until another source delivers one: no reporter can have seen it."""
+        """The feed has no content until another source delivers one."""
         self._feeds.pop(feed, None)
         self._look()
 
     # reporters
 
     def report(self, reporter: str, seen: Mapping[str, int] | None, pending: Mapping[str, str]) -> bool:
-        """What a reporter has seen and has still to do. Gives whether it is further than before.
+        """Enters what a reporter has seen and what is pending there. Returns whether its horizon has grown.
 
-        A reporter that does not state what it has seen is believed: all that it reports counts as up to date.
+        `seen` None: the reporter does not state it; all that it reports counts as up to date.
         """
         self._seen[reporter] = seen if seen is not None else {}
         self._pending[reporter] = pending
@@ -65,17 +65,17 @@ class Revisions:
         return self._horizons[reporter] > before
 
     def forget(self, reporter: str) -> None:
-        """It is gone."""
+        """The reporter has disconnected."""
         for known in (self._seen, self._pending, self._horizons):
             known.pop(reporter, None)
 
     def horizon(self, reporter: str) -> int:
-        """The newest revision up to which it has seen everything; ABSENT if it is not there."""
+        """The newest revision up to which it has seen everything; ABSENT if it is not connected."""
         return self._horizons.get(reporter, ABSENT)
 
     @property
     def floor(self) -> int:
-        """The newest revision up to which every reporter that is needed has seen everything."""
+        """The newest revision up to which every required reporter has seen everything."""
         return min((self.horizon(reporter) for reporter in self._reporters), default=EVERYTHING)
 
     def _look(self) -> None:
@@ -83,20 +83,20 @@ class Revisions:
             self._horizons[reporter] = self._horizon(reporter)
 
     def _horizon(self, reporter: str) -> int:
-        # Of a feed whose newest snapshot it has, it has missed nothing, however long ago that was made.
+        # A feed whose newest snapshot it has seen does not limit the horizon, however old that snapshot is.
         seen = self._seen[reporter]
         return min((at for feed, at in seen.items() if at < self._feeds.get(feed, 0)), default=EVERYTHING)
 
     # files
 
     def read(self, files: Mapping[str, str]) -> None:
-        """What was read, file → SHA-256, after what it has changed: it is applied when all have seen that."""
+        """The files have been read (file → SHA-256), and `change` was called for the feeds that this changed."""
         for file in FILES:
             new, (before, _) = files.get(file), self._files.get(file, (None, 0))
             if new == before:
                 continue
             if new == self.config.get(file):
-                # Back to what was applied, while what was in between may be in force by now: neither counts.
+                # Changed back. Until the reporters confirm that, the content in between may be in force: name neither.
                 self._forget(file, before)
             self._files[file] = new, self.number
 
@@ -107,7 +107,7 @@ class Revisions:
             self.config[file] = between
 
     def settle(self) -> bool:
-        """Takes the files as applied that are by now; True where there are such."""
+        """Enters in `config` the files that are applied now. Returns whether `config` has changed."""
         news = False
         for file, (content, revision) in self._files.items():
             if content == self.config.get(file) or not self._is_applied(file, content, revision):
@@ -122,7 +122,7 @@ class Revisions:
     def _is_applied(self, file: str, content: str | None, revision: int) -> bool:
         feed = _FEEDS[file]
         if content is None and feed not in self._feeds:
-            return False  # what came from the file stays in force until another source delivers
+            return False  # the file is gone, but its content stays in force until another source delivers
         return all(
             self.horizon(reporter) >= revision and feed not in self._pending[reporter] for reporter in self._reporters
         )

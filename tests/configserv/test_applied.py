@@ -113,7 +113,7 @@ def test_placements_are_seen_by_the_agent(
     report = {"schema": 1, "brokers": {"b": {"host": "h", "port": 1}}, "addresses": {"q": [{"broker": "b"}]}}
     connect().send("placements", report, subject="full")
     status = looking.phases(q="Configuring")
-    assert status["addresses"][0]["message"] == "what has changed waits for ragent"
+    assert status["addresses"][0]["message"] == "its last change waits for ragent"
     assert status["config"] == hashes(service, "addresses.json", "flavors.json"), "no file has changed"
     agent.see("placements")
     agent.tell()

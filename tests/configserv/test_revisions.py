@@ -245,9 +245,9 @@ def test_a_changed_address_is_active_again_when_all_it_needs_have_seen_that(told
     changed = {**QUEUES, **DIRECT, "q": {**QUEUES["q"], "maxSize": 5}}
     assert told.configure(changed, FLAVORED, "addresses") == {"q"}
     assert told.phases() == {"q": "Configuring", "r": "Active", "a": "Active"}
-    assert told.message("q") == "what has changed waits for ragent, storage_controller"
+    assert told.message("q") == "its last change waits for ragent, storage_controller"
     assert told.report("ragent", saw=("addresses",)) == {"q"}
-    assert told.message("q") == "what has changed waits for storage_controller"
+    assert told.message("q") == "its last change waits for storage_controller"
     assert told.report("storage_controller", saw=("addresses",)) == {"q"}
     assert told.phases() == {"q": "Active", "r": "Active", "a": "Active"}
     assert told.report("storage_controller", saw=("addresses",)) == set()
@@ -272,7 +272,7 @@ def test_what_has_a_changed_flavor_waits_too(told: ReportedSuite) -> None:
 def test_what_lies_elsewhere_waits_for_the_agent(told: ReportedSuite) -> None:
     told.merger.revisions.change(("placements",))
     assert told.merger.placed([AddressName("q")]) == {"q"}
-    assert told.message("q") == "what has changed waits for ragent"
+    assert told.message("q") == "its last change waits for ragent"
     # It reports something of others first, then that it is not ready, and last that it is.
     told.report("ragent", "r")
     assert told.phases()["q"] == "Configuring"
@@ -304,7 +304,7 @@ def test_what_is_gone_is_gone_when_the_agent_knows(told: ReportedSuite) -> None:
     told.merger.placed([AddressName("q"), AddressName("r")])
     told.report("storage_controller", saw=("addresses",), removed=["q", "r"])
     assert told.phases() == {"a": "Active", "q": "Terminating", "r": "Terminating"}
-    assert told.message("q") == "that it is gone waits for ragent"
+    assert told.message("q") == "its removal waits for ragent"
     assert told.report("ragent", saw=("placements",)) == {"q", "r"}
     assert told.phases() == {"a": "Active"}
 

@@ -1,7 +1,7 @@
 """What the broker must know of the encoded form of a message.
 
-The payload is passed on as it came. Only the sections in front of the body are looked at, and of those only what
-decides about storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
+The payload is passed on unchanged. Only the sections before the body are read, and of these only what decides about
+storing and delivering: header, the delivery annotations (dropped: they are for one hop), the scheduling
 annotations, absolute-expiry-time. (AMQP 1.0 part 3, section 3.2.)
 """
 
@@ -34,14 +34,14 @@ _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
 _FOREVER = 2**62
 _MAX_KEY = 128
-_SHORT = 2048  # bytes that are searched through sooner than taken apart
+_SHORT = 2048  # up to so many bytes a search is faster than going through the sections
 
 
 class Front:
-    """What stands in front of the body. Times in milliseconds (0 = absent, ttl -1 = absent).
+    """What the sections before the body state. Times in milliseconds (0 = absent, ttl -1 = absent).
 
-    `flags` are those of the StoredMessage it becomes; `simple`: there is nothing but these flags to be seen to; `bare`:
-    there are no application properties either.
+    `flags`: of the StoredMessage made of it. `simple`: no expiry and no scheduling, the flags are all that matters.
+    `bare`: there are no application properties.
     """
 
     __slots__ = (
@@ -81,9 +81,9 @@ class Front:
 _PLAIN = Front(False, 4, -1, False)
 _headers: dict[bytes, Front] = {}
 _annotations: dict[bytes, tuple[int, int]] = {}
-# The last front that was read, for the next message will often begin with the same bytes: these bytes, up to the body
-# or into the properties, and where the number of properties stands (0: the body follows at once); then what the message
-# is, and what it is where the body follows the properties.
+# A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
+# or up to the size of the properties); the position of the count of properties, 0 if the body follows these bytes; the
+# Front of such a message; its Front if it has no application properties.
 _last: tuple[bytes, int, Front, Front] = (b"\xff", 0, _PLAIN, _PLAIN)
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
 _SHORT_MAP = b"\x00\x53\x74\xc1"  # application properties
@@ -91,9 +91,11 @@ _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 
 
 def read_front(payload: bytes) -> Front:
-    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections in front of the body are not well
-    formed. What the broker will have to write anew is taken apart; short properties and application properties, which
-    are passed on as they came, are held against their size only."""
+    """Raises AmqpError (amqp:decode-error, amqp:invalid-field) if the sections before the body are malformed.
+
+    Sections that the broker may have to write anew are decoded. Of short properties and application properties, which
+    are passed on unchanged, only the size is checked.
+    """
     global _last
     begin, count_at, front, bare = _last
     if payload.startswith(begin):
@@ -118,7 +120,7 @@ def read_front(payload: bytes) -> Front:
         head = payload[:pos]
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
-    # Most messages go on with the body, or with short properties and the body: nothing to see there.
+    # Most messages continue with the body, or with short properties and the body: nothing to decode.
     before = pos
     if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
         pos += 4  # an empty list: no properties, as Proton writes it

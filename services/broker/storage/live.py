@@ -1,9 +1,9 @@
 """What is in force: which record states it, and what each segment is still needed for.
 
-The record that stores a message (MESSAGE, or COPY once it has been moved) is its root: what else is written of it hangs
-on that. A removal names the segments in which there is a root it overrules. A segment goes when nothing in it is live
-and no segment is left that its removals name (`Usage.kills`), so what is removed cannot come back, in whatever order
-they go.
+The record that stores a message (MESSAGE, or COPY once it has been moved) is its root; other records refer to it. A
+removal names the segments that hold roots of the removed message. A segment may be deleted if (1) it holds no live
+record and (2) every segment that its removals name (`Usage.kills`) is gone. Otherwise a restart would bring removed
+messages back.
 
 Touches no file: replay enters what it reads, the store what it appends, compaction what it has moved.
 """
@@ -22,7 +22,7 @@ DUPLICATES = 20_000  # keys a cache keeps unless it is limited
 
 
 class Usage:
-    """What is worth keeping in a segment."""
+    """What a segment is still needed for."""
 
     __slots__ = ("copied", "first", "kills", "live", "overrules", "pins", "tombs")
 
@@ -31,13 +31,13 @@ class Usage:
         self.kills: set[int] = set()  # segments that its removals name
         self.overrules: set[int] = set()  # segments that hold earlier roots of messages whose root is here
         self.tombs = 0  # bytes of removals
-        self.pins = 0  # copies that are not committed yet, a summary being written: it stays until they are
-        self.first = first  # no message that was stored here has a lower id
-        self.copied = array("Q")  # but these, which were moved here
+        self.pins = 0  # uncommitted copies, summaries under way: the segment stays until there are none
+        self.first = first  # no message that was stored here first has a lower id
+        self.copied = array("Q")  # ids of messages that were moved here
 
 
 class Definition(NamedTuple):
-    """Where it is written, the size of that record, and the segments that mention it."""
+    """Location and size of a definition's record, and the segments that have records of this definition."""
 
     location: int
     size: int
@@ -49,8 +49,10 @@ def _always(_: int) -> bool:
 
 
 class Live:
-    """See the module. Read its tables; change them by its methods only. Ids (messages, queues, addresses, caches alike)
-    are positive integers from one counter, never used again."""
+    """The tables of what is in force (see the module). Others read them; only its methods change them.
+
+    Ids (messages, queues, addresses, caches alike) are positive integers from one counter, never used again.
+    """
 
     def __init__(self) -> None:
         self.last_id = 0
@@ -66,12 +68,12 @@ class Live:
         self._tail: tuple[int, Usage] = (-1, Usage(0))
 
     def new_id(self, count: int = 1) -> int:
-        """The first of so many ids."""
+        """Reserves `count` consecutive ids; returns the first."""
         self.last_id += count
         return self.last_id - count + 1
 
     def met(self, *ids: int) -> None:
-        """While replaying: these ids were given."""
+        """While replaying: these ids are in use."""
         self.last_id = max(self.last_id, *ids)
 
     # -- segments ------------------------------------------------------------------------------------------------------
@@ -82,11 +84,11 @@ class Live:
         return usage
 
     def forget_segment(self, number: int) -> None:
-        """It is gone."""
+        """The segment was deleted."""
         self.usages.pop(number, None)
 
     def removal(self, location: int, size: int, roots: Sequence[int]) -> None:
-        """A record is written, with the size of its head, that removes what has roots in these segments."""
+        """Enters a removal (`size`: bytes of its head) of a message or definition with roots in these segments."""
         segment = location >> 32
         number, usage = self._tail
         if number != segment:
@@ -97,7 +99,7 @@ class Live:
         usage.kills.discard(segment)
 
     def roots(self, message: int, root: int) -> list[int]:
-        """The segments with a root of a message: the one in force, one being written, and those not deleted yet."""
+        """The segments with a root of a message: the one in force, a copy under way, and earlier ones still on disk."""
         roots = [root]
         overrules = self.usages[root].overrules
         if overrules:
@@ -108,18 +110,18 @@ class Live:
         return roots
 
     def has_one_root(self, root: int) -> bool:
-        """Whether `root` is all there is to name in the removal of a message whose root is there."""
+        """Whether the removal of a message with its root in this segment has to name no other segment."""
         return not (self.moving or self.usages[root].overrules)
 
     def kept_by(self, number: int) -> set[int]:
-        """The segments that are still there and that removals in this one name: it has to outlive them."""
+        """The segments on disk that removals in this one name: it must not be deleted before them."""
         usage = self.usage(number)
         usage.kills = {n for n in usage.kills if self.exists(n)}
         return usage.kills
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def put(self, message: int, location: int, size: int, queue: int) -> bool:
-        """A message that one queue refers to. False: there is one of this id already, and nothing has changed."""
+        """Enters a message that one queue refers to. False: there is a message of this id; nothing was changed."""
         segment = location >> 32
         number, block = self._last_block
         if number != message >> BLOCK_BITS or not block.live:
@@ -144,7 +146,7 @@ class Live:
         return True
 
     def put_again(self, message: int, location: int, size: int, queues: Sequence[int]) -> None:
-        """A message that queues refer to. Overrules an earlier record of it, and what was known of its references."""
+        """Enters a message that queues refer to. Replaces an earlier record of it, with the state of its references."""
         usage = self.usage(location >> 32)
         old = self.index.find(message)
         if old:
@@ -158,7 +160,7 @@ class Live:
         usage.live += size
 
     def put_run(self, first: int, locations: Sequence[int], sizes: Sequence[int], queue: int) -> None:
-        """New messages with consecutive ids, which one queue refers to."""
+        """Enters new messages with consecutive ids, which one queue refers to."""
         usage = self.usage(locations[0] >> 32)
         if usage.first > first:
             usage.first = first
@@ -173,7 +175,7 @@ class Live:
         self.index.put_run(first, locations, sizes, queue)
 
     def refer(self, message: int, queue: int) -> bool:
-        """One more queue refers to the message. False: it does already, or there is no such message."""
+        """Adds a queue to those that refer to the message. False: it is one already, or there is no such message."""
         queues = self.index.queues(message)
         if not queues or queue in queues:
             return False
@@ -181,14 +183,14 @@ class Live:
         return True
 
     def refer_again(self, message: int, queue: int) -> None:
-        """While replaying: a queue refers to a message that is there, an orphan perhaps."""
+        """While replaying: adds a queue to those that refer to an existing message, perhaps an orphan."""
         queues = self.index.queues(message)
         if queue not in queues:
             self.index.set_queues(message, (*queues, queue))
 
     def forget(self, message: int, queue: int) -> int:
-        """The reference is gone; with the last one, the message. The segment of the message's root; 0: there was no
-        such reference."""
+        """Removes a reference, and with the last one the message. Returns the segment of the message's root; 0: there
+        was no such reference."""
         block = self.index.blocks.get(message >> BLOCK_BITS)
         if block is None:
             return 0
@@ -215,9 +217,9 @@ class Live:
         return location >> 32
 
     def forget_row(self, messages: Sequence[int], queue: int) -> tuple[int, int]:
-        """`forget` of those at the front, if they are as most are: ids without a gap in one block, with one root that
-        overrules nothing, and of which nothing but the index knows. How many were forgotten, and the segment of their
-        roots."""
+        """`forget` for the first of `messages`, as many as are a common case: consecutive ids in one block, roots in
+        one segment that replace no earlier ones, no state, no copy under way. Returns their number and the segment of
+        their roots; (0, 0): use `forget`."""
         if self.states or self.moving:
             return 0, 0
         first = messages[0]
@@ -244,8 +246,8 @@ class Live:
         return some, root
 
     def orphan(self, message: int, queue: int) -> bool:
-        """While replaying: the reference is gone, and the message stays, for a reference further on, where compaction
-        may have moved one. False: there is no such reference."""
+        """While replaying: removes a reference but keeps the message, because compaction may have moved another
+        reference to a later record. False: there is no such reference."""
         queues = self.index.queues(message)
         if queue not in queues:
             return False
@@ -260,11 +262,11 @@ class Live:
         return True
 
     def forget_orphan(self, message: int) -> None:
-        """No reference to it came."""
+        """After replaying: removes an orphan to which no reference came."""
         self.forget(message, ORPHAN)
 
     def leave(self, message: int, source: int, target: int) -> int:
-        """The reference is `target`'s from now on, with nothing known of it yet. The segment of the message's root."""
+        """Moves a reference to the queue `target`, without its state. Returns the segment of the message's root."""
         found = self.index.find(message)
         assert found
         self.drop_state(message, source, found[0])
