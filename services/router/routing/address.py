@@ -9,7 +9,7 @@ from typing import Any
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import CLOSEST, MULTICAST
 from services.router.routing.connection import RouterConnection
-from services.router.routing.destination import Destination, Feed, Producer
+from services.router.routing.destination import Consumer, Destination, Feed, Holder, Producer
 
 UNLIMITED = 1 << 30
 _LOAD = attrgetter("load")
@@ -35,12 +35,12 @@ class EmptyChecks:
         self.asked: set[Feed] = set()
         self._address = address
         self._clock = clock
-        self._waiting: list[Destination] = []
-        self._next: list[Destination] = []
+        self._waiting: list[Consumer] = []
+        self._next: list[Consumer] = []
         self._rounds = 0
         self._timed = False
 
-    def add(self, out: Destination) -> bool:
+    def add(self, out: Consumer) -> bool:
         """False: there is no broker to be asked."""
         if out not in self._next:
             self._next.append(out)
@@ -92,8 +92,9 @@ class EmptyChecks:
 
 
 class RoutedAddress:
-    """`outs` are the destinations, `ins` the producers, `feeds` those of them that come from brokers, `subscriber` the
-    router's own consumer of messages.
+    """`outs` are the destinations, `stores` those of them that are brokers, `holders` those for which deliveries wait;
+    `ins` are the producers, `feeds` those of them that come from brokers; `subscriber` is the router's own consumer of
+    messages.
 
     `only` is the single destination of an anycast address; with several, `choose` picks: `ring` is a round of those
     that had the least to do when it was made, and is made anew when it is through.
@@ -109,6 +110,7 @@ class RoutedAddress:
         "egress_containers",
         "feeds",
         "from_router",
+        "holders",
         "identity",
         "ingress",
         "ingress_containers",
@@ -120,6 +122,7 @@ class RoutedAddress:
         "pins",
         "priority",
         "share",
+        "stores",
         "subscriber",
         "temporary",
         "to_router",
@@ -131,6 +134,8 @@ class RoutedAddress:
         self.key = key
         self.treatment = treatment
         self.outs: list[Destination] = []
+        self.stores: dict[Destination, None] = {}
+        self.holders: dict[Holder, None] = {}
         self.ins: dict[Producer, None] = {}
         self.feeds: dict[Feed, None] = {}
         self.only: Destination | None = None
@@ -217,10 +222,16 @@ class RoutedAddress:
             for feed in self.feeds:
                 feed.resize()
 
+    def add_store(self, out: Destination) -> None:
+        """A destination that keeps messages: a broker."""
+        self.stores[out] = None
+        self.add_out(out)
+
     def remove_out(self, out: Destination) -> None:
         if out not in self.outs:
             return
         self.outs.remove(out)
+        self.stores.pop(out, None)
         if out.connection.is_container:
             self.egress_containers += out.sent
         self.egress += out.sent
@@ -234,7 +245,7 @@ class RoutedAddress:
 
     # Is there anything?
 
-    def ask(self, out: Destination) -> bool:
+    def ask(self, out: Consumer) -> bool:
         """`out` has credit, and wants to know if there is nothing for it. False: there is no broker to be asked."""
         if not self.pins or not out.wanted:
             return False
@@ -273,9 +284,8 @@ class RoutedAddress:
         """A destination has credit and nothing to do: it gets what waits for others that have none."""
         if self.treatment == MULTICAST:
             return
-        for out in self.outs:
-            if out.waits:
-                out.hand_over(ready)
+        for holder in list(self.holders):
+            holder.hand_over(ready)
 
     def _changed(self) -> None:
         self.only = self.outs[0] if len(self.outs) == 1 else None
@@ -316,7 +326,7 @@ class RoutedAddress:
         if self.treatment == CLOSEST:
             ring = ready
         else:
-            loads = [out.outstanding for out in ready]
+            loads = [out.load for out in ready]
             least = min(loads)
             # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
             # worth its making, and outcomes come back in ranges.

@@ -145,14 +145,14 @@ class Addresses:
         """The connection to the broker of a queue that `address` feeds consumers from, and the queue's name there. Of
         several the one that takes messages too: others are being emptied. None: it is not connected."""
         entry = self.by_key.get("M0" + address.key[2:])
-        storing = {out.connection for out in entry.outs if out.stores} if entry is not None else set()
+        storing = {out.connection for out in entry.stores} if entry is not None else set()
         feeds = list(address.feeds)
         feed = next((feed for feed in feeds if feed.connection in storing), feeds[0] if feeds else None)
         return None if feed is None else (feed.connection, feed.node)
 
     def keeps_back(self, address: RoutedAddress) -> bool:
         """Can a message sent to `address` be delivered later? A queue's broker does it; not every one knows how."""
-        opened = [out.connection.amqp.remote_open for out in address.outs if out.stores]
+        opened = [out.connection.amqp.remote_open for out in address.stores]
         return self.kind_of(address) == termini.QUEUE and all(
             each is not None and termini.DELAYED_DELIVERY in (each.offered_capabilities or ()) for each in opened
         )

@@ -173,7 +173,7 @@ def _delayed(head: bytes) -> bool:
 
 def _keeps(address: RoutedAddress) -> bool:
     """Does a broker take what is sent there?"""
-    return any(out.stores or out.connection.is_container for out in address.outs)
+    return bool(address.stores) or any(out.connection.is_container for out in address.outs)
 
 
 def _begin(source: AnonymousInLink, partial: Partial) -> None:

@@ -20,9 +20,10 @@ from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Token
-from services.router.routing.destination import Destination
+from services.router.routing.destination import Detour
 from services.router.routing.in_link import InLink
 from services.router.routing.out_link import OutLink
+from services.router.routing.streaming import AddressStream
 
 FIRST_RETRY = 2.0
 RETRY = 5.0
@@ -46,14 +47,13 @@ class Maker(Protocol):
 
     def widen(self, stuck: set[Any]) -> None: ...
 
-    def detour(self) -> Destination | None: ...
+    def detour(self) -> Detour | None: ...
 
 
 class BrokerFeed(InLink):
     """Deliveries of a broker come in here. A Feed of its address."""
 
     __slots__ = ("_maker",)
-    from_broker = True
     counted = False
 
     def __init__(self, maker: Maker, connection: RouterConnection, link: Receiver, address: RoutedAddress) -> None:
@@ -85,7 +85,8 @@ class BrokerFeed(InLink):
         outs = self.address.outs
         if len(outs) <= WINDOWS:
             return self.capacity * max(1, len(outs))
-        delivered = sum(out.outstanding for out in outs)
+        waiting = sum(holder.undelivered for holder in self.address.holders)
+        delivered = sum(out.load for out in outs) - waiting
         return min(self.capacity * len(outs), max(self.capacity * WINDOWS, delivered + self.capacity))
 
     def resize(self) -> None:
@@ -105,6 +106,31 @@ class BrokerFeed(InLink):
             self.address.answered(self)
 
     # Life
+
+    def stream_began(self, stream: AddressStream) -> None:
+        self.connection.streams.add(stream)  # it is looked at whether it holds up the other queues of the broker
+
+    @property
+    def echoed(self) -> bool:
+        """The peer answered with the address. A null terminus means that a detach with the reason follows."""
+        source = self.link.remote_source
+        return source is not None and bool(source.address)
+
+    def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
+        """One of several links: a delivery takes long on this one, or on the `first`."""
+        return first in stuck or self in stuck
+
+    def may_close(self) -> bool:
+        """One of several links: nothing comes any more. What comes until the broker has answered is delivered."""
+        if self.zero_since is None:
+            self.close_gate()
+        return not self.link.credit and not self.link.unsettled
+
+    def one_less(self) -> None:
+        """One of several links, and over: the others divide up the window anew."""
+        if self.address is not None:
+            for feed in self.address.feeds:
+                feed.resize()
 
     def join_address(self) -> None:
         if self.address is not None:
@@ -135,39 +161,38 @@ class BrokerFeed(InLink):
 
 
 class BrokerOut(OutLink):
-    """Deliveries to a broker go out here. `extra`: one of several of an auto-link, and none of the destinations of its
-    address."""
+    """Deliveries to a broker go out here."""
 
-    __slots__ = ("_maker", "extra")
-    stores = True
+    __slots__ = ("_maker",)
     counted = False
 
-    def __init__(
-        self, maker: Maker, connection: RouterConnection, sender: Sender, address: RoutedAddress, *, extra: bool
-    ) -> None:
+    def __init__(self, maker: Maker, connection: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(connection, sender, address)
         self._maker = maker
-        self.extra = extra
 
-    def detour(self) -> Destination | None:
-        return None if self.extra else self._maker.detour()
+    def detour(self) -> Detour | None:
+        return self._maker.detour()
 
-    def serve_others(self) -> None:
-        if not self.extra:
-            super().serve_others()
+    @property
+    def echoed(self) -> bool:
+        """The peer answered with the address. A null terminus means that a detach with the reason follows."""
+        target = self.link.remote_target
+        return target is not None and bool(target.address)
+
+    def is_needed(self, stuck: set[Any], first: BrokerLink | None) -> bool:
+        """One of several links: it has something to do."""
+        return self.busy or bool(self.outstanding)
+
+    def may_close(self) -> bool:
+        return True
+
+    def one_less(self) -> None:
+        """One of several links, and over: that is nothing to the others."""
 
     def join_address(self) -> None:
         self.know_limit()
-        if not self.extra:
-            self.address.add_out(self)
+        self.address.add_store(self)
         self.flow()
-
-    def leave_address(self) -> None:
-        if self.extra:
-            self.address.egress += self.sent
-            self.address.egress_containers += self.sent
-        else:
-            super().leave_address()
 
     def attached(self) -> None:
         self._maker.link_attached()
@@ -177,13 +202,31 @@ class BrokerOut(OutLink):
         self._maker.link_detached(error)
 
 
+class BrokerDetour(BrokerOut):
+    """One of several links of an auto-link, for a delivery that takes long, and what must not overtake it: none of the
+    destinations of its address."""
+
+    __slots__ = ()
+
+    def detour(self) -> Detour | None:
+        return None
+
+    def hold(self) -> None:
+        """What waits here goes here."""
+
+    def serve_others(self) -> None:
+        """It takes what is sent by it, and nothing else."""
+
+    def join_address(self) -> None:
+        self.know_limit()
+        self.flow()
+
+    def leave_address(self) -> None:
+        self.address.egress += self.sent
+        self.address.egress_containers += self.sent
+
+
 BrokerLink = BrokerFeed | BrokerOut
-
-
-def _echoed(record: BrokerLink) -> bool:
-    """The peer answered with the address. A null terminus means that a detach with the reason follows."""
-    terminus = record.link.remote_source if isinstance(record, BrokerFeed) else record.link.remote_target
-    return terminus is not None and bool(terminus.address)
 
 
 class LiveAutoLink:
@@ -242,7 +285,8 @@ class LiveAutoLink:
             record = BrokerFeed(maker, connection, receiver, address)
         else:
             sender = session.attach_sender(name, Source(), Target(address=self.node))
-            record = BrokerOut(maker, connection, sender, address, extra=maker is not self)
+            kind = BrokerOut if maker is self else BrokerDetour
+            record = kind(maker, connection, sender, address)
         record.link.context = record
         connection.add(record)
         connection.amqp.wake()
@@ -250,7 +294,7 @@ class LiveAutoLink:
 
     def link_attached(self) -> None:
         record = self.record
-        if record is not None and _echoed(record):
+        if record is not None and record.echoed:
             record.join_address()
             self.status = "active"
             self.error = None
@@ -298,7 +342,7 @@ class LiveAutoLink:
         connection.extras[extra] = None
         return extra
 
-    def detour(self) -> Destination | None:
+    def detour(self) -> Detour | None:
         """A link for a delivery that may take long; None: there is only the one."""
         outs = [extra.record for extra in self._extras if isinstance(extra.record, BrokerOut)]
         free = next((out for out in outs if not out.busy), None)
@@ -345,18 +389,15 @@ class Extra:
         return self._live.node
 
     def link_attached(self) -> None:
-        if _echoed(self.record):
+        if self.record.echoed:
             self._attached_once = True
             self.record.join_address()
 
     def link_detached(self, error: Any) -> None:
-        record = self.record
-        known = self._live.extra_gone(self, refused=not self._attached_once)
-        if known and isinstance(record, BrokerFeed) and record.address is not None:
-            for feed in record.address.feeds:
-                feed.resize()
+        if self._live.extra_gone(self, refused=not self._attached_once):
+            self.record.one_less()
 
-    def detour(self) -> Destination | None:
+    def detour(self) -> Detour | None:
         return None
 
     def widen(self, stuck: set[Any]) -> None:
@@ -365,23 +406,13 @@ class Extra:
     def look(self, now: float, stuck: set[Any]) -> None:
         """Close it when it is not needed any more. To be called once a second."""
         record = self.record
-        if isinstance(record, BrokerOut):
-            needed = record.busy or bool(record.outstanding)
-        else:
-            needed = self._live.record in stuck or record in stuck
-        if needed or not self._attached_once:
+        if not self._attached_once or record.is_needed(stuck, self._live.record):
             self._idle_since = None
             return
         if self._idle_since is None:
             self._idle_since = now
-        if now - self._idle_since < IDLE:
-            return
-        if isinstance(record, BrokerFeed):
-            if record.zero_since is None:
-                record.close_gate()
-            if record.link.credit or record.link.unsettled:
-                return  # what comes until the broker has answered is delivered
-        self.close()
+        if now - self._idle_since >= IDLE and record.may_close():
+            self.close()
 
     def close(self) -> None:
         """Nothing is on it any more, or nothing of it is wanted."""

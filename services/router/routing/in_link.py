@@ -13,9 +13,9 @@ from services.router.routing.annotations import stripped
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token
-from services.router.routing.destination import Destination
+from services.router.routing.destination import Destination, Detour
 from services.router.routing.size_limit import limited
-from services.router.routing.streaming import begin_or_gather
+from services.router.routing.streaming import AddressStream, begin_or_gather
 
 
 def _gone(delivery_id: int, state: Any = None) -> None:
@@ -54,7 +54,6 @@ class InLink(LinkRecord):
     rejected: int
     released: int
     modified: int
-    from_broker = False
 
     def __init__(self, connection: RouterConnection, link: Receiver, address: RoutedAddress | None) -> None:
         self.identity = connection.owner.next_identity()
@@ -63,7 +62,7 @@ class InLink(LinkRecord):
         self.name = link.name
         self.address = address
         self.capacity = connection.link_capacity
-        self.ahead: Destination | None = None  # a link of its own on which a large delivery of this link went
+        self.ahead: Detour | None = None  # a link of its own on which a large delivery of this link went
         self.settle: Callable[..., None] = link.session.settle
         self.update: Callable[[int, Any], None] = link.session.update
         self.second: dict[int, tuple[Sender, Token]] | None = None
@@ -149,7 +148,10 @@ class InLink(LinkRecord):
                 if message_format or not out.direct or not out.pass_on(payload, token):
                     out.offer(payload, token, message_format)
 
-    def follow(self, out: Destination) -> None:
+    def stream_began(self, stream: AddressStream) -> None:
+        """A delivery that comes in pieces goes through the address from now on."""
+
+    def follow(self, out: Detour) -> None:
         """A delivery has gone by a link of its own, on which it may be under way for long: those that come after it
         follow it there, until it is through."""
         self.ahead = out

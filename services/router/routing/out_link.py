@@ -14,7 +14,7 @@ from enmasse.amqp.receiver import Partial
 from services.router.routing.address import WINDOWS, RoutedAddress
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import Held, Streamed, Token, count_outcomes, for_another, is_whole
-from services.router.routing.destination import Destination
+from services.router.routing.destination import Destination, Detour
 
 MAX_REPLIES = 5000
 MAX_REPLY_BYTES = 32 * 1024 * 1024
@@ -22,7 +22,8 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 
 
 class OutLink(LinkRecord):
-    """Deliveries go out here: the router's end of a client's receiver, or of a link to a broker. A Destination.
+    """Deliveries go out here: the router's end of a client's receiver, or of a link to a broker. A StreamDestination,
+    a Holder while deliveries wait, a Consumer when it drains.
 
     What cannot be sent for want of credit waits in `queue`; it is bounded by the credit the router gave to the senders.
     `direct`: nothing waits, nothing is half sent, and the receiver settles: a delivery may go straight to the wire.
@@ -62,7 +63,6 @@ class OutLink(LinkRecord):
     rejected: int
     released: int
     modified: int
-    stores = False
 
     def __init__(self, connection: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         self.identity = connection.owner.next_identity()
@@ -114,10 +114,6 @@ class OutLink(LinkRecord):
         return self.sender.unsettled
 
     @property
-    def waits(self) -> bool:
-        return bool(self.queue) and self.sender.credit <= 0
-
-    @property
     def wanted(self) -> int:
         return self.sender.granted
 
@@ -129,7 +125,7 @@ class OutLink(LinkRecord):
     def stream_limit(self) -> int:
         return self.limit
 
-    def detour(self) -> Destination | None:
+    def detour(self) -> Detour | None:
         return None
 
     def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
@@ -142,6 +138,11 @@ class OutLink(LinkRecord):
         self.queue.append((payload, token, message_format))
         self.direct = False
         self.connection.waiting.add(self)
+        self.hold()
+
+    def hold(self) -> None:
+        """Something waits here; other destinations of the address may take it."""
+        self.address.holders[self] = None
 
     def _put(self, payload: Any, token: Token | None, message_format: int) -> None:
         if not is_whole(payload):
@@ -206,6 +207,7 @@ class OutLink(LinkRecord):
             self.dropped += 1
             return False
         self.queue.append((payload, None, 0))
+        self.hold()
         self.flow()
         self.connection.amqp.wake()
         return True
@@ -232,6 +234,7 @@ class OutLink(LinkRecord):
 
     def _nothing_waits(self) -> None:
         self.connection.waiting.discard(self)
+        self.address.holders.pop(self, None)
         self.direct = self.stream is None and self.plain
 
     def serve_others(self) -> None:
@@ -253,6 +256,8 @@ class OutLink(LinkRecord):
 
     def hand_over(self, other: Destination) -> None:
         queue = self.queue
+        if self.sender.credit > 0:
+            return
         while queue and other.ready:
             payload, token, message_format = queue.popleft()
             if not is_whole(payload):
@@ -322,6 +327,7 @@ class OutLink(LinkRecord):
                 payload.lost(self)
 
     def leave_address(self) -> None:
+        self.address.holders.pop(self, None)
         self.address.remove_out(self)
 
     # What management shows

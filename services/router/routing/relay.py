@@ -30,7 +30,6 @@ class RelayOut(OutLink):
     """The link to the broker. Its address is its own: nobody else sends to it or finds it."""
 
     __slots__ = ("_ended",)
-    stores = True
 
     def __init__(self, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(broker, sender, address)
@@ -72,7 +71,7 @@ class Relays:
         out = sender.context = RelayOut(broker, sender, address)
         broker.add(out)
         broker.receivers += 1
-        address.add_out(out)
+        address.add_store(out)
         session.connection.wake()
         return out
 

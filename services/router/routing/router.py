@@ -127,7 +127,7 @@ class Router:
             if phase != config.ingress_phase:
                 wrong += [producer for producer in address.ins if producer not in address.feeds]
             if phase != config.egress_phase:
-                wrong += [out for out in address.outs if not out.stores]
+                wrong += [out for out in address.outs if out not in address.stores]
             for link in wrong:
                 link.detach(AmqpError(RESOURCE_DELETED, "the address has been configured anew"))
         return config

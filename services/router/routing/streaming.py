@@ -12,7 +12,7 @@ hardly goes on, it is broken off. What is larger than a receiver takes is reject
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver
@@ -23,7 +23,7 @@ from services.router.routing.annotations import complete, stripped
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
 from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Source, Token
-from services.router.routing.destination import Destination
+from services.router.routing.destination import Destination, Detour, StreamDestination, Taker
 
 HIGH_WATER = 128 * 1024
 GATHERING = 64
@@ -44,7 +44,6 @@ class StreamSource(Source, Protocol):
     connection: RouterConnection
     address: RoutedAddress | None
     link: Receiver
-    from_broker: bool
     presettled: int
     dropped: int
 
@@ -52,24 +51,12 @@ class StreamSource(Source, Protocol):
 
     def way(self, address: RoutedAddress) -> Destination | None: ...
 
-    def follow(self, out: Destination) -> None: ...
+    def stream_began(self, stream: AddressStream) -> None:
+        """This delivery goes through the address from now on."""
+
+    def follow(self, out: Detour) -> None: ...
 
     def park(self) -> None: ...
-
-
-class Taker(Protocol):
-    """Where a stream goes out: a destination, or a routed link."""
-
-    stream: Any
-
-    @property
-    def stream_limit(self) -> int: ...
-
-    def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing: ...
-
-    def stream_sent(self, token: Token | None) -> None: ...
-
-    def flow(self) -> None: ...
 
 
 Begin = Callable[[Any, Partial], None]
@@ -264,7 +251,7 @@ class AddressStream(Stream):
         if self.partial.aborted or self.partial.done or not self._by_a_link_of_its_own(out, token):
             super().start(out, token)
 
-    def _by_a_link_of_its_own(self, out: Destination, token: Token | None) -> bool:
+    def _by_a_link_of_its_own(self, out: StreamDestination, token: Token | None) -> bool:
         """Nobody knows when the rest comes: others go to the broker by the link that they share."""
         own = out.detour() if any(copy.out is out for copy in self.copies) else None
         if own is None:
@@ -375,16 +362,16 @@ def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: 
         _collect(source, address, partial, head)
         return
     stream = partial.context = AddressStream(partial, source)
-    if source.from_broker:
-        source.connection.streams.add(stream)
+    source.stream_began(stream)
     if head:
         stream.log.append(head)
         stream.held = len(head)
     if address.treatment == MULTICAST:
-        outs = list(address.outs)
+        chosen = list(address.outs)
     else:
         only = source.way(address)
-        outs = [only] if only is not None else []
+        chosen = [only] if only is not None else []
+    outs = cast(list[StreamDestination], chosen)  # what may get large messages has to be one
     settled = partial.settled
     if not outs:
         stream.discard = True
