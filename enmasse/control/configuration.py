@@ -24,7 +24,7 @@ class Snapshot(Protocol):
 S = TypeVar("S", bound=Snapshot)
 
 
-class Feed(Generic[S]):
+class FollowedFeed(Generic[S]):
     """A feed to follow: its name, the type of its body, and `received(body)`, called with each snapshot."""
 
     def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
@@ -51,7 +51,7 @@ class ConfigurationClient:
 
     def __init__(
         self,
-        feeds: Sequence[Feed[Addresses] | Feed[Flavors] | Feed[Placements]],
+        feeds: Sequence[FollowedFeed[Addresses] | FollowedFeed[Flavors] | FollowedFeed[Placements]],
         readiness: ReadinessReporter,
         placements: PlacementsReporter | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ RETRY = 1.0
 """Seconds until a snapshot that was released or modified is offered again."""
 
 
-class Feed:
+class PublishedFeed:
     """One feed. `build()` gives the JSON text of the snapshot; None while its source is not complete: nothing is sent.
 
     `interval`: seconds from one snapshot to the next, for all subscribers.
@@ -93,7 +93,7 @@ class Feed:
             subscriber.offer()
 
 
-class ChangeFeed(Feed):
+class ChangeFeed(PublishedFeed):
     """A feed that gives everything first, and from then on only what has changed since the message before.
 
     `changes(names)` gives the JSON text about these names; None stands for everything.
@@ -124,7 +124,7 @@ class _Subscriber:
     `sent`: the version it has got. `missing`: names that changed since, if it gets changes; None: all of them.
     """
 
-    def __init__(self, feed: Feed, sender: ControlSender) -> None:
+    def __init__(self, feed: PublishedFeed, sender: ControlSender) -> None:
         self._feed = feed
         self._sender = sender
         self.sent = -1

@@ -22,7 +22,7 @@ from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import log_changes
 from services.configserv.drivers import Contents
 from services.configserv.drivers.files import FilesDriver
-from services.configserv.feeds import ChangeFeed, Feed
+from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
 from services.configserv.merge import Merger
 from services.configserv.placements import PlacementSource, moved
@@ -69,13 +69,13 @@ class ConfigService:
         self._feeds = {
             feed.address: feed
             for feed in (
-                Feed("addresses", "enmasse.addresses", self._addresses),
-                Feed("flavors", "enmasse.flavors", self._flavors),
-                Feed("placements", "enmasse.placements", self._placements),
-                Feed("status", "enmasse.status", self._status, STATUS_INTERVAL),
+                PublishedFeed("addresses", "enmasse.addresses", self._addresses),
+                PublishedFeed("flavors", "enmasse.flavors", self._flavors),
+                PublishedFeed("placements", "enmasse.placements", self._placements),
+                PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
                 ChangeFeed("status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL),
-                Feed("maas", None, self._maas),
-                Feed("v1/addresses", "enmasse.io/v1/AddressList", self._v1_addresses, STATUS_INTERVAL),
+                PublishedFeed("maas", None, self._maas),
+                PublishedFeed("v1/addresses", "enmasse.io/v1/AddressList", self._v1_addresses, STATUS_INTERVAL),
             )
         }
         self._targets = {

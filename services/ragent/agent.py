@@ -11,7 +11,7 @@ import msgspec
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, keep_connected, listen
-from enmasse.control.configuration import ConfigurationClient, Feed
+from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
@@ -95,10 +95,10 @@ class RouterAgent:
         )
         self.configuration = ConfigurationClient(
             (
-                Feed("addresses", feeds.Addresses, self._on_addresses),
+                FollowedFeed("addresses", feeds.Addresses, self._on_addresses),
                 # No flavor changes what routers have yet: a changed one has been applied when it was received.
-                Feed("flavors", feeds.Flavors, lambda _: None),
-                Feed("placements", feeds.Placements, self._on_placements),
+                FollowedFeed("flavors", feeds.Flavors, lambda _: None),
+                FollowedFeed("placements", feeds.Placements, self._on_placements),
             ),
             self.readiness,
         )
@@ -134,7 +134,7 @@ class RouterAgent:
                 router.touch_brokers(moved)
         self._ask_brokers()
         self._touch("placements", changed)
-        self.evaluate(self.desired.carried_by(moved))
+        self.evaluate(self.desired.placed_on(moved))
 
     def _ask_brokers(self) -> None:
         if self.leads:

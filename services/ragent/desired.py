@@ -15,7 +15,7 @@ from enmasse.model import feeds
 from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
-from services.ragent.entities import Carried, ClientListener, Entity, EntityKey
+from services.ragent.entities import ClientListener, Entity, EntityKey, RouterWork
 
 N = TypeVar("N", bound=str)
 _NONE: tuple[feeds.Placement, ...] = ()
@@ -35,7 +35,7 @@ class Desired:
         self._invalid: frozenset[AddressName] = frozenset()
         self._invalid_brokers: frozenset[str] = frozenset()
         # Thousands of addresses have the same placements: one tuple for all of them, and what follows from it.
-        self._carried: dict[tuple[str | None, tuple[feeds.Placement, ...]], Carried | None] = {}
+        self._works: dict[tuple[str | None, tuple[feeds.Placement, ...]], RouterWork | None] = {}
 
     def set_addresses(self, body: feeds.Addresses) -> list[AddressName]:
         """Takes a snapshot of the feed `addresses`."""
@@ -63,7 +63,7 @@ class Desired:
         moved = {n for n in body.brokers.keys() | brokers.keys() if body.brokers.get(n) != brokers.get(n)}
         self._placed, self._brokers, self._invalid_brokers = placed, body.brokers, _names(body.invalid)
         self.by_hand = {name: broker for name, broker in body.brokers.items() if broker.by_hand}
-        self._carried.clear()
+        self._works.clear()
         return changed, moved
 
     # addresses
@@ -73,7 +73,7 @@ class Desired:
         """The names of all desired addresses."""
         return self._types.keys()
 
-    def carriers(self) -> Iterable[AddressName]:
+    def known_names(self) -> Iterable[AddressName]:
         """The names of all addresses that routers have to know: the desired ones and those that are being drained."""
         yield from self._types
         yield from (name for name in self._placed if name not in self._types)
@@ -85,7 +85,7 @@ class Desired:
     def placements(self, name: AddressName) -> tuple[feeds.Placement, ...]:
         return self._placed.get(name, _NONE)
 
-    def carried_by(self, brokers: Collection[str]) -> list[AddressName]:
+    def placed_on(self, brokers: Collection[str]) -> list[AddressName]:
         """The addresses of which something lies on one of these."""
         if not brokers:
             return []
@@ -93,16 +93,16 @@ class Desired:
 
     # what one router is to have
 
-    def work(self, router: str, name: AddressName) -> Carried | None:
+    def work(self, router: str, name: AddressName) -> RouterWork | None:
         """What a router has to do for the address."""
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
         if type_ is None and name in self._invalid:  # it goes on as what lies there
             type_ = next((p.type for p in placed if not p.draining), None)
         key = type_, placed
         try:
-            return self._carried[key]
+            return self._works[key]
         except KeyError:
-            return self._carried.setdefault(key, entities.carried(*key))
+            return self._works.setdefault(key, entities.work_for(*key))
 
     def of_address(self, router: str, name: AddressName) -> list[Entity]:
         """The entities of one address."""
@@ -130,13 +130,13 @@ class Desired:
         owner = entities.owner(name)
         if owner is None or owner.type != type_:
             return None
-        if type_ == entities.CONNECTOR:
+        if type_ == entities.CONNECTOR and owner.broker:
             broker = self.brokers(router).get(owner.broker)
             return entities.connector(owner.broker, broker.host, broker.port) if broker is not None else None
-        if type_ in (entities.LISTENER, entities.SSL_PROFILE):
-            there = self.listeners(router)
-        else:
+        if type_ in entities.ADDRESS_TYPES:
             there = self.of_address(router, AddressName(owner.subject))
+        else:
+            there = self.listeners(router)  # a connector that leads to no broker is not among them: not desired
         return next((entity for entity in there if entity.name == name and entity.type == type_), None)
 
     def is_kept(self, key: EntityKey) -> bool:

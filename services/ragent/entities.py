@@ -92,7 +92,7 @@ class ClientListener(NamedTuple):
     router: str | None = None
 
 
-class Carried(NamedTuple):
+class RouterWork(NamedTuple):
     """What a router has to do for one address: its kind, and for each broker the directions (`in`, `out`) to make.
 
     For a queue `in` is from the broker; for a topic `in` is a client's sender, as Dispatch has it.
@@ -103,14 +103,14 @@ class Carried(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What is read from an entity's name: its type, the broker (or ""), and the address, listener or profile."""
+    """What is read from an entity's name: its type; the broker, or ""; the address, listener or profile, or ""."""
 
     type: str
     broker: str
     subject: str
 
 
-def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None:
+def work_for(kind: str | None, placements: Sequence[Placement]) -> RouterWork | None:
     """What is to be done for an address of `kind` (None: no longer wanted) with these placements.
 
     As long as something of another kind lies under the name (an address that was retyped, or removed, while it held
@@ -120,13 +120,13 @@ def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None
     if old:
         first = old[0].type
         assert first is not None
-        return Carried(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
+        return RouterWork(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
     if kind is None:
         # What lies there is not stated: placements made by hand name brokers only, and then it is a queue.
         left = [p for p in placements if p.draining]
-        return Carried("queue", tuple((p.broker, "in") for p in left)) if left else None
+        return RouterWork("queue", tuple((p.broker, "in") for p in left)) if left else None
     if kind not in ("queue", "topic"):
-        return Carried(kind, ())
+        return RouterWork(kind, ())
     links: list[tuple[str, str]] = []
     for placement in placements:
         if placement.type not in (None, kind):
@@ -135,7 +135,7 @@ def carried(kind: str | None, placements: Sequence[Placement]) -> Carried | None
             links.append((placement.broker, _drain_direction(kind)))
         else:
             links += ((placement.broker, "in"), (placement.broker, "out"))
-    return Carried(kind, tuple(links))
+    return RouterWork(kind, tuple(links))
 
 
 def _drain_direction(kind: str) -> str:
@@ -143,7 +143,7 @@ def _drain_direction(kind: str) -> str:
     return "in" if kind == "queue" else "out"
 
 
-def of_address(name: AddressName, work: Carried | None) -> list[Entity]:
+def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
     """The entities of one address on every router."""
     if work is None:
         return []
@@ -169,7 +169,7 @@ def address_key(name: AddressName) -> EntityKey:
     return ADDRESS, f"{PREFIX}address/{name}"
 
 
-def names_of_address(name: AddressName, work: Carried | None) -> list[tuple[str, str]]:
+def names_of_address(name: AddressName, work: RouterWork | None) -> list[tuple[str, str]]:
     """Type and name of each of `of_address`."""
     if work is None:
         return []
@@ -240,6 +240,6 @@ def owner(name: str) -> Owner | None:
     if type_ in (AUTO_LINK, LINK_ROUTE):
         broker, slash, subject = rest.partition("/")
         return Owner(type_, unquote(broker), subject) if slash else None
-    if type_ == CONNECTOR:
+    if key == "broker":
         return Owner(type_, rest, "")
     return Owner(type_, "", rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -34,6 +35,7 @@ from services.ragent.table import (
     WORKING,
     EntityOperation,
     EntityTable,
+    Expected,
     Scan,
     difference,
 )
@@ -70,6 +72,7 @@ class ManagedRouter:
         self._desired = desired
         self._loop = connection.loop
         self._management = RouterManagement(connection)
+        self._expected: Expected = functools.partial(desired.expected, self.id)
         self._reconciler = Reconciler(
             self,
             changed=lambda keys: changed(key for key in keys if key != ROUTER),
@@ -83,7 +86,7 @@ class ManagedRouter:
             logger=log.get(router=self.id),
         )
         self._counts = ConsumerCounts(desired.type, self._reconciler.news)
-        self._sweep = Sweep(self._management, self.table, self._expected, self._scanned, self._counts)
+        self._sweep = Sweep(self._management, self.table, self._expected, self._counts)
         self._addresses_known = asyncio.Event()
         self._unread: set[str] = set()
         """Types of which so much was made that all of the type is to be read back."""
@@ -200,7 +203,7 @@ class ManagedRouter:
                 self._drop((type_, name))
             self._finish(scan)
         self.serving = self.serving and self._has_listeners()
-        self._reconciler.queue(itertools.chain((ROUTER,), self._desired.carriers()))
+        self._reconciler.queue(itertools.chain((ROUTER,), self._desired.known_names()))
 
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
         may_delete = self._desired.sources.complete
@@ -231,12 +234,12 @@ class ManagedRouter:
         return keys
 
     async def sweep(self) -> float:
-        return await self._sweep.page(self._loop.time())
+        seconds, scan = await self._sweep.page(self._loop.time())
+        if scan is not None:
+            await self._scanned(scan)
+        return seconds
 
     # the desired state
-
-    def _expected(self, type_: str, name: str) -> Entity | None:
-        return self._desired.expected(self.id, type_, name)
 
     def _desired_of(self, name: AddressName) -> list[Entity]:
         return self._desired.connectors(self.id) if name == ROUTER else self._desired.of_address(self.id, name)

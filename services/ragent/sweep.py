@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from services.ragent.entities import ADDRESS_TYPES, ALL_TYPES, EntityKey
 from services.ragent.management import RouterManagement
 from services.ragent.pages import ConsumerCounts, results
@@ -20,7 +18,7 @@ _CONSUMERS = "consumers"
 class Sweep:
     """Reads type after type, and the counts of consumers last.
 
-    `scanned(scan)` is awaited with each complete scan of a type. A type of which the last scan found nothing new is
+    A type of which the last scan found nothing new is
     only compared, page by page, with what it was: while the bytes are the same there is nothing to decode.
     """
 
@@ -29,13 +27,11 @@ class Sweep:
         management: RouterManagement,
         table: EntityTable,
         expected: Expected,
-        scanned: Callable[[Scan], Awaitable[None]],
         consumers: ConsumerCounts,
     ) -> None:
         self._management = management
         self._table = table
         self._expected = expected
-        self._scanned = scanned
         self._consumers = consumers
         self._left: list[str] = []
         """What this sweep has yet to read."""
@@ -57,37 +53,39 @@ class Sweep:
         self._compared = 0
         self._unchanged.clear()
 
-    async def page(self, now: float) -> float:
-        """Reads the next page; gives the seconds until the next is due."""
+    async def page(self, now: float) -> tuple[float, Scan | None]:
+        """Reads the next page. Gives the seconds until the next is due, and the scan of a type if that is complete."""
         if not self._left:
             self._left = [*ALL_TYPES, _CONSUMERS]
             self._began, self._rows = now, 0
         type_ = self._left[0]
+        complete: Scan | None = None
         if type_ == _CONSUMERS:
             count, done = await self._consumers.page(self._management, SWEEP_PAGE)
         elif type_ in self._unchanged and self._scan is None:
             count, done = await self._compare(type_)
         else:
-            count, done = await self._read(type_)
+            count, complete = await self._read(type_)
+            done = complete is not None
         self._rows += count
         if done:
             self._left.pop(0)
         if self._left:
-            return 0.0 if done else SWEEP_PAGE / SWEEP_ROWS
-        return max(0.0, self._began + max(SWEEP_EVERY, self._rows / SWEEP_ROWS) - now)
+            return 0.0 if done else SWEEP_PAGE / SWEEP_ROWS, complete
+        return max(0.0, self._began + max(SWEEP_EVERY, self._rows / SWEEP_ROWS) - now), complete
 
-    async def _read(self, type_: str) -> tuple[int, bool]:
+    async def _read(self, type_: str) -> tuple[int, Scan | None]:
+        """The next page of a scan: its rows, and the scan if it is complete."""
         if self._scan is None:
             self._scan = Scan(self._table, type_, self._expected)
         scan = self._scan
         count = await read_page(self._management, scan, SWEEP_PAGE)
-        done = count < SWEEP_PAGE
-        if done:
-            if type_ in ADDRESS_TYPES and scan.quiet and not scan.missing():
-                self._unchanged[type_] = self._table.version[type_], scan.pages
-            self._scan = None
-            await self._scanned(scan)
-        return count, done
+        if count >= SWEEP_PAGE:
+            return count, None
+        if type_ in ADDRESS_TYPES and scan.quiet and not scan.missing():
+            self._unchanged[type_] = self._table.version[type_], scan.pages
+        self._scan = None
+        return count, scan
 
     async def _compare(self, type_: str) -> tuple[int, bool]:
         """A page of a type that was as it should be. If it differs, all of the type is read as if it were new."""

@@ -20,10 +20,10 @@ from services.ragent.entities import (
     PREFIX,
     SSL_PROFILE,
     STATUS,
-    Carried,
     Entity,
     EntityKey,
     Owner,
+    RouterWork,
     connector_name,
     link_prefixes,
     names_of_address,
@@ -113,7 +113,7 @@ class EntityTable:
         self.version[key[0]] += news
         return news
 
-    def problem(self, name: AddressName, work: Carried, active: Collection[str]) -> str:
+    def problem(self, name: AddressName, work: RouterWork, active: Collection[str]) -> str:
         """What keeps an address from working, as last read; empty if nothing does. `active`: brokers that are to carry
         it."""
         for key in names_of_address(name, work):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from enmasse import health, process, settings
 from enmasse.control import keep_connected
-from enmasse.control.configuration import ConfigurationClient, Feed
+from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
@@ -54,9 +54,9 @@ class StorageController:
         self.placements = PlacementsReporter(self._report_placements, self._placements_answered)
         self.configuration = ConfigurationClient(
             (
-                Feed("placements", feeds.Placements, self._on_placements),
-                Feed("addresses", feeds.Addresses, self._on_addresses),
-                Feed("flavors", feeds.Flavors, self._on_flavors),
+                FollowedFeed("placements", feeds.Placements, self._on_placements),
+                FollowedFeed("addresses", feeds.Addresses, self._on_addresses),
+                FollowedFeed("flavors", feeds.Flavors, self._on_flavors),
             ),
             self.readiness,
             self.placements,

@@ -9,12 +9,12 @@ from typing import Any
 
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, connect, listen
 from enmasse.model.names import AddressName
-from services.configserv.feeds import ChangeFeed, Feed
+from services.configserv.feeds import ChangeFeed, PublishedFeed
 from tests.control.aio import asyncio_test, until
 
 
 @asynccontextmanager
-async def subscribed(feed: Feed, **options: Any) -> AsyncIterator[tuple[ControlReceiver, list[Delivery]]]:
+async def subscribed(feed: PublishedFeed, **options: Any) -> AsyncIterator[tuple[ControlReceiver, list[Delivery]]]:
     def attach(link: ControlLink) -> None:
         assert isinstance(link, ControlSender)
         link.accept()
@@ -39,7 +39,7 @@ async def subscribed(feed: Feed, **options: Any) -> AsyncIterator[tuple[ControlR
 @asyncio_test
 async def test_changes_within_the_interval_are_one_snapshot() -> None:
     value = 0
-    feed = Feed("feed", "subject", lambda: b'"%d"' % value, interval=3600)
+    feed = PublishedFeed("feed", "subject", lambda: b'"%d"' % value, interval=3600)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         got[0].accept()
@@ -55,7 +55,7 @@ async def test_changes_within_the_interval_are_one_snapshot() -> None:
 @asyncio_test
 async def test_a_released_snapshot_comes_again_and_a_rejected_one_with_the_next_change() -> None:
     value = 0
-    feed = Feed("feed", None, lambda: b"%d" % value)
+    feed = PublishedFeed("feed", None, lambda: b"%d" % value)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         got[0].release()
@@ -76,7 +76,7 @@ async def test_nothing_is_built_for_nobody() -> None:
         built += 1
         return b"{}"
 
-    feed = Feed("feed", None, build)
+    feed = PublishedFeed("feed", None, build)
     for _ in range(3):
         feed.changed()
     await asyncio.sleep(0)

@@ -108,7 +108,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
         wanted = {
             entity.type: {e.name: e.attributes for e in group if e.type == entity.type}
             for group in [
-                [entity for name in desired.carriers() for entity in desired.of_address("router-0", name)]
+                [entity for name in desired.known_names() for entity in desired.of_address("router-0", name)]
                 + desired.connectors("router-0")
                 + desired.listeners("router-0")
             ]

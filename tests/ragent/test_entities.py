@@ -21,8 +21,8 @@ from services.ragent.entities import (
     LINK_ROUTE,
     LISTENER,
     SSL_PROFILE,
-    Carried,
     ClientListener,
+    RouterWork,
 )
 
 
@@ -45,39 +45,39 @@ DRAINING = placed("b", "draining")
 @pytest.mark.parametrize(
     ("kind", "placements", "expected"),
     [
-        ("anycast", [], Carried("anycast", ())),
-        ("multicast", [ACTIVE], Carried("multicast", ())),
-        ("queue", [], Carried("queue", ())),
-        ("queue", [ACTIVE], Carried("queue", (("b", "in"), ("b", "out")))),
-        ("queue", [DRAINING], Carried("queue", (("b", "in"),))),
-        ("topic", [], Carried("topic", ())),
-        ("topic", [ACTIVE], Carried("topic", (("b", "in"), ("b", "out")))),
-        ("topic", [DRAINING], Carried("topic", (("b", "out"),))),
+        ("anycast", [], RouterWork("anycast", ())),
+        ("multicast", [ACTIVE], RouterWork("multicast", ())),
+        ("queue", [], RouterWork("queue", ())),
+        ("queue", [ACTIVE], RouterWork("queue", (("b", "in"), ("b", "out")))),
+        ("queue", [DRAINING], RouterWork("queue", (("b", "in"),))),
+        ("topic", [], RouterWork("topic", ())),
+        ("topic", [ACTIVE], RouterWork("topic", (("b", "in"), ("b", "out")))),
+        ("topic", [DRAINING], RouterWork("topic", (("b", "out"),))),
         # Moving between brokers: producers go to the new one, consumers get from both.
         (
             "queue",
             [placed("c", "active", "queue"), DRAINING],
-            Carried("queue", (("c", "in"), ("c", "out"), ("b", "in"))),
+            RouterWork("queue", (("c", "in"), ("c", "out"), ("b", "in"))),
         ),
         # Removed: consumers may empty it, nobody can put anything in; once the placement is gone, nothing is left.
-        (None, [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
-        (None, [placed("b", "draining", "topic")], Carried("topic", (("b", "out"),))),
-        (None, [DRAINING], Carried("queue", (("b", "in"),))),
+        (None, [placed("b", "draining", "queue")], RouterWork("queue", (("b", "in"),))),
+        (None, [placed("b", "draining", "topic")], RouterWork("topic", (("b", "out"),))),
+        (None, [DRAINING], RouterWork("queue", (("b", "in"),))),
         (None, [ACTIVE], None),
         (None, [], None),
         # Retyped while it holds messages: the old type stays, for consumers only, and the new one waits.
-        ("topic", [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
-        ("queue", [placed("b", "draining", "topic")], Carried("topic", (("b", "out"),))),
-        ("anycast", [placed("b", "draining", "queue")], Carried("queue", (("b", "in"),))),
+        ("topic", [placed("b", "draining", "queue")], RouterWork("queue", (("b", "in"),))),
+        ("queue", [placed("b", "draining", "topic")], RouterWork("topic", (("b", "out"),))),
+        ("anycast", [placed("b", "draining", "queue")], RouterWork("queue", (("b", "in"),))),
     ],
 )
-def test_what_is_carried(kind: str | None, placements: list[Placement], expected: Carried | None) -> None:
-    assert entities.carried(kind, placements) == expected
+def test_a_routers_work(kind: str | None, placements: list[Placement], expected: RouterWork | None) -> None:
+    assert entities.work_for(kind, placements) == expected
 
 
 def test_entities_of_each_type() -> None:
     def of(kind: str, *placements: Placement) -> list[tuple[str, dict[str, Any]]]:
-        made = entities.of_address(AddressName("a/b"), entities.carried(kind, placements))
+        made = entities.of_address(AddressName("a/b"), entities.work_for(kind, placements))
         return [(entity.type, entity.attributes) for entity in made]
 
     balanced = {"pattern": "a/b", "distribution": "balanced", "waypoint": False}
@@ -118,7 +118,7 @@ PLACEMENTS = st.lists(
 
 @given(NAMES, st.none() | KINDS, PLACEMENTS)
 def test_a_name_tells_what_it_belongs_to(name: AddressName, kind: str | None, placements: list[Placement]) -> None:
-    work = entities.carried(kind, placements)
+    work = entities.work_for(kind, placements)
     made = entities.of_address(name, work)
     assert [(entity.type, entity.name) for entity in made] == entities.names_of_address(name, work)
     assert len({entity.name for entity in made}) == len(made)
@@ -168,7 +168,7 @@ def test_following_changes_gives_what_starting_anew_gives(steps: list[tuple[dict
         anew = Desired([])
         anew.set_addresses(addresses)
         anew.set_placements(placements)
-        made = [entity for name in anew.carriers() for entity in anew.of_address("r", name)]
+        made = [entity for name in anew.known_names() for entity in anew.of_address("r", name)]
         assert set().union(*there.values()) == {entity.name for entity in made}
         assert all(anew.expected("r", entity.type, entity.name) == entity for entity in made)
 
