@@ -1,6 +1,6 @@
 """What one client's flood costs the others: a well-behaved client measures its latency while another one floods.
 
-    python -m benchmarks floods            (python -m benchmarks.floods -h tells more)
+    python -m benchmarks floods            (python -m benchmarks.floods -h: options)
 
 Against a router and a broker of their own process, in turn: the well-behaved client sends one small message after the
 other and waits until it has come back; each kind of flood is made of frames that are legal by themselves, prepared in
@@ -131,7 +131,7 @@ KINDS: dict[str, Callable[[], tuple[bytes, bytes]]] = {
 
 
 def flood(args: argparse.Namespace) -> None:
-    """One process: floods until its standard input is closed; tells how many bytes and connections were taken."""
+    """One process: floods until its standard input is closed; reports how many bytes and connections were accepted."""
     kind = args.kind
     once, again = KINDS[kind]()
     sent = connections = 0

@@ -2,7 +2,7 @@
 
 Also the cold start of `enmasse up` on what `enmasse init` writes, the time to ready after SIGKILL of each service, and
 what the suite costs when nothing happens. Times count from the file that is written, or the process that is killed, to
-the return of `enmasse status --wait`. CPU seconds are of all processes: unlike the times they say something also on a
+the return of `enmasse status --wait`. CPU seconds are of all processes: unlike the times they are meaningful also on a
 machine that is busy with other things.
 """
 

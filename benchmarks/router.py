@@ -1,4 +1,4 @@
-"""The embedded router against a relay on Proton's bare engine and, where one is on PATH, against qdrouterd.
+"""The embedded router against a relay on Proton's bare engine and, if there is one on PATH, against qdrouterd.
 
 100-byte messages, acknowledged, credit 1000; one pair and eight pairs; then credit 10 at a fixed rate for latency.
 """

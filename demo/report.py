@@ -1,4 +1,4 @@
-"""What the demo says: steps with a tick or a cross, and whether every check held."""
+"""What the demo prints: steps with a tick or a cross, and whether every check held."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Report:
         self.console.print(f"  {text}")
 
     def check(self, what: str, held: bool, found: object = "") -> bool:
-        """One fact, shown with what was found; remembered where it does not hold."""
+        """One fact, shown with what was found; remembered if it does not hold."""
         mark = "[green]✓[/green]" if held else "[red]✗[/red]"
         self.console.print(f"  {mark} {what}" + (f" [dim]({found})[/dim]" if found != "" else ""))
         if held:

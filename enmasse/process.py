@@ -30,7 +30,7 @@ class Fatal(Exception):
 
 
 PORT_OFFSET = "ENMASSE_PORT_OFFSET"
-"""The variable of the environment in which `enmasse up` tells its processes which suite they are of."""
+"""The variable of the environment in which `enmasse up` names its suite to its processes."""
 
 
 def command(words: str) -> str:
@@ -95,7 +95,7 @@ async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 
 
 def cannot_listen(address: str, error: OSError, setting: str) -> Fatal:
-    """The one line for a port that cannot be had; `setting` says where the port is configured."""
+    """The one line for a port that cannot be had; `setting` names the setting with the port."""
     reason = (
         "the port is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
     )

@@ -1,4 +1,4 @@
-"""What a receiver without its address makes of it: try on, or end with a sentence that says what to do.
+"""What a receiver without its address makes of it: try on, or end with a sentence that names what to do.
 
 Two kinds of trouble. *Lasting*: waiting does not help (the address is refused, the user is refused, the certificate is
 not trusted, the host name does not resolve). *Passing*: it may come back by itself (connection refused or lost).

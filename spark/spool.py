@@ -10,8 +10,8 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       lock                         held by the one process that writes
 
 A record is `length u32 | crc32 u32 | arrival ms u64 | message`, the message being the AMQP bare bytes as received.
-A torn tail is cut off when the writer opens the spool: it was never accepted. `head` tells it from damage: it is put
-forward only after a sync, so a spool with fewer records than it says has lost some that were accepted.
+A torn tail is cut off when the writer opens the spool: it was never accepted. `head` distinguishes it from damage: it
+is put forward only after a sync, so a spool with fewer records than it states has lost some that were accepted.
 """
 
 from __future__ import annotations

@@ -309,8 +309,8 @@ def shadowed(document: Document, good: dict[AddressName, Address], keep: Collect
 
 
 def _references(document: Document, good: dict[AddressName, Address]) -> list[Problem]:
-    """`deadletter` and `expiry` name a queue; of the same flavor where a queue names it. The storage controller puts it
-    on the broker of whoever names it as well, for a broker moves messages only within itself."""
+    """`deadletter` and `expiry` name a queue; of the same flavor if a queue names it. The storage controller
+    also puts it on the broker of each address that names it, because a broker moves messages only within itself."""
     problems: dict[str, Problem] = {}
     changed = True
     while changed:  # an address that goes may be what another one names

@@ -50,7 +50,7 @@ def unknown_names(
     addresses: Mapping[AddressName, str | None],
     flavors: Collection[str],
 ) -> list[Problem]:
-    """What the brokers name and nothing comes of. `addresses`: name → type, None where that is not known."""
+    """Names in brokers.json without effect. `addresses`: name → type, None if that is not known."""
     problems = []
     for broker, entry in brokers.items():
         for address in entry.addresses:

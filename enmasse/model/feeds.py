@@ -17,10 +17,10 @@ PHASES: Final[tuple[Phase, ...]] = ("Pending", "Configuring", "Active", "Failed"
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `addresses`: every valid address; `forced` may be thrown away together with their messages.
+    """Feed `addresses`: every valid address; `forced` may be deleted together with their messages.
 
-    `invalid` (where there are any): names that are in the file, and nobody knows what they are to be. What there is of
-    them is left alone.
+    `invalid` (optional): names whose entry is wrong and that have no last good version. Controllers make and delete
+    nothing for them.
 
     `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
@@ -67,14 +67,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def draining(self) -> bool:
-        """It is emptied, nothing new goes there."""
+        """It is being emptied: consumers only, no producers."""
         return self.state == "draining"
 
 
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
     """Feed and report `placements`: which broker carries which address. A report has no `revision`.
 
-    `invalid` (where there are any): brokers of which nobody knows where they are. What leads to them is left alone.
+    `invalid` (optional): brokers whose host and port are unknown. Routers keep what they have for these.
     """
 
     schema: Literal[1] = SCHEMA
@@ -99,8 +99,8 @@ class ReadinessReport(msgspec.Struct, frozen=True, kw_only=True):
     """Report `readiness`, subject `full` (all addresses of the reporter) or `change`.
 
     `seen`: feed → revision of the newest snapshot that everything reported so far takes into account (0: none on this
-    link yet), for the feeds it judges by; None: not stated. `pending`: feed → what it has yet to do because of that
-    snapshot beside what concerns single addresses. `instance`: which process of its role reports; empty: not stated.
+    link yet), for the feeds it follows; None: not stated. `pending`: feed → what is still to be done because of that
+    snapshot, besides single addresses. `instance`: which process of its role reports; empty: not stated.
     """
 
     instance: str = ""

@@ -63,8 +63,8 @@ class ReadinessBook:
             self.on_change()
 
     def lose(self, names: Iterable[str]) -> None:
-        """Something of these was lost. It is made again at once, but it is to be seen: they count as not ready for
-        SHOWN seconds, and until that was reported."""
+        """Part of these was lost. It is made again at once, but users shall see it: they count as not ready for SHOWN
+        seconds, and until that was reported."""
         loop = asyncio.get_running_loop()
         names = list(names)
         self._lost.update(dict.fromkeys(names, loop.time() + SHOWN))

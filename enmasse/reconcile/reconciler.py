@@ -58,16 +58,16 @@ class Managed(Protocol[K]):
         """
 
     async def verify(self, keys: Collection[K]) -> Mapping[K, str]:
-        """Reads back what was applied. Gives what is not as it was asked for, and why."""
+        """Reads back what was applied. Returns the keys that differ from the desired state, with the reason."""
 
     async def reread(self, keys: Collection[K]) -> Iterable[K]:
-        """Reads anew what there is of refused keys; gives those that are to be applied again."""
+        """Reads the actual state of refused keys again; returns those to apply again."""
 
     async def sweep(self) -> float:
-        """Reads everything, or the next part of it, and queues what differs. Gives the seconds until the next."""
+        """Reads everything, or the next part of it, and queues what differs. Returns seconds until the next sweep."""
 
     def failed(self, error: Exception) -> None:
-        """The conversation failed; it is begun anew after a while."""
+        """The conversation failed; it is opened again after a back-off."""
 
 
 class Reconciler(Generic[K]):

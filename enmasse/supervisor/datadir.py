@@ -34,9 +34,9 @@ class DataDir:
         self._locks: list[int] = []
 
     def lock(self) -> None:
-        """Hold the directory until `close`. Raises StartError where somebody else does, OSError.
+        """Hold the directory until `close`. Raises StartError if another process holds it, OSError.
 
-        The file `lock` tells who it is. The directory itself is locked too, where its file system can do that: a file
+        The file `lock` names the holder. The directory itself is locked too, if its file system can do that: a file
         may be deleted by hand.
         """
         file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
@@ -67,7 +67,7 @@ class DataDir:
 
 
 def open_data_dir(path: Path) -> DataDir:
-    """Make `path` where it is missing, lock and check it. Raises StartError."""
+    """Make `path` if it is missing, lock and check it. Raises StartError."""
     data = DataDir(path.absolute())
     try:
         data.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,8 +91,8 @@ def open_data_dir(path: Path) -> DataDir:
 
 
 def _check_format(path: Path) -> None:
-    """Raises StartError where the directory is not ours to use, or there is no room for the first messages. Where there
-    are some already, consumers must be able to make room."""
+    """Raises StartError if the directory is not ours to use, or has no room for the first messages. If it has messages
+    already, it must start, so that consumers can make room."""
     marker = path / _MARKER
     if not marker.exists():
         _check_space(path)

@@ -51,8 +51,8 @@ def look(folder: Path) -> Mark:
 def read_desired(folder: Path, taken: Iterable[str]) -> tuple[dict[str, DesiredProcess], dict[str, str]]:
     """All desired processes by name, and for each file that describes none, by the name it should have, the reason.
 
-    `taken`: names of other processes. A file that cannot be understood is not a file that is gone: what runs by that
-    name is to be left alone. Raises OSError if the folder cannot be read.
+    `taken`: names of other processes. A file that cannot be understood is not a file that is gone: the process of that
+    name keeps running. Raises OSError if the folder cannot be read.
     """
     found: dict[str, DesiredProcess] = {}
     problems: dict[str, str] = {}

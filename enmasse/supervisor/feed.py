@@ -61,7 +61,7 @@ class StatusFeed:
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:
-        """Let configserv discard what these addresses hold; the reason where it was not taken."""
+        """Let configserv discard what these addresses hold; returns the reason if it was refused."""
         if self._connection is None:
             return "the configuration service is not reached; try again"
         message = encode_message("", {"addresses": names})

@@ -88,7 +88,7 @@ def _replace(path: Path, text: str, mode: int, durable: bool) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Replace `path` by `value` as JSON (see `write_text`); its folder is made where it is missing (any more)."""
+    """Replace `path` by `value` as JSON (see `write_text`); its folder is made if it is missing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_text(path, json.dumps(value, indent=1) + "\n", durable=durable)
 
@@ -103,7 +103,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value in `path`, or None where there is no file or it holds no JSON."""
+    """The value in `path`, or None if there is no file or it holds no JSON."""
     try:
         return json.loads(read_file(path))
     except (OSError, ValueError, RecursionError):

@@ -12,16 +12,16 @@ LIMIT_BYTES = 8 << 20
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to hand to a child as stderr; the caller closes it. Its folder is made where it is missing."""
+    """A descriptor to hand to a child as stderr; the caller closes it. Its folder is made if it is missing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
-    """Where `path` is larger than `limit` bytes, keep its last `limit` bytes as `<path>.1` and empty it.
+    """If `path` is larger than `limit` bytes, keep its last `limit` bytes as `<path>.1` and empty it.
 
     The child goes on writing to the same file (it appends). What it writes between copy and truncation is lost, and
-    what is kept where the disk has no room for it.
+    the kept part if the disk has no room for it.
     """
     try:
         size = path.stat().st_size
@@ -37,7 +37,7 @@ def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
 
 
 def last_line(path: Path) -> str:
-    """The last line written, shortened to 300 characters; empty where there is none."""
+    """The last line written, shortened to 300 characters; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
 DISK_INTERVAL = 2.0
-"""Seconds between two looks at the data directory: whether something is to be saved (again), or was taken away."""
+"""Seconds between two checks of the data directory: is something to be saved (again), or was a file removed?"""
 MAX_CONNECTIONS, MAX_LINKS = 256, 64
 MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""

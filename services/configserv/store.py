@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class ConfigStore:
-    """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal where it cannot be used.
+    """Two files in `directory`, written by atomic rename and synced. Raises process.Fatal if it cannot be used.
 
-    One that is damaged is set aside and counts as not there: what was in it is not known any more.
+    A damaged file is set aside and counts as missing: its content is lost.
     """
 
     def __init__(self, directory: str) -> None:

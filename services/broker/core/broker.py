@@ -55,7 +55,7 @@ class Broker:
         jump (default: the clock): for times that clients set or see, or that are on disk. `global_max_size`: bytes of
         all messages, -1 = no limit. `memory_limit`: bytes of payloads kept in memory although they can be had from disk
         again. `capacity`: bytes of messages, wherever they are, -1 = no limit; beyond it addresses that page do as
-        `capacity_policy` says (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
+        `capacity_policy` (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
         ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
         self.name = name
         self.clock = clock

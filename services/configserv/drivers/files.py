@@ -70,7 +70,7 @@ class FilesDriver:
 
 
 def _signature(path: Path) -> Signature:
-    """What differs when the file does; None where there is none."""
+    """A value that differs after each change of the file; None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
