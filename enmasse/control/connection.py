@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import proton
 from cproton import (  # type: ignore[import-untyped]
@@ -61,6 +61,13 @@ _RARE = {
     _LINK_REMOTE_DETACH,
     _TRANSPORT_ERROR,
 }
+
+
+class Frames(NamedTuple):
+    """How many frames a connection has received and sent."""
+
+    received: int
+    sent: int
 
 
 class ControlConnection(asyncio.Protocol):
@@ -226,6 +233,16 @@ class ControlConnection(asyncio.Protocol):
         if not self._dirty and self._socket is not None:
             self._dirty = True
             self.loop.call_soon(self._turn)
+
+    @property
+    def frames(self) -> Frames:
+        """AMQP frames on this connection so far, empty ones (heartbeats) included."""
+        return Frames(self._transport.frames_input, self._transport.frames_output)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait in this process until the peer reads; not those in the buffers of the operating system."""
+        return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     @property
     def links(self) -> list[ControlLink]:

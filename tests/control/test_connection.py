@@ -315,7 +315,7 @@ class Clock:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        self.timers: list[tuple[float, asyncio.Handle]] = []
+        self.timers: list[tuple[float, asyncio.Handle, Callable[[], None]]] = []
 
     def give(self, connection: ControlConnection) -> None:
         connection.loop = self  # type: ignore[assignment]
@@ -325,17 +325,17 @@ class Clock:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         handle = asyncio.Handle(callback, (), self.loop)
-        self.timers.append((when, handle))
+        self.timers.append((when, handle, callback))
         return handle
 
     def go_on(self) -> None:
         """To the next moment at which something is due."""
-        self.now = min(when for when, handle in self.timers if not handle.cancelled())
-        due = [handle for when, handle in self.timers if when <= self.now]
+        self.now = min(when for when, handle, _ in self.timers if not handle.cancelled())
+        due = [timer for timer in self.timers if timer[0] <= self.now]
         self.timers = [timer for timer in self.timers if timer[0] > self.now]
-        for handle in due:
+        for _, handle, callback in due:
             if not handle.cancelled():
-                handle._run()
+                callback()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loop, name)
@@ -352,14 +352,15 @@ async def test_heartbeats_keep_an_idle_connection() -> None:
 
     async with serving(accept=accept, idle=8) as listener:
         connection = await connect("127.0.0.1", listener.port, container="me", idle=8, prepare=clock.give)
-        mine, peers = connection._transport, accepted[0]._transport
+        peers = accepted[0]
         await until(lambda: len(clock.timers) == 2, "both sides watch")
-        frames, began = mine.frames_input, clock.now
+        frames, began = connection.frames.received, clock.now
         while clock.now < began + 10 * 8:
             clock.go_on()
-            await until(lambda: mine.frames_input == peers.frames_output and peers.frames_input == mine.frames_output)
-            assert connection.is_open and accepted[0].is_open
-        assert mine.frames_input >= frames + 10
+            await until(lambda: connection.frames.received == peers.frames.sent)
+            await until(lambda: peers.frames.received == connection.frames.sent)
+            assert connection.is_open and peers.is_open
+        assert connection.frames.received >= frames + 10
         connection.close()
 
 
@@ -405,6 +406,31 @@ async def test_links_and_connections_are_bounded() -> None:
             connection.close()
 
 
+@asynccontextmanager
+async def way_to(port: int, reads: asyncio.Event) -> AsyncIterator[int]:
+    """A port that leads to `port`; what comes from there is read only while `reads` is set."""
+    always = asyncio.Event()
+    always.set()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may: asyncio.Event) -> None:
+        while data := await reader.read(65536):
+            await may.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_there = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(pass_on(reader, to_there, always), pass_on(there, writer, reads))
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
 @asyncio_test
 async def test_who_does_not_read_costs_a_bounded_amount_of_writing() -> None:
     senders: list[ControlSender] = []
@@ -414,21 +440,22 @@ async def test_who_does_not_read_costs_a_bounded_amount_of_writing() -> None:
         assert isinstance(link, ControlSender)
         senders.append(link)
 
-    async with serving(attach) as listener:
-        connection = await connect("127.0.0.1", listener.port, container="me")
-        session = connection._own_session()
-        session.incoming_capacity = 100_000_000  # a peer that promises to take much
-        connection.receiver("feed", window=100)
+    def take_much(link: Any) -> None:
+        link.session.incoming_capacity = 100_000_000
+
+    reads = asyncio.Event()
+    reads.set()
+    async with serving(attach) as listener, way_to(listener.port, reads) as port:
+        connection = await connect("127.0.0.1", port, container="me")
+        connection.receiver("feed", window=100, configure=take_much)
         await until(lambda: senders and senders[0].credit)
-        assert connection._socket is not None
-        connection._socket.pause_reading()
+        reads.clear()
         for _ in range(20):
             senders[0].send(encode(None, b"x" * 1_000_000))
         (server,) = listener.connections
         await until(lambda: server.blocked)
-        socket = server._socket
-        assert socket is not None and socket.get_write_buffer_size() < 8_000_000
-        connection._socket.resume_reading()
+        assert server.unsent < 8_000_000
+        reads.set()
         await until(lambda: not server.blocked and not senders[0].queued)
         connection.close()
 
@@ -504,8 +531,8 @@ class Echo(MessagingHandler):
         self.replies: dict[str, Any] = {}
 
     def on_start(self, event: Any) -> None:
-        self.acceptor = event.container.listen("127.0.0.1:0")
-        self.port = self.acceptor._selectable._delegate.getsockname()[1]
+        self.port = free_port()
+        self.acceptor = event.container.listen(f"127.0.0.1:{self.port}")
         self.ready.set()
 
     def on_link_opening(self, event: Any) -> None:

@@ -40,6 +40,8 @@ class FakeRouter:
         self.drop_replies = 0
         self.refuse: dict[str, str] = {}
         """name → description of the 400 that its CREATE gets"""
+        self.refuse_deletions = ""
+        """Description of the 400 that every DELETE gets; empty: none is refused."""
         self.extended = True
         """Whether it knows attributes that Qpid Dispatch does not have."""
         self.listeners = "up"
@@ -125,6 +127,8 @@ class FakeRouter:
         if name not in table:
             return 404, "Not Found", None
         if operation == "DELETE":
+            if self.refuse_deletions:
+                return 400, self.refuse_deletions, None
             del table[name]
             return 204, "No Content", {}
         return 200, "OK", self._show(type_, table[name])

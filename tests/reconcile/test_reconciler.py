@@ -45,6 +45,7 @@ async def test_what_is_desired_comes_to_be_and_what_is_not_goes() -> None:
         await until(lambda: shelf.things == {"my-a": "1", "my-b": "2", "theirs": "y"})
         await until(lambda: toy.ready("my-a") and toy.ready("my-b"))
         assert {"my-a", "my-b", "my-old"} <= set(toy.judged)
+        await until(lambda: toy.book.reports(None).keys() == {"my-a", "my-b"} and toy.book.not_ready == 0)
 
 
 @asyncio_test
@@ -161,6 +162,7 @@ async def test_the_sweep_finds_what_nobody_has_reported() -> None:
         shelf.things["my-c"] = "left over"
         await until(equal(toy))
         assert toy.lost == ["my-a"]
+        assert (state := toy.book.get("my-a")) is not None and state.message == "was lost, and put back"
 
 
 @asyncio_test

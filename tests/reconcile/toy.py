@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from enmasse.reconcile import Reconciler, Sources
+from enmasse.model.feeds import Readiness
+from enmasse.reconcile import ReadinessBook, Reconciler, Sources
 
 
 class Lost(Exception):
@@ -47,7 +48,9 @@ class Shelf:
 
 
 class ToyController:
-    """A whole controller: a desired state from sources, a managed thing, and what it reports. Ours are named `my-…`."""
+    """A whole controller: a desired state from sources, a managed thing, and the book of what it reports (a
+    ReadinessReporter sends what that holds). Ours are named `my-…`.
+    """
 
     def __init__(self, shelf: Shelf, *sources: str, sweep: float = 3600.0) -> None:
         self.shelf = shelf
@@ -60,9 +63,10 @@ class ToyController:
         self.batches: list[int] = []
         self.judged: list[str] = []
         self.lost: list[str] = []
+        self.book = ReadinessBook("was lost, and put back")
         self.sweep_every = sweep
         self.reconciler: Reconciler[str] = Reconciler(
-            self, changed=self.judged.extend, lost=self.lost.extend, errors=(Lost,), batch=100
+            self, changed=self._changed, lost=self._lost, errors=(Lost,), batch=100
         )
 
     def deliver(self, source: str, things: Mapping[str, str]) -> None:
@@ -72,6 +76,18 @@ class ToyController:
         self.reconciler.queue(name for name in old.keys() | things.keys() if old.get(name) != things.get(name))
         if self.sources.deliver(source):
             self.reconciler.read_again()
+
+    def _changed(self, names: Collection[str]) -> None:
+        self.judged.extend(names)
+        for name in names:
+            refused = self.reconciler.refused.get(name, "")
+            is_known = name in self.desired or name in self.actual
+            state = Readiness(ready=self.ready(name) and not refused, failed=bool(refused), message=refused)
+            self.book.put(name, state if is_known else None)
+
+    def _lost(self, names: Collection[str]) -> None:
+        self.lost.extend(names)
+        self.book.lose(names)
 
     def ready(self, name: str) -> bool:
         return self.actual.get(name) == self.desired.get(name)
