@@ -58,7 +58,7 @@ def _text(found: object) -> bytes:
 
 
 def _long_text(data: bytes) -> int:
-    """Where the string begins that an amqp-value section at the end consists of; 0 where it is not that simple.
+    """Where the string begins that an amqp-value section at the end consists of; 0 if the section has another form.
 
     Snapshots have megabytes: what the general way costs, a text as str and back to bytes, is felt there.
     """

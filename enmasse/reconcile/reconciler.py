@@ -124,7 +124,7 @@ class Reconciler(Generic[K]):
     # what others call
 
     def queue(self, keys: Iterable[K]) -> None:
-        """What is desired of these keys, or what there is of them, may have changed."""
+        """The desired or the actual state of these keys may have changed."""
         self._queue.update(dict.fromkeys(keys))
         self._wake.set()
 
