@@ -28,7 +28,7 @@ class World:
         self.client_port = free_port()
         self.health_port = free_port()
         self.listener_of: str | None = None
-        self.said = ""
+        self.detail = ""
         self._stop = asyncio.Event()
         self._agent: asyncio.Task[None] | None = None
 
@@ -58,7 +58,7 @@ class World:
         assert self._agent is not None
         self._stop.set()
         await self._agent
-        await until(lambda: "ragent" not in self.configserv.readiness)  # nobody takes its last words for the next one's
+        await until(lambda: "ragent" not in self.configserv.readiness)  # its last report is not the next one's
 
     async def join(self, router: FakeRouter) -> None:
         """The router dials until the agent listens."""
@@ -74,26 +74,27 @@ class World:
 
         await asyncio.wait_for(dial(), DEADLINE)
 
-    async def tells(self, text: str) -> None:
-        """Waits until the agent says this of itself, at the end of its health's detail."""
+    async def shows(self, text: str) -> None:
+        """Waits until the detail of the agent's health ends so."""
         probe = Probe("127.0.0.1", self.health_port)
 
         async def asked() -> None:
-            while not (said := (await probe.ask()).detail).endswith(text):
-                self.said = said
+            while not (detail := (await probe.ask()).detail).endswith(text):
+                self.detail = detail
                 await asyncio.sleep(0.01)
 
         try:
             await asyncio.wait_for(asked(), DEADLINE)
         except TimeoutError:
-            raise AssertionError(f"it does not say {text!r} but {self.said!r}") from None
+            raise AssertionError(f"its health does not show {text!r} but {self.detail!r}") from None
         finally:
             probe.close()
 
     async def ready(self, *names: str) -> None:
         await until(lambda: self.configserv.ready("ragent") >= set(names))
 
-    async def says(self, name: str, text: str) -> None:
+    async def reported(self, name: str, text: str) -> None:
+        """Waits until the message that the agent reports of an address contains this."""
         await until(lambda: text in self.configserv.message("ragent", name))
 
 

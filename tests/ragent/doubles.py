@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class FakeRouter:
-    """The tables of a router, served over a connection that it dials; `broken` says how it misbehaves."""
+    """The tables of a router, served over a connection that it dials; it can be made to misbehave."""
 
     def __init__(self, name: str = "router-0", product: str = "qpid-dispatch-router") -> None:
         self.name = name
@@ -62,7 +62,7 @@ class FakeRouter:
         self.connection.abort()
 
     def restarted(self) -> FakeRouter:
-        """The same router after a SIGKILL: without what it was told."""
+        """The same router after a SIGKILL: without what it was configured with."""
         self.kill()
         new = FakeRouter(self.name)
         new.brokers_down = self.brokers_down
@@ -263,7 +263,7 @@ class FakeConfigserv:
         delivery.accept()
 
     def report(self, reporter: str, name: str) -> dict[str, Any]:
-        """What was said of an address last; nothing while the reporter says nothing."""
+        """What was reported of an address last; empty if nothing was."""
         found: dict[str, Any] = self.readiness.get(reporter, {}).get(name, {})
         return found
 
@@ -290,13 +290,13 @@ class FakeConfigserv:
         return max((body["seen"][feed] for by, body in self.reports if by == reporter), default=0)
 
     def pending(self, reporter: str) -> dict[str, str]:
-        """What the reporter has yet to do, as it said last."""
+        """What the reporter has yet to do, by its last report."""
         said = [body["pending"] for by, body in self.reports if by == reporter]
         found: dict[str, str] = said[-1] if said else {"": "nothing was said yet"}
         return found
 
     def judged(self, reporter: str, feed: str, name: str) -> dict[str, Any] | None:
-        """What was said of an address up to the first report that takes the feed's newest snapshot into account."""
+        """What was reported of an address up to the first report that takes the feed's newest snapshot into account."""
         found: dict[str, Any] | None = None
         for by, body in self.reports:
             if by == reporter:

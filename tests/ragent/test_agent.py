@@ -66,10 +66,10 @@ def test_without_router_or_placement_nothing_is_ready(play: Play) -> None:
         world.configserv.place({})
         world.configserv.addresses(ALL)
         await world.ready("any", "multi")
-        await world.says("q", "no broker carries it yet")
+        await world.reported("q", "no broker carries it yet")
         assert world.router.names(LINK_ROUTE) == set()
         world.router.kill()
-        await world.says("any", "no router is connected")
+        await world.reported("any", "no router is connected")
         assert world.configserv.ready("ragent") == set()
 
     play(scenario)
@@ -95,8 +95,8 @@ def test_ready_means_on_every_router(play: Play) -> None:
         second = FakeRouter("router-1")
         second.refuse["ragent-address/any"] = "no room"
         await world.join(second)
-        await world.says("any", "router router-1")
-        await world.says("any", "no room")
+        await world.reported("any", "router router-1")
+        await world.reported("any", "no room")
         assert world.configserv.report("ragent", "any")["failed"] is True
         await world.ready("q", "t", "multi")
         second.refuse.clear()
@@ -155,7 +155,7 @@ def test_what_was_as_it_should_be_for_a_while_is_still_looked_after(
         await until(lambda: router.names(LINK_ROUTE) == names("route-in/b-1/t", "route-out/b-1/t"))
         await settled(world)
         router.brokers_down.add("b-0")
-        await world.says("q", "auto-link")
+        await world.reported("q", "auto-link")
         router.brokers_down.clear()
         await world.ready(*ALL)
 
@@ -182,7 +182,7 @@ def test_clients_are_kept_from_management_where_the_router_can_do_that(play: Pla
         made = [*world.router.tables[LISTENER].values(), *world.router.tables[CONNECTOR].values()]
         assert [row.get("management") for row in made] == ([False] * 3 if extended else [None] * 3)
         if not extended:
-            await world.tells("clients of router-0 reach its management: it cannot be configured otherwise")
+            await world.shows("clients of router-0 reach its management: it cannot be configured otherwise")
             return
         world.router.tamper(LISTENER, "ragent-listener/amqp", management=True)
         await until(lambda: world.router.tables[LISTENER].get("ragent-listener/amqp", {}).get("management") is False)
@@ -198,31 +198,31 @@ def test_the_state_of_a_listener_is_read_back(play: Play, state: str) -> None:
         world.configserv.addresses(ALL)
         await world.ready(*ALL)
         await until(lambda: world.router.names(LISTENER))
-        await world.tells("1 router" if state == "up" else "being configured: router-0")
+        await world.shows("1 router" if state == "up" else "being configured: router-0")
         world.router.listeners = "up"
-        await world.tells("1 router")
+        await world.shows("1 router")
 
     play(scenario)
 
 
-def test_a_listener_that_the_router_refuses_is_told_of_the_router_and_is_no_address(play: Play) -> None:
+def test_a_listener_that_the_router_refuses_is_shown_of_the_router_and_is_no_address(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.router.refuse["ragent-listener/amqp"] = "Address already in use"
         world.configserv.place(PLACED)
         world.configserv.addresses(ALL)
         await world.ready(*ALL)
-        told = "router-0: cannot create listener ragent-listener/amqp: Address already in use"
-        await world.tells(f"being configured: router-0; {told}")
+        expected = "router-0: cannot create listener ragent-listener/amqp: Address already in use"
+        await world.shows(f"being configured: router-0; {expected}")
         world.router = world.router.restarted()
         await world.join(world.router)
-        await world.tells("1 router")
+        await world.shows("1 router")
         await world.ready(*ALL)
         assert set(world.configserv.readiness["ragent"]) == set(ALL)
 
     play(scenario)
 
 
-def test_what_others_have_made_is_told_and_left_alone(play: Play) -> None:
+def test_what_others_have_made_is_shown_and_left_alone(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         router = world.router
@@ -230,13 +230,13 @@ def test_what_others_have_made_is_told_and_left_alone(play: Play) -> None:
         router.tamper(CONNECTOR, "evil", host="192.0.2.7", port="5672", role="route-container")
         router.tamper(LISTENER, "open", host="", port="7000", role="normal")
         router.tamper(AUTO_LINK, "theirs", address="x", direction="in", connection="evil")
-        told = (
+        expected = (
             "on router-0, not made here: connector evil (192.0.2.7:5672), listener open (*:7000), autoLink theirs (x)"
         )
-        await world.tells(f"1 router; {told}")
+        await world.shows(f"1 router; {expected}")
         for type_, name in ((CONNECTOR, "evil"), (LISTENER, "open"), (AUTO_LINK, "theirs")):
             del router.tables[type_][name]
-        await world.tells("1 router")
+        await world.shows("1 router")
         assert "DELETE" not in {r[0] for r in router.requests}
 
     play(scenario)
@@ -252,8 +252,8 @@ def test_a_listener_is_one_routers_own(play: Play) -> None:
         await world.join(world.router)
         await world.join(second)
         await begin(world)
-        told = "router-1 has no listener for clients: each of them is another router's"
-        await world.tells(f"2 routers; {told}")
+        expected = "router-1 has no listener for clients: each of them is another router's"
+        await world.shows(f"2 routers; {expected}")
         assert second.names(ADDRESS) and not second.names(LISTENER)
 
     play(scenario)
@@ -406,12 +406,12 @@ def test_a_dead_broker_keeps_its_addresses_not_ready_and_clients_not_out(
         world.configserv.place(PLACED)
         world.configserv.addresses(ALL)
         await world.ready("t", "any", "multi")
-        await world.says("q", "is inactive: refused")
+        await world.reported("q", "is inactive: refused")
         await until(lambda: world.router.names(LISTENER))
         world.router.brokers_down.clear()
         await world.ready(*ALL)
         world.router.brokers_down.add("b-1")
-        await world.says("t", "is inactive")
+        await world.reported("t", "is inactive")
 
     play(scenario)
 
@@ -428,7 +428,7 @@ def test_removed_and_retyped_addresses_stay_for_their_consumers_while_they_drain
         assert "ragent-address/q" in router.names(ADDRESS)
         await until(lambda: not world.configserv.report("ragent", "q"))
         world.configserv.addresses({**rest, "q": {"type": "topic", "flavor": "f"}})
-        await world.says("q", "is a queue on the routers until nothing of that is left")
+        await world.reported("q", "is a queue on the routers until nothing of that is left")
         assert router.names(AUTO_LINK) == names("in/b-0/q")
         world.configserv.place({"t": PLACED["t"]})
         await until(lambda: not router.names(AUTO_LINK) and "ragent-address/q" not in router.names(ADDRESS))
@@ -524,6 +524,6 @@ def test_two_routers_with_one_id_are_reported(play: Play, monkeypatch: pytest.Mo
         await until(lambda: world.configserv.report("ragent", "a").get("failed"))
         text = "router router-0: several routers have this id and replace each other: give each an id of its own"
         assert world.configserv.message("ragent", "a") == text
-        await world.tells(text)
+        await world.shows(text)
 
     play(scenario)

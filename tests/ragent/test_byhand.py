@@ -1,4 +1,4 @@
-"""Brokers made by hand: what is missing there is seen and told; nobody makes it."""
+"""Brokers made by hand: what is missing there is read and reported; nobody makes it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,14 @@ def test_what_is_missing_on_the_broker_is_not_ready(tmp_path: Path, play: Play) 
     async def story(world: World, engines: Engines) -> None:
         await everything_works(engines)
         await engines.manage("deleteAddress", "t", True)
-        await world.says("t", "broker mine has no topic 't': make an address of this name with MULTICAST there")
+        await world.reported("t", "broker mine has no topic 't': make an address of this name with MULTICAST there")
         assert world.configserv.ready("ragent") == {"any", "multi", "q"}
         await engines.manage("createAddress", "t", "MULTICAST")
         await world.ready(*ALL)
         await engines.manage("destroyQueue", "q", True, True)
-        await world.says("q", "broker mine has no queue 'q': make an address with an ANYCAST queue of this name there")
+        await world.reported(
+            "q", "broker mine has no queue 'q': make an address with an ANYCAST queue of this name there"
+        )
         assert world.configserv.ready("ragent") == {"any", "multi", "t"}
         await engines.manage(*CREATE_Q)
         await world.ready(*ALL)
@@ -64,18 +66,18 @@ def test_what_is_missing_on_the_broker_is_not_ready(tmp_path: Path, play: Play) 
 def test_a_broker_that_is_away_or_elsewhere(tmp_path: Path, play: Play) -> None:
     async def story(world: World, engines: Engines) -> None:
         await engines.kill("broker")
-        await world.says("t", f"broker mine cannot be reached at 127.0.0.1:{engines.broker_port}")
+        await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{engines.broker_port}")
         assert world.configserv.ready("ragent") == {"any", "multi"}
         await engines.start_broker()
         await world.ready(*ALL)
         nobody = free_port()
         by_hand(world, nobody)
-        await world.says("t", f"broker mine cannot be reached at 127.0.0.1:{nobody}")
+        await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{nobody}")
         by_hand(world, engines.broker_port)
         await world.ready(*ALL)
-        # A router has no such management: nothing is known, so nothing is said to be ready.
+        # A router has no such management: nothing is known, so nothing is reported as ready.
         by_hand(world, world.client_port)
-        await world.says("t", "broker mine does not list what it holds: ")
+        await world.reported("t", "broker mine does not list what it holds: ")
         by_hand(world, engines.broker_port)
         await world.ready(*ALL)
 
@@ -87,7 +89,7 @@ def test_brokers_of_a_storage_controller_are_left_to_it(play: Play) -> None:
         placed = {"q": [{"broker": "theirs", "state": "active", "type": "queue"}]}
         world.configserv.place(placed, {"theirs": {"host": "127.0.0.1", "port": free_port()}})
         world.configserv.addresses({"q": ALL["q"]})
-        await world.ready("q")  # the router says so; what lies on the broker is not for the agent to say
+        await world.ready("q")  # that is the router's state; the agent does not judge what lies on the broker
 
     play(scenario)
 
@@ -96,7 +98,7 @@ SEEN = Offer(frozenset({"q", "both"}), frozenset({"t", "both"}))
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "told"),
+    ("name", "kind", "expected"),
     [
         ("q", "queue", ""),
         ("t", "topic", ""),
@@ -108,9 +110,9 @@ SEEN = Offer(frozenset({"q", "both"}), frozenset({"t", "both"}))
         ("q", "topic", "broker b has no topic 'q' (only a queue of this name): make"),
     ],
 )
-def test_what_is_to_be_made(name: AddressName, kind: str, told: str) -> None:
+def test_what_is_to_be_made(name: AddressName, kind: str, expected: str) -> None:
     found = missing("b", name, kind, SEEN)
-    assert found.startswith(told) and bool(found) == bool(told)
+    assert found.startswith(expected) and bool(found) == bool(expected)
 
 
 def test_what_a_broker_offers() -> None:
@@ -137,9 +139,9 @@ def test_placements_say_who_made_a_broker(play: Play) -> None:
         placed = {"q": [{"broker": "b", "state": "active", "type": "queue"}]}
         world.configserv.addresses({"q": ALL["q"]})
         world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody, "byHand": True}})
-        await world.says("q", "cannot be reached")
+        await world.reported("q", "cannot be reached")
         world.configserv.addresses(ALL)
-        await world.says("t", "no broker of brokers.json carries it: name it, or its flavor, there")
+        await world.reported("t", "no broker of brokers.json carries it: name it, or its flavor, there")
         world.configserv.addresses({"q": ALL["q"]})
         world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody}})
         await until(lambda: world.configserv.ready("ragent") == {"q"})

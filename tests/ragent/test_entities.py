@@ -117,7 +117,7 @@ PLACEMENTS = st.lists(
 
 
 @given(NAMES, st.none() | KINDS, PLACEMENTS)
-def test_a_name_tells_what_it_belongs_to(name: AddressName, kind: str | None, placements: list[Placement]) -> None:
+def test_a_name_shows_what_it_belongs_to(name: AddressName, kind: str | None, placements: list[Placement]) -> None:
     work = entities.work_for(kind, placements)
     made = entities.of_address(name, work)
     assert [(entity.type, entity.name) for entity in made] == entities.names_of_address(name, work)

@@ -25,13 +25,13 @@ def test_a_standby_follows_and_neither_manages_nor_reports_until_it_leads(play: 
         world.router.requests.clear()
         agent = await world.start_standby()
         await world.join(world.router)
-        await world.tells("stands by")
+        await world.shows("stands by")
         rest = {name: entry for name, entry in ALL.items() if name != "any"}
         brokers = {name: {"host": "127.0.0.1", "port": 5} for name in ("b-0", "b-1")}
         world.configserv.place(PLACED, {**brokers, "mine": {"host": "127.0.0.1", "port": port, "byHand": True}})
         world.configserv.addresses({**rest, "new": {"type": "anycast"}})
         await until(lambda: agent.desired.addresses == {*rest, "new"} and "mine" in agent.desired.by_hand)
-        await world.tells("stands by")
+        await world.shows("stands by")
         assert world.router.connection is not None and world.router.connection.is_open
         assert (world.router.requests, world.configserv.reports, dialled) == ([], [], [])
         assert world.router.names(LISTENER), "what the leader made before stays"
@@ -48,7 +48,7 @@ def test_a_standby_follows_and_neither_manages_nor_reports_until_it_leads(play: 
         assert created == new, "what the leader made before was read, not made again"
         assert world.router.names(AUTO_LINK) == {"ragent-in/b-0/q", "ragent-out/b-0/q"}
         await until(lambda: dialled, "it asks the brokers made by hand")
-        await world.tells("1 router")
+        await world.shows("1 router")
         for writer in dialled:
             writer.close()
         broker.close()
@@ -64,7 +64,7 @@ def test_a_standby_leads_with_the_routers_that_are_still_connected(play: Play) -
         await world.join(world.router)
         again = world.router.restarted()
         await world.join(again)
-        await world.tells("stands by")
+        await world.shows("stands by")
         world.router.requests.clear()
         agent.lead()
         await world.ready(*ALL)

@@ -1,4 +1,4 @@
-"""What the agent says it has seen is what all it has said is judged by."""
+"""What the agent reports as seen is what all it has reported is judged by."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def judged(world: World, feed: str, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_snapshot_is_told_as_seen_also_one_that_changes_nothing_here(play: Play) -> None:
+def test_every_snapshot_is_reported_as_seen_also_one_that_changes_nothing_here(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         world.configserv.flavors({})
@@ -100,8 +100,8 @@ def test_links_to_a_broker_that_is_another_one_are_read_again(
         world.configserv.place(PLACED, {name: {**where, **change} for name, where in WHERE.items()})
         await seen(world, "placements")
         assert (judged(world, "placements", "q")["ready"], judged(world, "placements", "t")["ready"]) == (False, False)
-        await world.says("q", "the auto-link ragent-in/b-0/q is inactive")
-        await world.says("t", "the link route ragent-route-in/b-1/t is inactive")
+        await world.reported("q", "the auto-link ragent-in/b-0/q is inactive")
+        await world.reported("t", "the link route ragent-route-in/b-1/t is inactive")
         assert world.configserv.ready(AGENT) == {"any", "multi"}
         world.router.brokers_down.clear()
         await world.ready(*ALL)
@@ -114,7 +114,7 @@ def test_what_was_removed_is_named_until_it_is_gone(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         gone: list[bool] = []
-        taken = world.configserv.readiness[AGENT]
+        reported = world.configserv.readiness[AGENT]
         world.configserv.reports.clear()
         rest = {name: entry for name, entry in ALL.items() if name in ("multi",)}
         world.configserv.place({})
@@ -123,7 +123,7 @@ def test_what_was_removed_is_named_until_it_is_gone(play: Play) -> None:
         def is_gone() -> bool:
             left = world.router.names(ADDRESS) | world.router.names(AUTO_LINK) | world.router.names(LINK_ROUTE)
             gone.append(left == {"ragent-address/multi"})
-            return taken.keys() == rest.keys()
+            return reported.keys() == rest.keys()
 
         await until(is_gone)
         assert gone[-1], "no longer named, and still there"
@@ -137,7 +137,7 @@ def test_a_refused_deletion_is_reported(play: Play) -> None:
         await begin(world)
         world.router.refuse_deletions = "not now"
         world.configserv.addresses({name: entry for name, entry in ALL.items() if name != "any"})
-        await world.says("any", "cannot delete address ragent-address/any: not now")
+        await world.reported("any", "cannot delete address ragent-address/any: not now")
         await seen(world, "addresses")
         world.router.refuse_deletions = ""
         await until(lambda: "any" not in world.configserv.readiness[AGENT])
@@ -157,10 +157,10 @@ def test_what_is_left_of_former_times_is_pending(play: Play) -> None:
         await seen(world, "addresses")
         assert world.configserv.pending(AGENT)["addresses"] == "no router is connected"
         await world.join(world.router)
-        told = len(world.configserv.reports)
+        before = len(world.configserv.reports)
         await until(lambda: world.configserv.pending(AGENT) == {})
         assert world.router.names(ADDRESS) == {"ragent-address/multi"}
-        after = [body["pending"] for _, body in world.configserv.reports[told:]]
+        after = [body["pending"] for _, body in world.configserv.reports[before:]]
         between = list(itertools.takewhile(bool, after))
         assert all("router-0: being configured" in pending["addresses"] for pending in between)
 

@@ -173,7 +173,7 @@ def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: P
 def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play) -> None:
     async def story(world: World, engines: Engines) -> None:
         await engines.kill("router")
-        await world.says("any", "no router is connected")
+        await world.reported("any", "no router is connected")
         await engines.start_router()
         await world.ready(*ALL)
         await everything_works(engines)
