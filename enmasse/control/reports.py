@@ -8,10 +8,10 @@ from typing import Any
 
 from enmasse import log
 from enmasse.control.connection import ControlConnection
-from enmasse.control.errors import LinkClosed
+from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import encode_message
 from enmasse.control.link import ControlSender
-from enmasse.model.feeds import Placements, ReadinessReport
+from enmasse.model.feeds import PlacementsReport, ReadinessReport
 from enmasse.model.names import address_name
 from enmasse.reconcile import ReadinessBook
 
@@ -99,11 +99,15 @@ class ReadinessReporter:
 class PlacementsReporter:
     """Reports all placements: when a connection begins and whenever they have changed.
 
+    `role`: what kind of controller reports. A connection has one link of a name: this one's is not that for readiness.
     `report()` gives the body, or None while it is not complete; `answered(accepted)` is called when what the last call
     of `report` gave has been accepted, or refused.
     """
 
-    def __init__(self, report: Callable[[], Placements | None], answered: Callable[[bool], None]) -> None:
+    def __init__(
+        self, role: str, report: Callable[[], PlacementsReport | None], answered: Callable[[bool], None]
+    ) -> None:
+        self.role = role
         self.is_answered = False
         """A report was accepted or refused on this connection."""
         self._report = report
@@ -121,13 +125,13 @@ class PlacementsReporter:
     async def run(self, connection: ControlConnection) -> None:
         """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
         while True:
-            sender = connection.sender("placements")
+            sender = connection.sender("placements", name=f"{self.role}/placements")
             sender.on_closed = lambda _: self._wake.set()
             try:
                 await sender.opened()
                 await self._report_over(sender)
-            except LinkClosed:
-                if connection.is_gone:
+            except LinkClosed as error:
+                if connection.is_gone or error.condition == STOLEN:  # another process of this role reports
                     raise
             # The configuration service wants the reports anew (brokers.json is gone), or takes none for now.
             await asyncio.sleep(AGAIN)

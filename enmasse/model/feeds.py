@@ -72,7 +72,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placements(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed and report `placements`: which broker carries which address. A report has no `revision`.
+    """Feed `placements`: which broker carries which address.
 
     `invalid` (optional): brokers whose host and port are unknown. Routers keep what they have for these.
     """
@@ -82,6 +82,16 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
     brokers: dict[str, BrokerEndpoint]
     addresses: dict[AddressName, list[Placement]]
     invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class PlacementsReport(Placements, frozen=True, kw_only=True):
+    """Report `placements`. `instance`: which process of its role reports; empty: not stated."""
+
+    instance: str = ""
+
+    def placements(self) -> Placements:
+        """What is reported, without who reports it."""
+        return Placements(revision=self.revision, brokers=self.brokers, addresses=self.addresses, invalid=self.invalid)
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,17 +1,22 @@
-"""The links over which reporters send their readiness: one for each reporter, the newest one."""
+"""The links over which a kind of report arrives: one for each reporter, the newest one."""
 
 from __future__ import annotations
 
 from enmasse import log
 from enmasse.control import ControlReceiver
+from enmasse.control.errors import STOLEN
+from services.configserv.reports import Refused
 
 MAX_REPORTERS = 64
 
 
 class ReporterLinks:
-    """Reporter (the name of its link, its role) → link, and the instance whose full report is kept."""
+    """Reporter (the name of its link, its role) → link, and the instance whose full report is kept. `target`: the kind
+    of report, for the log.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, target: str) -> None:
+        self._target = target
         self._links: dict[str, ControlReceiver] = {}
         self._instances: dict[str, str] = {}
 
@@ -25,26 +30,27 @@ class ReporterLinks:
             return False
         self._links[link.name] = link
         if before is not None:
-            before.close("amqp:link:stolen", "another link of this name was attached")
+            before.close(STOLEN, "another link of this name was attached")
         return True
 
-    def is_current(self, link: ControlReceiver) -> bool:
-        """Whether it is the newest link of its reporter."""
-        return self._links.get(link.name) is link
-
-    def received(self, link: ControlReceiver, instance: str, *, full: bool) -> bool:
-        """A report has arrived from this instance; False: it changes a report that another instance has sent."""
+    def check(self, link: ControlReceiver, instance: str, *, full: bool) -> None:
+        """A report has arrived from this instance. Raises Refused if its link is not the newest of its reporter, or if
+        it changes a report that another instance has sent.
+        """
+        if self._links.get(link.name) is not link:
+            raise Refused("another link of this name is the reporter's now")
         leader = self._instances.get(link.name, instance)
         if not full and leader != instance:
-            return False
+            raise Refused(f"{instance} has to send a full report first: the one there is is another instance's")
         if leader != instance:
-            log.get().info("another instance reports", role=link.name, instance=instance, before=leader)
+            log.get().info(
+                "another instance reports", target=self._target, role=link.name, instance=instance, before=leader
+            )
         self._instances[link.name] = instance
-        return True
 
     def remove(self, link: ControlReceiver) -> bool:
         """It was closed; whether its reporter is gone with it."""
-        if not self.is_current(link):
+        if self._links.get(link.name) is not link:
             return False
         del self._links[link.name]
         self._instances.pop(link.name, None)

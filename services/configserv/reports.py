@@ -21,14 +21,17 @@ class Refused(Exception):
 
 
 class ReportTarget:
-    """Links to one target; `receive(link, subject, body)` gets each decoded report and may raise Refused."""
+    """Links to one target; `receive(link, subject, body)` gets each decoded report and may raise Refused.
+
+    `gone(link)`: it was closed.
+    """
 
     def __init__(
         self,
         kind: type[T],
         subjects: tuple[str, ...],
         receive: Callable[[ControlReceiver, str, T], None],
-        gone: Callable[[ControlReceiver], None] | None = None,
+        gone: Callable[[ControlReceiver], object] | None = None,
     ) -> None:
         self.links: set[ControlReceiver] = set()
         self._subjects = subjects

@@ -20,8 +20,7 @@ from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import log_changes
-from services.configserv.drivers import Contents
-from services.configserv.drivers.files import FilesDriver
+from services.configserv.drivers import Contents, DriverSettings, make_driver
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
 from services.configserv.merge import Merger
@@ -44,11 +43,10 @@ MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report; 10,000 addresses take one or two million."""
 
 
-class ConfigservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See docs/contracts.md."""
 
     listen: settings.HostPort
-    config_dir: str
     data_dir: str
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
 
@@ -62,7 +60,8 @@ class ConfigService:
         self._problems = StandingProblems()
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions
-        self._reporters = ReporterLinks()
+        self._reporters = ReporterLinks("readiness")
+        self._placers = ReporterLinks("placements")
         self._placed = PlacementSource()
         self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
@@ -79,7 +78,9 @@ class ConfigService:
             )
         }
         self._targets = {
-            "placements": ReportTarget(feeds.Placements, ("full",), self._receive_placements),
+            "placements": ReportTarget(
+                feeds.PlacementsReport, ("full",), self._receive_placements, self._placers.remove
+            ),
             "readiness": ReportTarget(
                 feeds.ReadinessReport, ("full", "change"), self._receive_readiness, self._reporter_gone
             ),
@@ -140,7 +141,8 @@ class ConfigService:
             if target is None:
                 link.refuse(NOT_FOUND, f"no target {link.remote_target!r}; there are {', '.join(self._targets)}")
                 return
-            if name == "readiness" and not self._reporters.add(link):
+            reporters = {"readiness": self._reporters, "placements": self._placers}.get(name)
+            if reporters is not None and not reporters.add(link):
                 link.refuse(RESOURCE_LIMIT, f"there are {MAX_REPORTERS} reporters already")
                 return
             target.attach(link)
@@ -154,10 +156,7 @@ class ConfigService:
     # reports
 
     def _receive_readiness(self, link: ControlReceiver, subject: str, report: feeds.ReadinessReport) -> None:
-        if not self._reporters.is_current(link):
-            raise Refused("another link of this name is the reporter's now")
-        if not self._reporters.received(link, report.instance, full=subject == "full"):
-            raise Refused(f"{report.instance} has to send a full report first: the one there is is another instance's")
+        self._reporters.check(link, report.instance, full=subject == "full")
         try:
             touched = self._merger.report(link.name, report, full=subject == "full")
         except TooMany as error:
@@ -166,14 +165,16 @@ class ConfigService:
             self._status_changed(touched)
         self.forced.check()
 
-    def _receive_placements(self, link: ControlReceiver, subject: str, report: feeds.Placements) -> None:
+    def _receive_placements(self, link: ControlReceiver, subject: str, report: feeds.PlacementsReport) -> None:
         if self._placed.by_hand:
             raise Refused("placements come from brokers.json; remove that file to let them be reported")
-        if report != self._placed.now:
-            before, self._placed.now = self._placed.now, report
+        self._placers.check(link, report.instance, full=True)
+        now = report.placements()
+        if now != self._placed.now:
+            before, self._placed.now = self._placed.now, now
             self._revisions.change(("placements",))
             self._changed("placements")
-            touched = self._merger.placed(moved(before, report))
+            touched = self._merger.placed(moved(before, now))
             if touched:
                 self._status_changed(touched)
 
@@ -292,7 +293,7 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
     await health.start()
     service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
     health.metrics = service.metrics
-    driver = FilesDriver(config.config_dir)
+    driver = make_driver(config)
     host, port = settings.host_port(config.listen)
     listener = await listen(
         host,

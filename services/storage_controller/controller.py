@@ -21,8 +21,14 @@ from services.storage_controller import fleet, policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.core import Core, Decision
-from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
-from services.storage_controller.drivers.local import LocalDriver, LocalSettings
+from services.storage_controller.drivers import (
+    BrokerDriver,
+    DriverError,
+    DriverSettings,
+    Manifest,
+    RunningBroker,
+    make_driver,
+)
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
 
@@ -39,7 +45,7 @@ class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, fo
     """The controller's settings (docs/contracts.md, "A service as a process")."""
 
     configserv: settings.HostPort
-    driver: LocalSettings
+    driver: DriverSettings
 
 
 class StorageController:
@@ -51,7 +57,7 @@ class StorageController:
         self.readiness = ReadinessReporter(
             ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
         )
-        self.placements = PlacementsReporter(self._report_placements, self._placements_answered)
+        self.placements = PlacementsReporter(ROLE, self._report_placements, self._placements_answered)
         self.configuration = ConfigurationClient(
             (
                 FollowedFeed("placements", feeds.Placements, self._on_placements),
@@ -355,12 +361,13 @@ class StorageController:
 
     # reports
 
-    def _report_placements(self) -> feeds.Placements | None:
+    def _report_placements(self) -> feeds.PlacementsReport | None:
         if not self.core.knows_all:
             return None
         self._reported.made(dict(self._placed))
         lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
-        return feeds.Placements(
+        return feeds.PlacementsReport(
+            instance=self._name,
             brokers={
                 name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
                 for name, where in self._running.items()
@@ -442,7 +449,7 @@ def _is_empty(broker: ManagedBroker) -> bool:
 
 async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
-    controller = StorageController(config.name, LocalDriver(config.driver))
+    controller = StorageController(config.name, make_driver(config.driver))
     controller.configuration.start_reporting()
     await controller.start()
     state = health.Health(config.health, controller.metrics)

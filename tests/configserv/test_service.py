@@ -395,6 +395,26 @@ def _detached(client: Client) -> bool:
     return True
 
 
+def test_one_link_a_role_reports_placements(service: Configserv, connect: Connect) -> None:
+    """As with readiness: the newest link of a role takes over from the one before."""
+    service.write("addresses.json", {"q": QUEUE})
+    service.start()
+    client, first, second = connect(), connect(), connect()
+
+    def report(by: Client, instance: str) -> None:
+        brokers = {instance: {"host": "h", "port": 1}}
+        by.send("placements", {"instance": instance, "brokers": brokers, "addresses": {}}, subject="full")
+
+    report(first, "sc-0")
+    assert client.next("placements")["brokers"].keys() == {"sc-0"}
+    report(second, "sc-1")
+    found = client.next("placements")
+    assert found["brokers"].keys() == {"sc-1"}
+    assert "instance" not in found
+    with pytest.raises((SendException, LinkDetached)):
+        report(first, "sc-0")
+
+
 def test_forced_addresses_are_remembered_until_they_are_gone(service: Configserv, connect: Connect) -> None:
     service.write("addresses.json", {"q": QUEUE, "r": QUEUE})
     service.start()

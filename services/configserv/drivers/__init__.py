@@ -1,21 +1,24 @@
-"""Where configuration is read from. `files.py`: a directory. A further driver: docs/extending.md, "Kubernetes"."""
+"""Where configuration is read from. `driver.py`: what a driver is. `files.py`: the files of a directory.
+
+A further driver is added in this folder only (docs/extending.md, "Kubernetes"): a module, and its settings and
+construction below. Imports the model and the settings that every service has; nothing else of configserv.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from enmasse.settings import ServiceSettings
+from services.configserv.drivers.driver import Contents, Driver
+from services.configserv.drivers.files import FilesDriver
 
-from enmasse.model.configuration import Content
-
-Contents = dict[str, Content]
-"""File → what is in it: the same three names whatever the source."""
+__all__ = ["Contents", "Driver", "DriverSettings", "make_driver"]
 
 
-class Driver(Protocol):
-    """Reads the configuration and reports changes. What it gives is always the whole."""
+class DriverSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings that state the driver. `config_dir`: the directory of the files."""
 
-    def start(self, changed: Callable[[Contents], None]) -> None:
-        """Calls `changed` as soon as the source can be read, before it returns if possible, and after each change."""
+    config_dir: str
 
-    def close(self) -> None:
-        """No more calls."""
+
+def make_driver(settings: DriverSettings) -> Driver:
+    """The driver that these settings name."""
+    return FilesDriver(settings.config_dir)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from enmasse import log
-from services.storage_controller.drivers import DesiredBroker, DriverError, Manifest, RunningBroker
+from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.engines import EMBEDDED
 
 _LOG = log.get()
