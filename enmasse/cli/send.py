@@ -17,7 +17,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
-from enmasse.model.names import address_name
+from enmasse.model.names import WireName, address_name
 
 if TYPE_CHECKING:
     from enmasse.aio.client import ClientSender
@@ -191,7 +191,7 @@ def _why_no_credit(remote: RemoteAddress) -> str:
     if remote.offset is not None:
         with contextlib.suppress(NotRunning):
             known = {entry["name"]: entry for entry in get_status(remote.offset)["addresses"]}
-    name = str(address_name(remote.address))
+    name = str(address_name(WireName(remote.address)))
     while name not in known and "/" in name:  # below a topic
         name = name.rpartition("/")[0]
     if (entry := known.get(name)) is None:

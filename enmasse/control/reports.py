@@ -12,7 +12,6 @@ from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import encode_message
 from enmasse.control.link import ControlSender
 from enmasse.model.feeds import PlacementsReport, ReadinessReport
-from enmasse.model.names import address_name
 from enmasse.reconcile import ReadinessBook
 
 COALESCE = 0.02
@@ -88,7 +87,7 @@ class ReadinessReporter:
             seen, pending = now = dict(self._seen), self._pending()
             if full or names or now != last:
                 found = self._book.reports(None if full else names)
-                removed = [] if full else [address_name(name) for name in names if name not in found]
+                removed = [] if full else [name for name in names if name not in found]
                 report = ReadinessReport(
                     instance=self.instance, addresses=found, removed=removed, seen=seen, pending=pending
                 )

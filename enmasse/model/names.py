@@ -47,8 +47,8 @@ def wire_name(name: AddressName) -> WireName:
     return WireName(name)
 
 
-def address_name(wire: str) -> AddressName:
-    """The address whose name on the wire this is, if it is an address's at all."""
+def address_name(wire: WireName) -> AddressName:
+    """The address whose name on the wire this is, if it is an address's at all: the inverse of `wire_name`."""
     return AddressName(wire)
 
 

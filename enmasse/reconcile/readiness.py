@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from enmasse.model.feeds import Readiness
-from enmasse.model.names import AddressName, address_name
+from enmasse.model.names import AddressName
 
 SHOWN = 1.0
 """Seconds for which an address of which something was lost is reported as not ready, at least."""
@@ -24,23 +24,23 @@ class ReadinessBook:
         self.not_ready = 0
         """Addresses that are not ready."""
         self._lost_text = lost_text
-        self._states: dict[str, Readiness] = {}
+        self._states: dict[AddressName, Readiness] = {}
         self._same: dict[Readiness, Readiness] = {}
         """Thousands are alike: one object for all of them."""
-        self._unreported: set[str] = set()
-        self._lost: dict[str, float] = {}
+        self._unreported: set[AddressName] = set()
+        self._lost: dict[AddressName, float] = {}
         """Address of which something was lost → until when that is shown."""
-        self._hidden: dict[str, Readiness] = {}
+        self._hidden: dict[AddressName, Readiness] = {}
         """What is true of those that are shown as lost."""
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def get(self, name: str) -> Readiness | None:
+    def get(self, name: AddressName) -> Readiness | None:
         """What is reported of an address; None: nothing."""
         return self._states.get(name)
 
-    def put(self, name: str, state: Readiness | None) -> None:
+    def put(self, name: AddressName, state: Readiness | None) -> None:
         """This is how the address is now; None: there is nothing to report any more."""
         if name in self._lost:
             if state is not None and state.ready:
@@ -62,7 +62,7 @@ class ReadinessBook:
         if self.on_change is not None:
             self.on_change()
 
-    def lose(self, names: Iterable[str]) -> None:
+    def lose(self, names: Iterable[AddressName]) -> None:
         """Part of these was lost. It is made again at once, but users shall see it: they count as not ready for SHOWN
         seconds, and until that was reported."""
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ class ReadinessBook:
             self.put(name, self._hidden.get(name) or self._states.get(name))
         loop.call_later(SHOWN, self._find, names)
 
-    def _find(self, names: list[str]) -> None:
+    def _find(self, names: list[AddressName]) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         unseen = self._unreported.intersection(names)
@@ -83,14 +83,14 @@ class ReadinessBook:
                 del self._lost[name]
                 self.put(name, self._hidden.pop(name, None) or self._states.get(name))
 
-    def take(self) -> set[str]:
+    def take(self) -> set[AddressName]:
         """The addresses whose state has changed since the last call; they count as reported from now on."""
         taken, self._unreported = self._unreported, set()
         return taken
 
-    def reports(self, names: Iterable[str] | None) -> dict[AddressName, Readiness]:
+    def reports(self, names: Iterable[AddressName] | None) -> dict[AddressName, Readiness]:
         """What is reported of these (None: of all); what is missing in it is not reported any more."""
         states = self._states
         if names is None:
-            return {address_name(name): state for name, state in states.items()}
-        return {address_name(name): state for name in names if (state := states.get(name)) is not None}
+            return dict(states)
+        return {name: state for name in names if (state := states.get(name)) is not None}

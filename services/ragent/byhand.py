@@ -11,7 +11,7 @@ from typing import NamedTuple
 from enmasse import log, process
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.control.listings import AddressRow, QueueRow, read_listings
-from enmasse.model.names import AddressName, address_name, wire_name
+from enmasse.model.names import AddressName, WireName, address_name, wire_name
 
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 """Seconds between two looks at a broker; COST times as long as a look takes, in between."""
@@ -132,5 +132,5 @@ class HandMadeBroker:
             old, new = self.offer, offer(*listings.rows())
             self.offer, self._seen = new, listings.digest
             news = None if old is None else (old.queues ^ new.queues) | (old.topics ^ new.topics)
-            self._changed(None if news is None else map(address_name, news))
+            self._changed(None if news is None else (address_name(WireName(name)) for name in news))
         return max(LOOK_EVERY, min(LOOK_LAST, COST * (loop.time() - began)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.control import ControlError, Reply
-from enmasse.model.names import AddressName, address_name
+from enmasse.model.names import AddressName, WireName, address_name
 
 
 class ConsumerSource(Protocol):
@@ -57,7 +57,7 @@ class ConsumerCounts:
         for page in self._pages:
             for key, consumers in page.counts.items():
                 # Consumers of a waypoint are at its last phase; at the first there is the auto-link to the broker.
-                name = address_name(key[2:])
+                name = address_name(WireName(key[2:]))
                 kind = self._kind(name)
                 if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
                     found[name] = consumers

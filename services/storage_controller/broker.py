@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
 from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.engines import Engine
 
@@ -38,13 +39,13 @@ class ManagedBroker:
         self.cut = False
         """Producers are kept off, because it is about to end or to be restarted."""
         self.detail = "it was not reached yet"
-        self.refused: dict[str, str] = {}
+        self.refused: dict[AddressName, str] = {}
         """Address → why the broker refused an operation."""
-        self.settled: dict[str, Address] = {}
+        self.settled: dict[AddressName, Address] = {}
         """Address → what its settings on the broker were made from, or found to hold, since it is connected."""
-        self.marked: set[str] = set()
+        self.marked: set[AddressName] = set()
         """Topics that bear our mark, as far as that was looked up."""
-        self.foreign: set[str] = set()
+        self.foreign: set[AddressName] = set()
         """Topics that do not."""
         self.notice = ""
         """What people should know of it, though it works."""
@@ -54,7 +55,7 @@ class ManagedBroker:
         """Whether it is known what it holds."""
         return self.fresh or self.contents is not None
 
-    def holding(self, name: str) -> Holding | None:
+    def holding(self, name: AddressName) -> Holding | None:
         """What it holds under the name of an address, as last listed."""
         return self.contents.held.get(name) if self.contents is not None else None
 

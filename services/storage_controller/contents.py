@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from enmasse.control.listings import AddressRow, QueueRow
-from enmasse.model.names import AddressName, address_name
+from enmasse.model.names import AddressName, WireName, address_name
 from enmasse.text import counted
 
 USER = "enmasse"
@@ -42,7 +42,7 @@ class Holding(NamedTuple):
 class Contents(NamedTuple):
     """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them."""
 
-    held: dict[str, Holding]
+    held: dict[AddressName, Holding]
     stored: int
     durable_subscriptions: int
 
@@ -53,9 +53,9 @@ _SHARED: dict[Holding, Holding] = {}
 
 def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
     """Sums the rows up. Raises ValueError if a count is not a number."""
-    held: dict[str, Holding] = {}
+    held: dict[AddressName, Holding] = {}
     topics = {
-        address_name(row.name)
+        address_name(WireName(row.name))
         for row in addresses
         if "MULTICAST" in row.routingTypes
         and row.autoCreated != "true"
@@ -63,10 +63,10 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
         and row.internal != "true"
         and not _internal(row.name)
     }
-    full = {address_name(row.name): row.full for row in addresses if row.full}
-    sums: dict[str, list[int]] = {}
-    lost: dict[str, int] = {}
-    stalled: set[str] = set()
+    full = {address_name(WireName(row.name)): row.full for row in addresses if row.full}
+    sums: dict[AddressName, list[int]] = {}
+    lost: dict[AddressName, int] = {}
+    stalled: set[AddressName] = set()
     stored = subscriptions = 0
     for row in queues:
         if row.internalQueue == "true" or _internal(row.name):
@@ -90,7 +90,7 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
         elif row.name == row.address and row.temporary != "true":
             damage = (int(row.messagesLost), row.stalled == "true")
             ours = row.user == USER
-            name = address_name(row.name)
+            name = address_name(WireName(row.name))
             held[name] = share(Holding("queue", ours, messages, consumers, 0, full.get(name, ""), *damage))
     for name in topics:
         if name not in held:  # an address that is both is a queue that somebody gave a second routing type
@@ -100,9 +100,9 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
     return Contents(held, stored, subscriptions)
 
 
-def root_of(address: str, topics: Collection[str]) -> AddressName | None:
+def root_of(address: str, topics: Collection[AddressName]) -> AddressName | None:
     """The topic that an address is or lies below (`t/a/b` below `t`); subscriptions to `t/#` lie at that address."""
-    while (name := address_name(address)) not in topics:
+    while (name := address_name(WireName(address))) not in topics:
         address, slash, _ = address.rpartition("/")
         if not slash:
             return None

@@ -14,7 +14,7 @@ from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
-from enmasse.model.names import address_name
+from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.storage_controller import fleet, policies
@@ -87,7 +87,7 @@ class StorageController:
         self._running: dict[str, RunningBroker] = {}
         self._conversations: dict[str, BrokerConversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._placed: dict[str, tuple[feeds.Placement, ...]] = {}
+        self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._same: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
         self._reported = ReportedPlacements()
         self._knew_all = False
@@ -298,7 +298,7 @@ class StorageController:
 
     # decisions
 
-    def evaluate(self, names: Iterable[str]) -> None:
+    def evaluate(self, names: Iterable[AddressName]) -> None:
         """Decides anew on these addresses, has it carried out and reports what is news."""
         core = self.core
         if not core.complete:
@@ -316,14 +316,14 @@ class StorageController:
             self.placements.changed()
         self.readiness.changed()
 
-    def _carry_out(self, name: str, decision: Decision) -> None:
+    def _carry_out(self, name: AddressName, decision: Decision) -> None:
         for broker in decision.keep:
             if broker in self._conversations:
                 self._conversations[broker].keep(name)
         for broker in decision.retire:
             self._conversations[broker].retire(name)
 
-    def _place(self, name: str, decision: Decision) -> bool:
+    def _place(self, name: AddressName, decision: Decision) -> bool:
         entries = decision.entries
         if entries == self._placed.get(name, ()):
             return False
@@ -337,7 +337,7 @@ class StorageController:
             self._reported.moved((name,))
         return True
 
-    def _put(self, name: str, decision: Decision) -> None:
+    def _put(self, name: AddressName, decision: Decision) -> None:
         """How the address is. Before the routers can know where it lies, it neither works nor is it gone."""
         unknown = self._reported.is_unknown(name)
         state: feeds.Readiness | None = None
@@ -353,7 +353,7 @@ class StorageController:
             )
         self.book.put(name, state)
 
-    def _move(self, names: Iterable[str]) -> None:
+    def _move(self, names: Iterable[AddressName]) -> None:
         """Nobody else knows yet where these lie."""
         names = list(names)
         self._reported.moved(names)
@@ -373,7 +373,7 @@ class StorageController:
                 for name, where in self._running.items()
                 if name in self.core.inventory.brokers and where.port
             },
-            addresses={address_name(name): lists[entries] for name, entries in self._placed.items()},
+            addresses={name: lists[entries] for name, entries in self._placed.items()},
         )
 
     def _placements_answered(self, accepted: bool) -> None:

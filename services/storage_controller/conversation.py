@@ -9,6 +9,7 @@ from typing import Any
 from enmasse import log
 from enmasse.control import ControlConnection, LinkClosed
 from enmasse.control.listings import QueueRow
+from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker
@@ -38,9 +39,9 @@ class BrokerConversation:
         self,
         core: Core,
         broker: ManagedBroker,
-        changed: Callable[[Iterable[str]], None],
-        lost: Callable[[Iterable[str]], None],
-        is_left_alone: Callable[[str, str], bool],
+        changed: Callable[[Iterable[AddressName]], None],
+        lost: Callable[[Iterable[AddressName]], None],
+        is_left_alone: Callable[[AddressName, str], bool],
     ) -> None:
         self._core = core
         self._broker = broker
@@ -48,13 +49,13 @@ class BrokerConversation:
         self._connection: ControlConnection
         self._management = BrokerManagement()
         self._loop = asyncio.get_running_loop()
-        self._audit: set[str] = set()
+        self._audit: set[AddressName] = set()
         """Addresses whose settings were there already and have not been compared yet."""
         self._seen: tuple[int, int] | None = None
         """Digest of the last listings, if the broker's contents are still just that."""
         work = BrokerWork(core, broker, self._management, self._look, self._news, is_left_alone)
         self._removal, self._quiet = Removal(work), Quiet(work)
-        self._reconciler: Reconciler[str] = Reconciler(
+        self._reconciler: Reconciler[AddressName] = Reconciler(
             self,
             changed=changed,
             lost=lost,
@@ -68,12 +69,12 @@ class BrokerConversation:
         )
         broker.refused = self._reconciler.refused
 
-    def _news(self, names: Iterable[str]) -> None:
+    def _news(self, names: Iterable[AddressName]) -> None:
         self._reconciler.news(names)
 
     # what the controller asks for
 
-    def keep(self, name: str) -> None:
+    def keep(self, name: AddressName) -> None:
         """The address is to exist here, with its properties."""
         self._removal.keep(name)
         broker = self._broker
@@ -85,7 +86,7 @@ class BrokerConversation:
             self._audit.add(name)
             self._reconciler.wake()
 
-    def retire(self, name: str) -> None:
+    def retire(self, name: AddressName) -> None:
         """The address is to go from here when nothing is lost by it."""
         self._reconciler.drop(name)
         self._removal.retire(name)
@@ -137,9 +138,9 @@ class BrokerConversation:
         self._broker.cut = False
         self._reconciler.news(self._core.inventory.connected(self._broker))
 
-    async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
+    async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
         broker, management = self._broker, self._management
-        under_way: list[tuple[str, Awaitable[Any]]] = []
+        under_way: list[tuple[AddressName, Awaitable[Any]]] = []
         # What is desired now: it may be something else again when the broker has answered.
         wants = {name: want for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
         for name, want in wants.items():
@@ -158,7 +159,7 @@ class BrokerConversation:
                 self._settle(name, want)
         return refused
 
-    async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
+    async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
         """Reads back what was made: one by one if it is little, else by listing everything."""
         broker = self._broker
         if len(keys) > READ_BY_NAME:
@@ -181,7 +182,7 @@ class BrokerConversation:
         self._reconciler.news(keys)
         return refused
 
-    async def reread(self, keys: Collection[str]) -> Iterable[str]:
+    async def reread(self, keys: Collection[AddressName]) -> Iterable[AddressName]:
         await self._look()
         return [name for name in keys if self._broker.name in self._core.decide(name).keep]
 
@@ -205,11 +206,11 @@ class BrokerConversation:
         self._reconciler.news(changed)
         return queues
 
-    def _is_lost(self, name: str) -> bool:
+    def _is_lost(self, name: AddressName) -> bool:
         at_home = self._core.inventory.homes.get(name) == self._broker.name
         return at_home and not self._removal.has(name) and self._broker.holding(name) is None
 
-    def _settle(self, name: str, want: Any) -> None:
+    def _settle(self, name: AddressName, want: Any) -> None:
         """Its settings are those, our mark on a topic among them."""
         self._broker.settled[name] = want
         if want.type == "topic" and name not in self._broker.foreign:
@@ -220,7 +221,7 @@ class BrokerConversation:
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
         wants = [(name, want) for name in names if (want := self._core.desired.addresses.get(name)) is not None]
         found = await asyncio.gather(*(self._management.settings(name) for name, _ in wants))
-        unneeded: list[tuple[str, Awaitable[Any]]] = []
+        unneeded: list[tuple[AddressName, Awaitable[Any]]] = []
         for (name, want), read in zip(wants, found, strict=True):
             settings = policies.address_settings(name, want, self._broker.engine)
             if policies.holds(settings, read):

@@ -48,7 +48,7 @@ class Core:
         self.inventory = Inventory()
         self.patient = True
         """While set, an address that is nowhere is not made anywhere before it is known what every broker holds."""
-        self._concerned: set[str] = set()
+        self._concerned: set[AddressName] = set()
 
     @property
     def complete(self) -> bool:
@@ -64,26 +64,26 @@ class Core:
 
     def set_addresses(
         self,
-        addresses: Mapping[str, Address] | Mapping[AddressName, Address],
-        forced: Iterable[str],
-        invalid: Iterable[str] = (),
-    ) -> set[str]:
+        addresses: Mapping[AddressName, Address],
+        forced: Iterable[AddressName],
+        invalid: Iterable[AddressName] = (),
+    ) -> set[AddressName]:
         """Takes the desired addresses (all types), those whose messages may be thrown away, and invalid ones."""
         changed, others = self.desired.set_addresses(addresses, forced, invalid)
         return self._delivered("addresses") | changed | (others & self.inventory.held())
 
-    def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[str]:
+    def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[AddressName]:
         """Takes the flavors."""
         changed = self.desired.set_flavors(flavors)
         return self._delivered("flavors") | changed
 
-    def _delivered(self, source: str) -> set[str]:
+    def _delivered(self, source: str) -> set[AddressName]:
         """All addresses if this was the last feed that was awaited: nothing could be decided before."""
         if self.desired.sources.deliver(source) and self.complete:
             return self.desired.addresses.keys() | self.inventory.held()
         return set()
 
-    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[str]:
+    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
         """Takes a complete listing of a broker."""
         first = not broker.is_known
         changed = self.inventory.set_contents(broker, contents)
@@ -93,12 +93,12 @@ class Core:
             return set(self.desired.addresses) | changed  # what is nowhere may be placed now
         return changed
 
-    def note(self, broker: ManagedBroker, name: str, held: Holding) -> None:
+    def note(self, broker: ManagedBroker, name: AddressName, held: Holding) -> None:
         """Takes what was read of one address on a broker."""
         self.inventory.note(broker, name, held)
         self._settle_home(name, broker)
 
-    def hint(self, name: str, broker: str) -> None:
+    def hint(self, name: AddressName, broker: str) -> None:
         """An earlier report placed it there: that counts until it is known what the broker holds."""
         known = self.inventory.brokers.get(broker)
         if known is not None and known.contents is None and name not in self.inventory.homes:
@@ -106,11 +106,11 @@ class Core:
 
     # where addresses are at home
 
-    def _set_home(self, name: str, broker: str | None) -> None:
+    def _set_home(self, name: AddressName, broker: str | None) -> None:
         self.inventory.set_home(name, broker)
         self._concerned.update(self.desired.referred(name))
 
-    def _settle_home(self, name: str, broker: ManagedBroker) -> None:
+    def _settle_home(self, name: AddressName, broker: ManagedBroker) -> None:
         """What a broker holds and may hold is at home there, unless it has another home already."""
         want, held = self.desired.addresses.get(name), broker.holding(name)
         if held is None or want is None or held.kind != want.type or name in self.inventory.homes:
@@ -118,7 +118,7 @@ class Core:
         if broker.name in self.desired.carriers(name, want):
             self._set_home(name, broker.name)
 
-    def holdings(self, name: str) -> Holders:
+    def holdings(self, name: AddressName) -> Holders:
         """The brokers that hold something of ours, or of a desired address, under this name."""
         want = self.desired.addresses.get(name)
         return [
@@ -129,12 +129,12 @@ class Core:
 
     # decisions
 
-    def concerned(self) -> set[str]:
+    def concerned(self) -> set[AddressName]:
         """Further addresses whose decisions may have changed by the decisions since the last call."""
         found, self._concerned = self._concerned, set()
         return found
 
-    def decide(self, name: str) -> Decision:
+    def decide(self, name: AddressName) -> Decision:
         """What to do with the address. Places it, where it is wanted, nowhere yet, and may be placed."""
         want = self.desired.addresses.get(name)
         holdings = self.holdings(name)
@@ -185,7 +185,7 @@ class Core:
 
     def _awaited(
         self,
-        name: str,
+        name: AddressName,
         want: Address,
         home: str | None,
         keep: tuple[str, ...],
@@ -202,7 +202,7 @@ class Core:
         messages = sum(held.messages for _, held in holdings)
         return Decision(want.type, keep, (), entries, False, problem, messages, texts.consumers(holdings))
 
-    def _forget_home(self, name: str) -> None:
+    def _forget_home(self, name: AddressName) -> None:
         if name in self.inventory.homes:
             self._set_home(name, None)
 
@@ -212,7 +212,7 @@ class Core:
         text = "what lies there goes on as it is until the entry is put right" if entries else ""
         return Decision(None, (), (), entries, False, text, messages if entries else None, texts.consumers(holdings))
 
-    def _unwanted(self, name: str, holdings: Holders) -> Decision:
+    def _unwanted(self, name: AddressName, holdings: Holders) -> Decision:
         """It was removed, or has become an address that is stored nowhere."""
         # A topic's mark is not in the listing: before it has been looked up nothing is reported or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
@@ -229,7 +229,7 @@ class Core:
             texts.consumers(ours),
         )
 
-    def _retyped(self, name: str, want: Address, others: Holders) -> Decision:
+    def _retyped(self, name: AddressName, want: Address, others: Holders) -> Decision:
         """Something of another type lies there: it is emptied first, then the new type comes into being."""
         self._forget_home(name)
         kind = others[0][1].kind
@@ -244,7 +244,7 @@ class Core:
             texts.consumers(others),
         )
 
-    def _home(self, name: str, want: Address, holdings: Holders) -> tuple[str | None, str]:
+    def _home(self, name: AddressName, want: Address, holdings: Holders) -> tuple[str | None, str]:
         """The broker it belongs on, and why that is not one of its flavor, where it is not."""
         carriers = self.desired.carriers(name, want)
         home = self.inventory.homes.get(name)
@@ -277,14 +277,14 @@ class Core:
         self._set_home(name, chosen)
         return chosen, ""
 
-    def _needed(self, name: str, want: Address) -> list[str]:
+    def _needed(self, name: AddressName, want: Address) -> list[str]:
         """Brokers on which other addresses need it as their dead letter or expiry queue."""
         if want.type != "queue":
             return []
         homes = {self.inventory.homes[other] for other in self.desired.referring(name) if other in self.inventory.homes}
         return sorted(homes)
 
-    def _seen(self, broker_name: str, name: str, kind: str) -> Holding | None:
+    def _seen(self, broker_name: str, name: AddressName, kind: str) -> Holding | None:
         broker = self.inventory.brokers.get(broker_name)
         if broker is None:
             return None
@@ -294,7 +294,7 @@ class Core:
         held = broker.contents.held.get(name)
         return held if held is not None and held.kind == kind else None
 
-    def _problem(self, broker_name: str, name: str, held: Holding | None) -> str:
+    def _problem(self, broker_name: str, name: AddressName, held: Holding | None) -> str:
         broker = self.inventory.brokers.get(broker_name)
         if broker is None:
             return f"broker {broker_name} is being made"
@@ -308,7 +308,7 @@ class Core:
             return f"is being made on broker {broker_name}"
         return "" if self.is_settled(broker, name) else f"its settings on broker {broker_name} are being put right"
 
-    def is_settled(self, broker: ManagedBroker, name: str) -> bool:
+    def is_settled(self, broker: ManagedBroker, name: AddressName) -> bool:
         """Whether the settings of an address on a broker are known to be what is wanted now."""
         settled, want = broker.settled.get(name), self.desired.addresses.get(name)
         if settled is None or want is None:
@@ -325,6 +325,6 @@ class Core:
             return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
         return f"no broker of flavor {want.flavor} runs yet"
 
-    def refused(self, name: str) -> bool:
+    def refused(self, name: AddressName) -> bool:
         """Whether a broker that should carry it has refused an operation."""
         return any(name in broker.refused for broker in self.inventory.brokers.values() if broker.refused)

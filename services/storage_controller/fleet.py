@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
+from enmasse.model.names import AddressName
 from services.storage_controller import naming
 
 
-def carriers(name: str, flavor_name: str, flavor: Flavor) -> list[str]:
+def carriers(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
     """The brokers that may carry the address `name` of this flavor, in their order."""
     if flavor.template_parameters.dedicated:
         return [naming.dedicated(flavor_name, name)]
@@ -21,7 +22,7 @@ def pool(flavor_name: str, flavor: Flavor) -> list[str]:
     return [naming.pooled(flavor_name, index) for index in range(flavor.template_parameters.brokers)]
 
 
-def wanted(addresses: Mapping[str, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
+def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
     """Broker → flavor, for all that the addresses need. A flavor nobody uses has no brokers."""
     found: dict[str, str] = {}
     seen: set[str] = set()

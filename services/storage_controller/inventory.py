@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import KeysView
 
+from enmasse.model.names import AddressName
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import EMPTY, Contents, Holding
 from services.storage_controller.engines import Engine
@@ -19,11 +20,11 @@ class Inventory:
 
     def __init__(self) -> None:
         self.brokers: dict[str, ManagedBroker] = {}
-        self.homes: dict[str, str] = {}
+        self.homes: dict[AddressName, str] = {}
         """Address → broker."""
         self.load: dict[str, int] = {}
         """Broker → addresses that are at home there."""
-        self._holders: dict[str, tuple[str, ...]] = {}
+        self._holders: dict[AddressName, tuple[str, ...]] = {}
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         """Thousands of addresses are held by the same brokers."""
 
@@ -36,7 +37,7 @@ class Inventory:
         """A broker that runs or is to run; `fresh`: it was not asked for before."""
         return self.brokers.setdefault(name, ManagedBroker(name, flavor, engine, fresh))
 
-    def remove(self, name: str) -> set[str]:
+    def remove(self, name: str) -> set[AddressName]:
         """It is given up (it held nothing). Gives the addresses that it concerns."""
         concerned = self.on(name)
         broker = self.brokers.pop(name, None)
@@ -44,17 +45,17 @@ class Inventory:
             self._index(name, broker.contents or EMPTY, EMPTY)
         return concerned
 
-    def connected(self, broker: ManagedBroker) -> set[str]:
+    def connected(self, broker: ManagedBroker) -> set[AddressName]:
         """The conversation with a broker began. Gives the addresses that it concerns."""
         broker.connected, broker.detail = True, ""
         return self.on(broker.name)
 
-    def disconnected(self, broker: ManagedBroker, detail: str) -> set[str]:
+    def disconnected(self, broker: ManagedBroker, detail: str) -> set[AddressName]:
         """The conversation with a broker ended. Gives the addresses that it concerns."""
         broker.disconnect(detail)
         return self.on(broker.name)
 
-    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[str]:
+    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
         """Takes a complete listing of a broker. Gives the addresses of which it holds something else now."""
         changed = self._index(broker.name, broker.contents or EMPTY, contents)
         broker.contents = contents
@@ -64,14 +65,14 @@ class Inventory:
                 broker.foreign.discard(name)
         return changed
 
-    def note(self, broker: ManagedBroker, name: str, held: Holding) -> None:
+    def note(self, broker: ManagedBroker, name: AddressName, held: Holding) -> None:
         """Takes what was read of one address on a broker whose contents are known."""
         if broker.contents is not None:
             if name not in broker.contents.held:
                 self._add_holder(name, broker.name)
             broker.contents.held[name] = held
 
-    def set_home(self, name: str, broker: str | None) -> None:
+    def set_home(self, name: AddressName, broker: str | None) -> None:
         """The address belongs on this broker; None: on none."""
         old = self.homes.pop(name, None)
         if old is not None:
@@ -80,21 +81,21 @@ class Inventory:
             self.homes[name] = broker
             self.load[broker] = self.load.get(broker, 0) + 1
 
-    def at_home(self, broker: str) -> list[str]:
+    def at_home(self, broker: str) -> list[AddressName]:
         """The addresses that belong on a broker."""
         return [name for name, home in self.homes.items() if home == broker]
 
-    def on(self, broker: str) -> set[str]:
+    def on(self, broker: str) -> set[AddressName]:
         """The addresses of which a broker holds something, or that belong there."""
         known = self.brokers.get(broker)
         held = known.contents.held if known is not None and known.contents is not None else {}
         return {*held, *self.at_home(broker)}
 
-    def held(self) -> KeysView[str]:
+    def held(self) -> KeysView[AddressName]:
         """Every name under which some broker holds something."""
         return self._holders.keys()
 
-    def holders(self, name: str) -> list[tuple[ManagedBroker, Holding]]:
+    def holders(self, name: AddressName) -> list[tuple[ManagedBroker, Holding]]:
         """The brokers that hold something under this name, and what: ours or not, as far as that was looked up."""
         found = []
         for broker in map(self.brokers.__getitem__, self._holders.get(name, ())):
@@ -107,7 +108,7 @@ class Inventory:
             found.append((broker, held))
         return found
 
-    def _index(self, broker: str, old: Contents, new: Contents) -> set[str]:
+    def _index(self, broker: str, old: Contents, new: Contents) -> set[AddressName]:
         changed = set()
         for name, held in new.held.items():
             before = old.held.get(name)
@@ -121,13 +122,13 @@ class Inventory:
                 self._remove_holder(name, broker)
         return changed
 
-    def _add_holder(self, name: str, broker: str) -> None:
+    def _add_holder(self, name: AddressName, broker: str) -> None:
         found = self._holders.get(name, ())
         if broker not in found:
             both = (*found, broker)
             self._holders[name] = self._shared.setdefault(both, both)
 
-    def _remove_holder(self, name: str, broker: str) -> None:
+    def _remove_holder(self, name: AddressName, broker: str) -> None:
         left = tuple(b for b in self._holders.get(name, ()) if b != broker)
         if left:
             self._holders[name] = self._shared.setdefault(left, left)

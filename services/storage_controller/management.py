@@ -9,7 +9,7 @@ from typing import Any
 
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import Listings, read_listings
-from enmasse.model.names import AddressName, address_name, wire_name
+from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from services.storage_controller.contents import USER
 
 EXISTS = ("AMQ229019", "AMQ229204")
@@ -39,7 +39,7 @@ class BrokerManagement:
     async def listings(self) -> Listings:
         return await read_listings(self._node)
 
-    def create(self, name: str, kind: str) -> Awaitable[Any]:
+    def create(self, name: AddressName, kind: str) -> Awaitable[Any]:
         """Makes a durable queue, or a topic."""
         if kind == "topic":
             return self._node.invoke("broker", "createAddress", _wire(name), _ROUTING[kind])
@@ -57,11 +57,11 @@ class BrokerManagement:
         """Deletes a queue, by its name on the broker, with its messages, and ends its consumers."""
         return self._node.invoke("broker", "destroyQueue", queue, True, True)
 
-    def delete_address(self, name: str) -> Awaitable[Any]:
+    def delete_address(self, name: AddressName) -> Awaitable[Any]:
         """Deletes a topic with what subscribes to it."""
         return self._node.invoke("broker", "deleteAddress", _wire(name), True)
 
-    async def mismatch(self, name: str, kind: str) -> str:
+    async def mismatch(self, name: AddressName, kind: str) -> str:
         """Why what is there under this name is not of this kind; empty if it is. Raises RequestFailed if none is."""
         what, operation = ("address", "getRoutingTypes") if kind == "topic" else ("queue", "getRoutingType")
         types = await self._node.invoke(f"{what}.{_wire(name)}", operation)
@@ -75,28 +75,30 @@ class BrokerManagement:
     def remove_settings(self, match: str) -> Awaitable[Any]:
         return self._node.invoke("broker", "removeAddressSettings", match)
 
-    async def settings(self, name: str) -> dict[str, Any]:
+    async def settings(self, name: AddressName) -> dict[str, Any]:
         """The settings that hold for an address, merged."""
         text = await self._node.invoke("broker", "getAddressSettingsAsJSON", _wire(name))
         read = json.loads(text) if isinstance(text, str) else {}
         return read if isinstance(read, dict) else {}
 
-    async def producers(self) -> set[str]:
+    async def producers(self) -> set[AddressName]:
         """Addresses to which somebody has a sender."""
         text = await self._node.invoke("broker", "listProducersInfoAsJSON")
         listed = json.loads(text) if isinstance(text, str) else []
-        return {address_name(str(entry.get("destination"))) for entry in listed if isinstance(entry, dict)}
+        return {address_name(WireName(str(entry.get("destination")))) for entry in listed if isinstance(entry, dict)}
 
 
-def _wire(name: str) -> str:
-    return wire_name(AddressName(name))
+def _wire(name: AddressName) -> str:
+    return wire_name(name)
 
 
-async def all_done(under_way: Iterable[tuple[str, Awaitable[Any]]], fine: tuple[str, ...] = ()) -> dict[str, str]:
+async def all_done(
+    under_way: Iterable[tuple[AddressName, Awaitable[Any]]], fine: tuple[str, ...] = ()
+) -> dict[AddressName, str]:
     """Waits for all; gives what was refused, by name, but for codes in `fine`. Raises ControlError, ValueError."""
     under_way = list(under_way)
     results = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
-    refused: dict[str, str] = {}
+    refused: dict[AddressName, str] = {}
     for (name, _), result in zip(under_way, results, strict=True):
         if isinstance(result, RequestFailed):
             if not fine or not result.description.startswith(fine):

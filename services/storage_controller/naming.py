@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+from enmasse.model.names import AddressName
+
 _LEGAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _OTHERS = frozenset({"router"})
 """Flavors whose brokers would be named as other processes of the suite are (`router-0`)."""
@@ -31,6 +33,6 @@ def pooled(flavor: str, index: int) -> str:
     return f"{base(flavor)}-{index}"
 
 
-def dedicated(flavor: str, address: str) -> str:
+def dedicated(flavor: str, address: AddressName) -> str:
     """The name of the broker that one address of a `DEDICATED` flavor has for itself."""
     return f"{base(flavor)}-{slug(address, 30)}-{_digest(address)}"

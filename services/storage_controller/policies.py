@@ -21,18 +21,18 @@ DEFAULT_MEMORY = 64 * 1024 * 1024
 Settings = dict[str, Any]
 
 
-def address_settings(name: str, address: Address, engine: Engine) -> dict[str, Settings]:
+def address_settings(name: AddressName, address: Address, engine: Engine) -> dict[str, Settings]:
     """What is set for an address, by match; empty if nothing need be. A topic's hold for everything below it too."""
-    found, wire = _properties(address, engine), wire_name(AddressName(name))
+    found, wire = _properties(address, engine), wire_name(name)
     if address.type != "topic":
         return {wire: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
     return {**exact, f"{wire}/#": found} if found else exact
 
 
-def matches(name: str) -> tuple[str, str]:
+def matches(name: AddressName) -> tuple[str, str]:
     """Every match that an address may have settings under."""
-    wire = wire_name(AddressName(name))
+    wire = wire_name(name)
     return wire, f"{wire}/#"
 
 

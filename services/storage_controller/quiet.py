@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller.removal import BrokerWork, reached_by_producers
 
@@ -26,7 +27,7 @@ class Quiet:
         self._next = NOW
         self._cut_until = 0.0
 
-    def want(self, then: Callable[[], None] | None) -> list[str]:
+    def want(self, then: Callable[[], None] | None) -> list[AddressName]:
         """`then` is called once in that moment; None: it is not wanted any more.
 
         Gives the addresses whose producers are let in.
@@ -37,11 +38,11 @@ class Quiet:
         self._then = then
         return self._let_producers_in() if given_up else []
 
-    def end(self) -> list[str]:
+    def end(self) -> list[AddressName]:
         """Lets producers in again, if the broker was to be restarted and then was not. Gives its addresses."""
         return self._let_producers_in() if self._then is None and self._loop.time() > self._cut_until else []
 
-    def _let_producers_in(self) -> list[str]:
+    def _let_producers_in(self) -> list[AddressName]:
         if not self._broker.cut:
             return []
         self._broker.cut = False
@@ -82,7 +83,7 @@ class Quiet:
         await self._look()
         return True
 
-    def _at_home(self) -> list[str]:
+    def _at_home(self) -> list[AddressName]:
         """The addresses that it holds and is to hold."""
         contents = self._broker.contents
         held = contents.held if contents is not None else {}

@@ -32,8 +32,8 @@ class BrokerWork(NamedTuple):
     broker: ManagedBroker
     management: BrokerManagement
     look: Callable[[], Awaitable[list[QueueRow]]]
-    news: Callable[[Iterable[str]], None]
-    is_left_alone: Callable[[str, str], bool]
+    news: Callable[[Iterable[AddressName]], None]
+    is_left_alone: Callable[[AddressName, str], bool]
 
 
 class Removal:
@@ -43,22 +43,22 @@ class Removal:
         self._core, self._broker, self._management, self._look, self._news, self._is_left_alone = work
         self._loop = asyncio.get_running_loop()
         self._log = log.get(broker=self._broker.name)
-        self._retiring: dict[str, float] = {}
+        self._retiring: dict[AddressName, float] = {}
         """Address → since when no producer is led there (0: not yet)."""
-        self._empty: set[str] = set()
+        self._empty: set[AddressName] = set()
         """Those that were found empty and without producers in the last round."""
         self._next = NOW
         self._backoff = Backoff(ROUND_FIRST, ROUND_LAST)
 
-    def has(self, name: str) -> bool:
+    def has(self, name: AddressName) -> bool:
         """Whether the address is to go."""
         return name in self._retiring
 
-    def keep(self, name: str) -> None:
+    def keep(self, name: AddressName) -> None:
         """It is not to go."""
         self._retiring.pop(name, None)
 
-    def retire(self, name: str) -> None:
+    def retire(self, name: AddressName) -> None:
         """It is to go."""
         self._retiring.setdefault(name, 0.0)
         self._hurry()
@@ -71,7 +71,7 @@ class Removal:
         """When the next round is due."""
         return self._next if self._retiring else NEVER
 
-    def unknown(self) -> list[str]:
+    def unknown(self) -> list[AddressName]:
         """Topics of which it is not known yet whether they are ours."""
         broker = self._broker
         return [
@@ -117,13 +117,13 @@ class Removal:
             if broker.holding(name) is None:
                 del self._retiring[name]
 
-    def _is_empty(self, name: str, reached: set[str], now: float) -> bool:
+    def _is_empty(self, name: AddressName, reached: set[AddressName], now: float) -> bool:
         held = self._broker.holding(name)
         if held is None or held.messages:
             return False
         return name not in reached or (held.kind == "topic" and self._may_go(name, held, now))
 
-    def _may_go(self, name: str, held: Holding, now: float) -> bool:
+    def _may_go(self, name: AddressName, held: Holding, now: float) -> bool:
         since = self._retiring.get(name) or now
         return not held.subscriptions or now - since >= TOPIC_GRACE
 
@@ -141,16 +141,16 @@ class Removal:
         if unknown:
             self._news(unknown)
 
-    async def _delete(self, names: list[str], found: list[QueueRow]) -> None:
+    async def _delete(self, names: list[AddressName], found: list[QueueRow]) -> None:
         management, broker = self._management, self._broker
-        topics: dict[str, object] = {}
-        work: list[tuple[str, Awaitable[Any]]] = []
+        topics: dict[AddressName, object] = {}
+        work: list[tuple[AddressName, Awaitable[Any]]] = []
         for name in names:
             held = broker.holding(name)
             if held is None:
                 continue
             if held.kind == "queue":
-                work.append((name, management.destroy_queue(wire_name(AddressName(name)))))
+                work.append((name, management.destroy_queue(wire_name(name))))
             else:
                 topics[name] = None
         for row in found:
@@ -173,14 +173,14 @@ class Removal:
             self._log.warning("cannot delete", address=name, reason=reason)
         await self._look()
 
-    async def _has_settings(self, name: str) -> bool:
+    async def _has_settings(self, name: AddressName) -> bool:
         settled = self._broker.settled.get(name)
         if settled is not None:
             return bool(policies.address_settings(name, settled, self._broker.engine))
         return (await self._management.settings(name)).get(policies.MARK_KEY) == policies.MARK
 
 
-async def reached_by_producers(management: BrokerManagement, broker: ManagedBroker) -> set[str]:
+async def reached_by_producers(management: BrokerManagement, broker: ManagedBroker) -> set[AddressName]:
     """Addresses to which somebody has a sender on this broker; of topics, also those with one below them."""
     names = await management.producers()
     contents = broker.contents

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from enmasse.model.feeds import Placement
+from enmasse.model.names import AddressName
 
-Placed = Mapping[str, tuple[Placement, ...]]
+Placed = Mapping[AddressName, tuple[Placement, ...]]
 
 
 class ReportedPlacements:
@@ -16,12 +17,12 @@ class ReportedPlacements:
         self._accepted: Placed | None = None
         """The placements as they were accepted last."""
         self._making: Placed = {}
-        self._moved: set[str] = set()
+        self._moved: set[AddressName] = set()
         """Addresses that have moved since the last report was made."""
-        self._under_way: set[str] = set()
+        self._under_way: set[AddressName] = set()
         """Those that have moved by the report that is not answered yet."""
 
-    def moved(self, names: Iterable[str]) -> None:
+    def moved(self, names: Iterable[AddressName]) -> None:
         """These lie elsewhere, or their broker is another one."""
         self._moved.update(names)
 
@@ -31,7 +32,7 @@ class ReportedPlacements:
         self._under_way |= self._moved
         self._moved.clear()
 
-    def answer(self, accepted: bool) -> set[str]:
+    def answer(self, accepted: bool) -> set[AddressName]:
         """The report was accepted; or refused: placements come from a brokers.json.
 
         Gives the addresses that are known to lie where they do by that.
@@ -42,14 +43,14 @@ class ReportedPlacements:
         return names - self._moved
 
     @property
-    def unknown(self) -> set[str]:
+    def unknown(self) -> set[AddressName]:
         """Addresses of which nobody else knows yet where they lie."""
         return self._moved | self._under_way
 
-    def is_unknown(self, name: str) -> bool:
+    def is_unknown(self, name: AddressName) -> bool:
         return name in self._moved or name in self._under_way
 
-    def is_left_alone(self, name: str, broker: str) -> bool:
+    def is_left_alone(self, name: AddressName, broker: str) -> bool:
         """Whether by what was accepted no producer is led to the address on this broker."""
         if self._accepted is None:
             return False

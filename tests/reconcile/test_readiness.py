@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from enmasse.model.feeds import Readiness
+from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook, readiness
 from tests.control.aio import asyncio_test, until
 
+A, B, C = (AddressName(name) for name in "abc")
 READY = Readiness(ready=True)
 NOT_READY = Readiness(ready=False, message="on its way")
 
@@ -16,16 +18,16 @@ def test_only_what_differs_is_reported() -> None:
     book = ReadinessBook("made again")
     calls: list[int] = []
     book.on_change = lambda: calls.append(1)
-    book.put("a", READY)
-    book.put("b", NOT_READY)
-    book.put("a", Readiness(ready=True))
+    book.put(A, READY)
+    book.put(B, NOT_READY)
+    book.put(A, Readiness(ready=True))
     assert (len(calls), len(book), book.not_ready) == (2, 2, 1)
     assert book.take() == {"a", "b"}
     assert book.take() == set()
-    book.put("b", READY)
-    book.put("c", None)
+    book.put(B, READY)
+    book.put(C, None)
     assert (book.take(), book.not_ready) == ({"b"}, 0)
-    book.put("a", None)
+    book.put(A, None)
     assert book.reports(book.take()) == {}
     assert book.reports(None) == {"b": READY}
 
@@ -34,7 +36,7 @@ def test_thousands_of_the_same_state_are_one_object() -> None:
     book = ReadinessBook("made again")
     for round_ in range(3):
         for number in range(1000):
-            book.put(f"a{number}", Readiness(ready=False, message=f"{round_}"))
+            book.put(AddressName(f"a{number}"), Readiness(ready=False, message=f"{round_}"))
     states = book.reports(None)
     assert len({id(state) for state in states.values()}) == 1
     assert book.not_ready == 1000
@@ -45,18 +47,18 @@ async def test_what_was_lost_is_shown_until_it_was_reported() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readiness, "SHOWN", 0.01)
         book = ReadinessBook("made again")
-        book.put("a", READY)
+        book.put(A, READY)
         book.take()
-        book.lose(["a"])
-        shown = book.get("a")
+        book.lose([A])
+        shown = book.get(A)
         assert shown is not None and (shown.ready, shown.message) == (False, "made again")
-        book.lose(["a"])  # once more, while it is shown
-        book.put("a", NOT_READY)
-        book.put("a", Readiness(ready=True, consumers=2))
-        assert book.get("a") == Readiness(ready=False, message="made again", consumers=2)
+        book.lose([A])  # once more, while it is shown
+        book.put(A, NOT_READY)
+        book.put(A, Readiness(ready=True, consumers=2))
+        assert book.get(A) == Readiness(ready=False, message="made again", consumers=2)
         patch.setattr(readiness, "SHOWN", 1000.0)
         assert book.take() == {"a"}
-        await until(lambda: book.get("a") == Readiness(ready=True, consumers=2))
+        await until(lambda: book.get(A) == Readiness(ready=True, consumers=2))
         assert book.take() == {"a"}
 
 
@@ -66,16 +68,16 @@ async def test_what_was_lost_is_not_hidden_before_it_was_reported() -> None:
         patch.setattr(readiness, "SHOWN", 0.01)
         slow, quick = ReadinessBook("made again"), ReadinessBook("made again")
         for book in (slow, quick):  # in this order they look whether the time is over
-            book.put("a", READY)
-            book.lose(["a"])
+            book.put(A, READY)
+            book.lose([A])
         quick.take()
-        await until(lambda: quick.get("a") == READY)
-        assert slow.get("a") != READY, "nobody has seen it yet"
+        await until(lambda: quick.get(A) == READY)
+        assert slow.get(A) != READY, "nobody has seen it yet"
         slow.take()
-        await until(lambda: slow.get("a") == READY)
+        await until(lambda: slow.get(A) == READY)
 
 
 def test_a_state_that_has_gone_is_gone_also_if_something_was_lost() -> None:
     book = ReadinessBook("made again")
-    book.put("a", None)
-    assert book.get("a") is None and len(book) == 0
+    book.put(A, None)
+    assert book.get(A) is None and len(book) == 0

@@ -9,12 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor, Parameters
+from enmasse.model.names import AddressName
 from services.storage_controller import fleet
 from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.core import Core
 from services.storage_controller.engines import EMBEDDED
 
-NAMES = st.sampled_from(["a", "b", "c", "d"])
+A, B, C, D = (AddressName(name) for name in "abcd")
+NAMES = st.sampled_from([A, B, C, D])
 FLAVOR = st.sampled_from(["pool", "own", "topics", "more-topics"])
 
 
@@ -43,9 +45,9 @@ class Convergence(RuleBasedStateMachine):
             "topics": flavor("topic"),
             "more-topics": flavor("topic", brokers=2),
         }
-        self.addresses: dict[str, Address] = {}
-        self.forced: set[str] = set()
-        self.brokers: dict[str, dict[str, Stored]] = {}
+        self.addresses: dict[AddressName, Address] = {}
+        self.forced: set[AddressName] = set()
+        self.brokers: dict[str, dict[AddressName, Stored]] = {}
         self.away: set[str] = set()
         self.core = Core()
         self.told()
@@ -61,22 +63,22 @@ class Convergence(RuleBasedStateMachine):
     # what people do
 
     @rule(name=NAMES, of=FLAVOR)
-    def want(self, name: str, of: str) -> None:
+    def want(self, name: AddressName, of: str) -> None:
         self.addresses[name] = Address(type=self.flavors[of].type, flavor=of)  # type: ignore[arg-type]
         self.told()
 
     @rule(name=NAMES)
-    def want_direct(self, name: str) -> None:
+    def want_direct(self, name: AddressName) -> None:
         self.addresses[name] = Address(type="anycast")
         self.told()
 
     @rule(name=NAMES)
-    def remove(self, name: str) -> None:
+    def remove(self, name: AddressName) -> None:
         self.addresses.pop(name, None)
         self.told()
 
     @rule(name=NAMES)
-    def force(self, name: str) -> None:
+    def force(self, name: AddressName) -> None:
         self.forced.add(name)
         self.told()
 
@@ -88,7 +90,7 @@ class Convergence(RuleBasedStateMachine):
     # what clients do
 
     @rule(name=NAMES, count=st.integers(1, 3))
-    def produce(self, name: str, count: int) -> None:
+    def produce(self, name: AddressName, count: int) -> None:
         for entry in self.core.decide(name).entries:
             stored = self.brokers[entry.broker].get(name)
             if entry.state == "active" and stored is not None and entry.broker not in self.away:
@@ -97,13 +99,13 @@ class Convergence(RuleBasedStateMachine):
                 stored.messages += count
 
     @rule(name=NAMES)
-    def consume(self, name: str) -> None:
+    def consume(self, name: AddressName) -> None:
         for broker, held in self.brokers.items():
             if name in held and broker not in self.away:
                 held[name].messages = 0
 
     @rule(name=NAMES)
-    def unsubscribe(self, name: str) -> None:
+    def unsubscribe(self, name: AddressName) -> None:
         for held in self.brokers.values():
             if name in held and held[name].kind == "topic":
                 held[name].subscriptions = held[name].messages = 0
@@ -128,7 +130,7 @@ class Convergence(RuleBasedStateMachine):
         self.core.inventory.connected(self.core.inventory.brokers[broker])
 
     @rule(name=NAMES)
-    def delete_by_hand(self, name: str) -> None:
+    def delete_by_hand(self, name: AddressName) -> None:
         for held in self.brokers.values():
             if name in held and not held[name].messages:
                 del held[name]
@@ -185,7 +187,7 @@ class Convergence(RuleBasedStateMachine):
     @invariant()
     def nothing_is_active_in_two_places_or_as_two_things(self) -> None:
         if hasattr(self, "core"):
-            for name in (*self.addresses, "a"):
+            for name in (*self.addresses, A):
                 entries = self.core.decide(name).entries
                 assert sum(entry.state == "active" for entry in entries) <= 1
                 assert len({entry.type for entry in entries}) <= 1

@@ -23,11 +23,17 @@ def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Fl
 
 FLAVORS = {"f": flavor(brokers=2), "g": flavor(), "t": flavor("topic"), "u": flavor("topic")}
 BROKERS = {"f-0": "f", "f-1": "f", "g-0": "g", "t-0": "t", "u-0": "u"}
+A, B, Q, R, T, X = (AddressName(name) for name in "abqrtx")
+Q0, Q3, Q7 = AddressName("q0"), AddressName("q3"), AddressName("q7")
+DEAD, GONE, NEW = AddressName("dead"), AddressName("gone"), AddressName("new")
+REMOVED, UNCLEAR = AddressName("removed"), AddressName("unclear")
 QUEUE = Address(type="queue", flavor="f")
 TOPIC = Address(type="topic", flavor="t")
 
 
-def core(addresses: dict[str, Address], held: dict[str, dict[str, Holding]] | None = None, **more: Any) -> Core:
+def core(
+    addresses: dict[AddressName, Address], held: dict[str, dict[AddressName, Holding]] | None = None, **more: Any
+) -> Core:
     """A core that has heard everything; `held`: broker → address → what lies there."""
     found = Core()
     found.set_addresses(addresses, more.get("forced", ()))
@@ -40,7 +46,7 @@ def core(addresses: dict[str, Address], held: dict[str, dict[str, Holding]] | No
     return found
 
 
-def look(found: Core, broker: str, held: dict[str, Holding]) -> set[str]:
+def look(found: Core, broker: str, held: dict[AddressName, Holding]) -> set[AddressName]:
     """The broker shows that, and the settings are found to be as they should."""
     known = found.inventory.brokers[broker]
     known.settled.update({name: found.desired.addresses[name] for name in held if name in found.desired.addresses})
@@ -48,7 +54,7 @@ def look(found: Core, broker: str, held: dict[str, Holding]) -> set[str]:
     return found.set_contents(found.inventory.brokers[broker], Contents(dict(held), stored, 0))
 
 
-def made(found: Core, broker: str, name: str, held: Holding) -> None:
+def made(found: Core, broker: str, name: AddressName, held: Holding) -> None:
     """The address has been made there, with its settings."""
     known = found.inventory.brokers[broker]
     found.note(known, name, held)
@@ -63,131 +69,131 @@ MINE = Holding("queue", True)
 
 
 def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
-    found = core({f"q{i}": QUEUE for i in range(6)})
-    homes = [found.decide(f"q{i}").keep for i in range(6)]
+    found = core({AddressName(f"q{i}"): QUEUE for i in range(6)})
+    homes = [found.decide(AddressName(f"q{i}")).keep for i in range(6)]
     assert sorted(homes) == [("f-0",)] * 3 + [("f-1",)] * 3
-    decision = found.decide("q0")
+    decision = found.decide(Q0)
     assert decision.entries == (), "it is placed when it is there, not before"
     assert not decision.ready
     assert "is being made" in decision.message
-    made(found, decision.keep[0], "q0", MINE)
-    decision = found.decide("q0")
+    made(found, decision.keep[0], Q0, MINE)
+    decision = found.decide(Q0)
     assert (decision.ready, decision.message) == (True, "")
     assert states(decision) == [(decision.keep[0], "active", "queue")]
 
 
 def test_ready_is_what_has_its_settings() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": MINE}})
-    assert found.decide("q").ready
+    found = core({Q: QUEUE}, {"f-0": {Q: MINE}})
+    assert found.decide(Q).ready
     bounded = msgspec.structs.replace(QUEUE, max_size=1000)
-    assert found.set_addresses({"q": bounded}, ()) == {"q"}
-    decision = found.decide("q")
+    assert found.set_addresses({Q: bounded}, ()) == {"q"}
+    decision = found.decide(Q)
     assert (decision.ready, states(decision)) == (False, [("f-0", "active", "queue")])
     assert decision.message == "its settings on broker f-0 are being put right"
-    found.inventory.brokers["f-0"].settled["q"] = bounded
-    assert found.decide("q").ready
+    found.inventory.brokers["f-0"].settled[Q] = bounded
+    assert found.decide(Q).ready
     # What differs is of no interest to the broker.
-    found.set_addresses({"q": msgspec.structs.replace(bounded, flavor="f")}, ())
-    assert found.decide("q").ready
+    found.set_addresses({Q: msgspec.structs.replace(bounded, flavor="f")}, ())
+    assert found.decide(Q).ready
     # A broker that was away may have been changed meanwhile, or be another one.
     found.inventory.disconnected(found.inventory.brokers["f-0"], "away")
     found.inventory.connected(found.inventory.brokers["f-0"])
-    assert not found.decide("q").ready
+    assert not found.decide(Q).ready
 
 
 def test_damage_is_told_and_does_not_change_what_is_ready() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": Holding("queue", True, lost=2)}})
-    decision = found.decide("q")
+    found = core({Q: QUEUE}, {"f-0": {Q: Holding("queue", True, lost=2)}})
+    decision = found.decide(Q)
     assert (decision.ready, decision.message) == (True, "broker f-0: 2 messages lost by damage to its files")
-    assert look(found, "f-0", {"q": Holding("queue", True, lost=2, stalled=True)}) == {"q"}
-    assert "cannot be read at the moment" in found.decide("q").message
-    look(found, "f-0", {"q": MINE})
-    assert found.decide("q").message == ""
+    assert look(found, "f-0", {Q: Holding("queue", True, lost=2, stalled=True)}) == {"q"}
+    assert "cannot be read at the moment" in found.decide(Q).message
+    look(found, "f-0", {Q: MINE})
+    assert found.decide(Q).message == ""
 
 
 def test_nothing_is_made_before_every_broker_was_heard() -> None:
-    found = core({"q": QUEUE}, silent=("u-0",))
-    decision = found.decide("q")
+    found = core({Q: QUEUE}, silent=("u-0",))
+    decision = found.decide(Q)
     assert decision.keep == ()
     assert "u-0" in decision.message
     assert look(found, "u-0", {}) == {"q"}
-    assert found.decide("q").keep == ("f-0",)
+    assert found.decide(Q).keep == ("f-0",)
 
 
 def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
-    found = core({"q": QUEUE})
+    found = core({Q: QUEUE})
     found.inventory.add("h-0", "h", EMBEDDED, fresh=True)
     found.set_flavors({**FLAVORS, "h": flavor()})
-    found.set_addresses({"q": QUEUE, "new": Address(type="queue", flavor="h")}, ())
+    found.set_addresses({Q: QUEUE, NEW: Address(type="queue", flavor="h")}, ())
     assert found.inventory.knows_all
-    assert found.decide("q").keep == ("f-0",)
-    decision = found.decide("new")
+    assert found.decide(Q).keep == ("f-0",)
+    decision = found.decide(NEW)
     assert (decision.keep, decision.entries, decision.ready) == (("h-0",), (), False)
 
 
 def test_where_it_lies_is_read_from_the_brokers() -> None:
-    found = core({"q": QUEUE}, {"f-1": {"q": MINE}})
-    decision = found.decide("q")
+    found = core({Q: QUEUE}, {"f-1": {Q: MINE}})
+    decision = found.decide(Q)
     assert (decision.keep, decision.ready) == (("f-1",), True)
 
 
 def test_a_broker_that_is_down_keeps_its_addresses() -> None:
-    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=3)}})
-    found.decide("q")
+    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=3)}})
+    found.decide(Q)
     assert "q" in found.inventory.disconnected(found.inventory.brokers["f-1"], "connection refused")
-    decision = found.decide("q")
+    decision = found.decide(Q)
     assert states(decision) == [("f-1", "active", "queue")]
     assert not decision.ready
     assert decision.message == "broker f-1 cannot be reached: connection refused"
 
 
 def test_after_a_restart_an_earlier_report_says_what_a_silent_broker_holds() -> None:
-    found = core({"q": QUEUE, "r": QUEUE}, silent=("f-1",))
-    found.hint("q", "f-1")
+    found = core({Q: QUEUE, R: QUEUE}, silent=("f-1",))
+    found.hint(Q, "f-1")
     found.patient = False
-    assert states(found.decide("q")) == [("f-1", "active", "queue")]
-    assert found.decide("r").keep == ("f-0",)
+    assert states(found.decide(Q)) == [("f-1", "active", "queue")]
+    assert found.decide(R).keep == ("f-0",)
 
 
 def test_a_queue_deleted_by_hand_is_made_again_where_it_was() -> None:
-    found = core({"q": QUEUE}, {"f-1": {"q": MINE}})
-    found.decide("q")
+    found = core({Q: QUEUE}, {"f-1": {Q: MINE}})
+    found.decide(Q)
     assert look(found, "f-1", {}) == {"q"}
-    decision = found.decide("q")
+    decision = found.decide(Q)
     assert (decision.keep, decision.ready, decision.entries) == (("f-1",), False, ())
 
 
 def test_an_address_that_is_removed_drains() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": MINE._replace(messages=2)}})
+    found = core({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=2)}})
     assert found.set_addresses({}, ()) == {"q"}
-    decision = found.decide("q")
+    decision = found.decide(Q)
     assert (decision.keep, decision.retire) == ((), ("f-0",))
     assert states(decision) == [("f-0", "draining", "queue")]
     assert "2 messages on broker" in decision.message
     look(found, "f-0", {})
-    assert found.decide("q") == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(Q) == Decision(None, (), (), (), False, "", None, None)
 
 
 @pytest.mark.parametrize("ours", [None, False])
 def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None) -> None:
-    found = core({}, {"f-0": {"x": Holding("topic", ours, 2)}})
-    decision = found.decide("x")
+    found = core({}, {"f-0": {X: Holding("topic", ours, 2)}})
+    decision = found.decide(X)
     assert (decision.entries, decision.message) == ((), "")
     assert decision.retire == (("f-0",) if ours is None else ()), "a topic's mark has to be looked up"
-    found.inventory.brokers["f-0"].marked.add("x")
-    assert (states(found.decide("x")) == [("f-0", "draining", "topic")]) == (ours is None)
+    found.inventory.brokers["f-0"].marked.add(X)
+    assert (states(found.decide(X)) == [("f-0", "draining", "topic")]) == (ours is None)
 
 
 def test_what_somebody_made_serves_when_it_is_wanted() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": Holding("queue", False)}})
-    assert states(found.decide("q")) == [("f-0", "active", "queue")]
+    found = core({Q: QUEUE}, {"f-0": {Q: Holding("queue", False)}})
+    assert states(found.decide(Q)) == [("f-0", "active", "queue")]
     found.set_addresses({}, ())
-    assert found.decide("q").retire == ()
+    assert found.decide(Q).retire == ()
 
 
 def test_a_retyped_address_is_drained_before_it_changes() -> None:
-    found = core({"q": TOPIC}, {"f-0": {"q": MINE._replace(messages=1)}})
-    decision = found.decide("q")
+    found = core({Q: TOPIC}, {"f-0": {Q: MINE._replace(messages=1)}})
+    decision = found.decide(Q)
     assert (decision.keep, decision.retire) == ((), ("f-0",))
     assert states(decision) == [("f-0", "draining", "queue")]
     assert decision.message == (
@@ -195,37 +201,37 @@ def test_a_retyped_address_is_drained_before_it_changes() -> None:
         "`enmasse address remove q --force`, then add it again"
     )
     look(found, "f-0", {})
-    assert found.decide("q").keep == ("t-0",)
+    assert found.decide(Q).keep == ("t-0",)
 
 
 def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": MINE._replace(messages=1)}})
-    assert found.set_addresses({"q": Address(type="anycast")}, ()) == {"q"}
-    assert states(found.decide("q")) == [("f-0", "draining", "queue")]
-    assert found.decide("q").message.startswith("retyped from queue to anycast: still holds 1 message on broker f-0; ")
-    assert found.set_addresses({"q": Address(type="multicast")}, ()) == {"q"}
-    assert found.decide("q").message.startswith("retyped from queue to multicast: ")
+    found = core({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=1)}})
+    assert found.set_addresses({Q: Address(type="anycast")}, ()) == {"q"}
+    assert states(found.decide(Q)) == [("f-0", "draining", "queue")]
+    assert found.decide(Q).message.startswith("retyped from queue to anycast: still holds 1 message on broker f-0; ")
+    assert found.set_addresses({Q: Address(type="multicast")}, ()) == {"q"}
+    assert found.decide(Q).message.startswith("retyped from queue to multicast: ")
     assert found.set_addresses({}, ()) == {"q"}
-    assert found.decide("q").message == (
+    assert found.decide(Q).message == (
         "was removed: still holds 1 message on broker f-0; consume them, or discard them: "
         "`enmasse address remove q --force`"
     )
-    look(found, "f-0", {"q": MINE})
-    assert found.decide("q").message == (
+    look(found, "f-0", {Q: MINE})
+    assert found.decide(Q).message == (
         "was removed: is empty on broker f-0 and goes as soon as no producer can reach it there"
     )
 
 
 def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
-    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=5)}})
-    found.decide("q")
-    found.set_addresses({"q": Address(type="queue", flavor="g")}, ())
-    decision = found.decide("q")
+    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=5)}})
+    found.decide(Q)
+    found.set_addresses({Q: Address(type="queue", flavor="g")}, ())
+    decision = found.decide(Q)
     assert (decision.keep, decision.retire) == (("g-0",), ())
     assert states(decision) == [("f-1", "active", "queue")], "it serves where it is until it can where it belongs"
     assert decision.message == "is being made on broker g-0"
-    made(found, "g-0", "q", MINE)
-    decision = found.decide("q")
+    made(found, "g-0", Q, MINE)
+    decision = found.decide(Q)
     assert decision.retire == ("f-1",)
     assert states(decision) == [("g-0", "active", "queue"), ("f-1", "draining", "queue")]
     assert decision.ready
@@ -239,114 +245,114 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
 
 def test_a_topic_does_not_move_under_its_subscribers() -> None:
     held = Holding("topic", None, 0, 0, 1)
-    found = core({"x": TOPIC}, {"t-0": {"x": held}})
-    found.decide("x")
-    moved = {"x": Address(type="topic", flavor="u")}
+    found = core({X: TOPIC}, {"t-0": {X: held}})
+    found.decide(X)
+    moved = {X: Address(type="topic", flavor="u")}
     found.set_addresses(moved, ())
-    decision = found.decide("x")
+    decision = found.decide(X)
     assert states(decision) == [("t-0", "active", "topic")]
     assert (decision.ready, decision.retire) == (True, ())
     assert (
         "given flavor u instead of t: stays on broker t-0, where it has 1 durable subscription with" in decision.message
     )
-    found.set_addresses(moved, ["x"])
-    assert states(found.decide("x")) == [("t-0", "active", "topic")]
-    made(found, "u-0", "x", Holding("topic", None))
-    decision = found.decide("x")
+    found.set_addresses(moved, [X])
+    assert states(found.decide(X)) == [("t-0", "active", "topic")]
+    made(found, "u-0", X, Holding("topic", None))
+    decision = found.decide(X)
     assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
     assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
     found.set_addresses(moved, ())
-    found = core(moved, {"t-0": {"x": held._replace(subscriptions=0)}})
-    assert found.decide("x").keep == ("u-0",)
+    found = core(moved, {"t-0": {X: held._replace(subscriptions=0)}})
+    assert found.decide(X).keep == ("u-0",)
 
 
 def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
-    found = core({"q": QUEUE}, {"f-1": {"q": MINE._replace(messages=1)}})
-    found.decide("q")
+    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=1)}})
+    found.decide(Q)
     assert found.set_flavors({**FLAVORS, "f": flavor(brokers=1)}) == {"q"}
-    assert found.decide("q").keep == ("f-0",)
-    made(found, "f-0", "q", MINE)
-    assert (found.decide("q").keep, found.decide("q").retire) == (("f-0",), ("f-1",))
+    assert found.decide(Q).keep == ("f-0",)
+    made(found, "f-0", Q, MINE)
+    assert (found.decide(Q).keep, found.decide(Q).retire) == (("f-0",), ("f-1",))
 
 
 def test_a_flavor_that_vanishes_leaves_its_addresses_where_they_are() -> None:
-    found = core({"q": QUEUE, "new": Address(type="queue", flavor="gone")}, {"f-1": {"q": MINE}})
-    found.decide("q")
+    found = core({Q: QUEUE, NEW: Address(type="queue", flavor="gone")}, {"f-1": {Q: MINE}})
+    found.decide(Q)
     found.set_flavors({})
-    assert states(found.decide("q")) == [("f-1", "active", "queue")]
-    assert found.decide("new").message == "there is no flavor gone"
+    assert states(found.decide(Q)) == [("f-1", "active", "queue")]
+    assert found.decide(NEW).message == "there is no flavor gone"
 
 
 def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
     dead = Address(type="queue", flavor="f")
     wants = Address(type="queue", flavor="f", deadletter=AddressName("dead"))
-    found = core({"dead": dead, "a": wants, "b": wants}, {"f-0": {"a": MINE, "dead": MINE}, "f-1": {"b": MINE}})
-    for name in ("a", "b"):
+    found = core({DEAD: dead, A: wants, B: wants}, {"f-0": {A: MINE, DEAD: MINE}, "f-1": {B: MINE}})
+    for name in (A, B):
         found.decide(name)
-    assert found.decide("dead").keep == ("f-0", "f-1")
-    made(found, "f-1", "dead", MINE)
-    decision = found.decide("dead")
+    assert found.decide(DEAD).keep == ("f-0", "f-1")
+    made(found, "f-1", DEAD, MINE)
+    decision = found.decide(DEAD)
     assert states(decision) == [("f-0", "active", "queue"), ("f-1", "draining", "queue")]
     assert decision.ready
-    assert "dead" in found.set_addresses({"dead": dead, "a": wants}, ())
-    found.decide("b")
-    decision = found.decide("dead")
+    assert "dead" in found.set_addresses({DEAD: dead, A: wants}, ())
+    found.decide(B)
+    decision = found.decide(DEAD)
     assert (decision.keep, decision.retire) == (("f-0",), ("f-1",))
 
 
 def test_a_change_concerns_only_what_it_changes() -> None:
-    addresses = {f"q{i}": QUEUE for i in range(100)}
+    addresses = {AddressName(f"q{i}"): QUEUE for i in range(100)}
     found = core(addresses)
-    assert found.set_addresses({**addresses, "q7": Address(type="queue", flavor="g")}, ()) == {"q7"}
-    assert found.set_addresses({**addresses, "q7": Address(type="queue", flavor="g")}, ()) == set()
+    assert found.set_addresses({**addresses, Q7: Address(type="queue", flavor="g")}, ()) == {"q7"}
+    assert found.set_addresses({**addresses, Q7: Address(type="queue", flavor="g")}, ()) == set()
     assert found.set_flavors({**FLAVORS, "u": flavor("topic", brokers=3)}) == set()
     held = dict.fromkeys(addresses, MINE)
     assert look(found, "f-0", held) == set(addresses)
-    assert look(found, "f-0", {**held, "q3": MINE._replace(messages=1)}) == {"q3"}
+    assert look(found, "f-0", {**held, Q3: MINE._replace(messages=1)}) == {"q3"}
 
 
 def test_a_refusal_of_the_broker_is_told() -> None:
-    found = core({"q": QUEUE})
-    assert found.decide("q").keep == ("f-0",)
-    found.inventory.brokers["f-0"].refused["q"] = "AMQ1: no"
-    assert found.decide("q").message == "broker f-0: AMQ1: no"
-    assert found.refused("q")
+    found = core({Q: QUEUE})
+    assert found.decide(Q).keep == ("f-0",)
+    found.inventory.brokers["f-0"].refused[Q] = "AMQ1: no"
+    assert found.decide(Q).message == "broker f-0: AMQ1: no"
+    assert found.refused(Q)
 
 
 def test_a_broker_that_is_given_up_is_forgotten() -> None:
-    found = core({}, {"f-0": {"x": Holding("queue", False)}})
+    found = core({}, {"f-0": {X: Holding("queue", False)}})
     found.inventory.remove("f-0")
     assert "f-0" not in found.inventory.brokers
-    assert found.decide("x") == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(X) == Decision(None, (), (), (), False, "", None, None)
     assert isinstance(found.inventory.add("f-0", "f", EMBEDDED), ManagedBroker)
 
 
 def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
     """Its entry is invalid and its last valid version was lost: it was not removed."""
-    lies = {"q": Holding("queue", True, 3), "t": Holding("topic", True, 2, 1, 1), "gone": MINE}
-    held = {"f-0": {"q": lies["q"], "gone": lies["gone"]}, "t-0": {"t": lies["t"]}}
+    lies = {Q: Holding("queue", True, 3), T: Holding("topic", True, 2, 1, 1), GONE: MINE}
+    held = {"f-0": {Q: lies[Q], GONE: lies[GONE]}, "t-0": {T: lies[T]}}
     found = core({}, held)
-    assert found.decide("q").retire == ("f-0",)
-    assert found.set_addresses({}, ["q"], ["q", "t", "new"]) >= {"q", "t"}
-    decision = found.decide("q")
+    assert found.decide(Q).retire == ("f-0",)
+    assert found.set_addresses({}, [Q], [Q, T, NEW]) >= {"q", "t"}
+    decision = found.decide(Q)
     assert (decision.keep, decision.retire, decision.ready, decision.messages) == ((), (), False, 3)
     assert states(decision) == [("f-0", "active", "queue")]
     assert "until the entry is put right" in decision.message
-    assert states(found.decide("t")) == [("t-0", "active", "topic")] and found.decide("t").retire == ()
-    assert found.decide("new") == Decision(None, (), (), (), False, "", None, None)
-    assert found.decide("gone").retire == ("f-0",)
+    assert states(found.decide(T)) == [("t-0", "active", "topic")] and found.decide(T).retire == ()
+    assert found.decide(NEW) == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(GONE).retire == ("f-0",)
     assert found.set_addresses({}, [], []) >= {"q", "t"}
-    assert found.decide("q").retire == ("f-0",)
+    assert found.decide(Q).retire == ("f-0",)
 
 
 def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
-    found = core({"q": QUEUE}, {"f-0": {"q": MINE}})
-    before = found.decide("q")
+    found = core({Q: QUEUE}, {"f-0": {Q: MINE}})
+    before = found.decide(Q)
     assert before.ready
-    found.set_addresses({}, [], ["q"])
-    assert found.decide("q") == before
-    found.set_addresses({"q": Address(type="queue", flavor="g")}, [])
-    assert found.decide("q").keep == ("g-0",)
+    found.set_addresses({}, [], [Q])
+    assert found.decide(Q) == before
+    found.set_addresses({Q: Address(type="queue", flavor="g")}, [])
+    assert found.decide(Q).keep == ("g-0",)
 
 
 @pytest.mark.parametrize("last", ["addresses", "flavors"])
@@ -355,12 +361,12 @@ def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: 
     found = Core()
     broker = found.inventory.add("f-0", "f", EMBEDDED)
     found.inventory.connected(broker)
-    look(found, "f-0", {"q": MINE, "removed": MINE._replace(messages=1), "unclear": MINE})
+    look(found, "f-0", {Q: MINE, REMOVED: MINE._replace(messages=1), UNCLEAR: MINE})
     if last == "addresses":
         found.set_flavors(FLAVORS)
-    changed = found.set_addresses({"q": QUEUE}, (), ["unclear"])
+    changed = found.set_addresses({Q: QUEUE}, (), [UNCLEAR])
     if last == "flavors":
         changed = found.set_flavors(FLAVORS)
     assert changed == {"q", "removed", "unclear"}
-    assert states(found.decide("removed")) == [("f-0", "draining", "queue")]
-    assert states(found.decide("unclear")) == [("f-0", "active", "queue")]
+    assert states(found.decide(REMOVED)) == [("f-0", "draining", "queue")]
+    assert states(found.decide(UNCLEAR)) == [("f-0", "active", "queue")]

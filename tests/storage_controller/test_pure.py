@@ -24,6 +24,8 @@ from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
 from services.storage_controller.engines import ARTEMIS, EMBEDDED
 
+B, C, Q, T = (AddressName(name) for name in "bcqt")
+ORDERS_EU = AddressName("Orders/EU")
 PERSISTED = Flavor(type="queue", template_name="queue-persisted")
 IN_MEMORY = Flavor(type="queue", template_name="queue-inmemory")
 TEXT = st.text(min_size=1, max_size=80)
@@ -32,12 +34,12 @@ TEXT = st.text(min_size=1, max_size=80)
 def test_names_of_brokers_are_stable_and_readable() -> None:
     assert naming.pooled("small-persisted-queue", 2) == "small-persisted-queue-2"
     assert naming.pooled("router", 0) != "router-0", "that is the name of another process of the suite"
-    assert naming.dedicated("f", "Orders/EU") == naming.dedicated("f", "Orders/EU")
-    assert naming.dedicated("f", "Orders/EU").startswith("f-orders-eu-")
+    assert naming.dedicated("f", ORDERS_EU) == naming.dedicated("f", AddressName("Orders/EU"))
+    assert naming.dedicated("f", ORDERS_EU).startswith("f-orders-eu-")
 
 
-@given(TEXT, TEXT, TEXT, TEXT)
-def test_names_of_brokers_are_legal_and_tell_apart(f1: str, f2: str, a1: str, a2: str) -> None:
+@given(TEXT, TEXT, TEXT.map(AddressName), TEXT.map(AddressName))
+def test_names_of_brokers_are_legal_and_tell_apart(f1: str, f2: str, a1: AddressName, a2: AddressName) -> None:
     first, second = naming.dedicated(f1, a1), naming.dedicated(f2, a2)
     assert (first == second) == ((f1, a1) == (f2, a2))
     assert (naming.pooled(f1, 1) == naming.pooled(f2, 1)) == (f1 == f2)
@@ -53,17 +55,17 @@ def test_which_brokers_a_flavor_has() -> None:
     alone = Flavor(type="queue", template_name="queue-inmemory", template_parameters=Parameters(dedicated=True))
     flavors = {"pool": pool, "alone": alone, "unused": pool}
     addresses = {
-        "a": Address(type="queue", flavor="pool"),
-        "b": Address(type="queue", flavor="alone"),
-        "c": Address(type="queue", flavor="alone"),
-        "d": Address(type="queue", flavor="gone"),
-        "e": Address(type="anycast"),
+        AddressName("a"): Address(type="queue", flavor="pool"),
+        B: Address(type="queue", flavor="alone"),
+        C: Address(type="queue", flavor="alone"),
+        AddressName("d"): Address(type="queue", flavor="gone"),
+        AddressName("e"): Address(type="anycast"),
     }
     found = fleet.wanted(addresses, flavors)
     assert {name for name, flavor in found.items() if flavor == "pool"} == {"pool-0", "pool-1", "pool-2"}
     assert {name for name, flavor in found.items() if flavor == "alone"} == {
-        naming.dedicated("alone", "b"),
-        naming.dedicated("alone", "c"),
+        naming.dedicated("alone", B),
+        naming.dedicated("alone", C),
     }
     assert len(found) == 5
     assert fleet.least_loaded(["x", "y", "z"], {"x": 2, "y": 1, "z": 1}) == "y"
@@ -72,7 +74,7 @@ def test_which_brokers_a_flavor_has() -> None:
 
 def test_settings_of_an_address() -> None:
     plain = Address(type="queue", flavor="f")
-    assert policies.address_settings("q", plain, EMBEDDED) == {}
+    assert policies.address_settings(Q, plain, EMBEDDED) == {}
     full = Address(
         type="queue",
         flavor="f",
@@ -82,7 +84,7 @@ def test_settings_of_an_address() -> None:
         expiry=AddressName("late"),
         max_size=1000,
     )
-    (match, settings), *others = policies.address_settings("q", full, EMBEDDED).items()
+    (match, settings), *others = policies.address_settings(Q, full, EMBEDDED).items()
     assert (match, others) == ("q", [])
     assert settings == {
         "minExpiryDelay": 1,
@@ -98,7 +100,7 @@ def test_settings_of_an_address() -> None:
         "addressFullMessagePolicy": "FAIL",
         policies.MARK_KEY: policies.MARK,
     }
-    topic = policies.address_settings("t", Address(type="topic", flavor="f", message_ttl=Ttl(maximum=5)), EMBEDDED)
+    topic = policies.address_settings(T, Address(type="topic", flavor="f", message_ttl=Ttl(maximum=5)), EMBEDDED)
     assert topic == {"t": {policies.MARK_KEY: policies.MARK}, "t/#": {"maxExpiryDelay": 5}}
 
 
@@ -186,7 +188,7 @@ def test_a_listing_that_is_none_is_refused(text: str) -> None:
 
 
 def test_the_root_of_an_address() -> None:
-    topics: set[str] = {"t", "t/a"}
+    topics = {T, AddressName("t/a")}
     assert [root_of(name, topics) for name in ("t", "t/x", "t/a", "t/a/b", "tt", "", "x/t")] == [
         "t",
         "t",
@@ -308,5 +310,5 @@ def test_what_runs_is_what_the_supervisor_wrote_last(tmp_path: Path) -> None:
 
 def test_what_an_engine_does_not_have_is_not_set() -> None:
     address = Address(type="queue", flavor="f", duplicates="message-id")
-    assert "duplicateDetectionByMessageId" in policies.address_settings("q", address, EMBEDDED)["q"]
-    assert policies.address_settings("q", address, ARTEMIS) == {}
+    assert "duplicateDetectionByMessageId" in policies.address_settings(Q, address, EMBEDDED)["q"]
+    assert policies.address_settings(Q, address, ARTEMIS) == {}
