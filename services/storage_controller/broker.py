@@ -9,7 +9,11 @@ from services.storage_controller.engines import Engine
 
 
 class ManagedBroker:
-    """What is known of one broker; the conversation with it (conversation.py) writes it, decisions are made by it."""
+    """What is known of one broker; decisions are made by it, and change nothing of it.
+
+    The inventory sets `contents` and whether it is connected, `Quiet` sets `cut`, the controller `notice` (and `detail`
+    while it is not connected). What was found out of single addresses is recorded by the methods below.
+    """
 
     __slots__ = (
         "connected",
@@ -64,3 +68,23 @@ class ManagedBroker:
         self.connected, self.detail = False, detail
         self.settled.clear()
         self.refused.clear()
+
+    def settle(self, name: AddressName, address: Address) -> None:
+        """The settings of the address are made from this, our mark on a topic among them."""
+        self.settled[name] = address
+        if address.type == "topic" and name not in self.foreign:
+            self.marked.add(name)
+
+    def looked_up(self, name: AddressName, *, ours: bool) -> None:
+        """Whether this topic bears our mark."""
+        (self.marked if ours else self.foreign).add(name)
+
+    def deleted(self, name: AddressName) -> None:
+        """The address was deleted with its settings, or the broker was asked for that."""
+        self.settled.pop(name, None)
+        self.marked.discard(name)
+
+    def vanished(self, name: AddressName) -> None:
+        """It holds nothing of this name any more: what comes next may be somebody else's."""
+        self.marked.discard(name)
+        self.foreign.discard(name)

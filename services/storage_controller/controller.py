@@ -20,7 +20,6 @@ from enmasse.text import counted
 from services.storage_controller import fleet, policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.conversation import BrokerConversation
-from services.storage_controller.core import Core, Decision
 from services.storage_controller.drivers import (
     BrokerDriver,
     DriverError,
@@ -29,6 +28,7 @@ from services.storage_controller.drivers import (
     RunningBroker,
     make_driver,
 )
+from services.storage_controller.placement import Decision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
 
@@ -52,7 +52,7 @@ class StorageController:
     """Everything the controller knows, and the conversations with the brokers."""
 
     def __init__(self, name: str, driver: BrokerDriver) -> None:
-        self.core = Core()
+        self.placer = Placer()
         self.book = ReadinessBook("it was gone from its broker and has been made again")
         self.readiness = ReadinessReporter(
             ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
@@ -74,7 +74,9 @@ class StorageController:
             applied=self._applied,
             deleted=self._deleted,
             looked=self._looked,
-            is_settled=lambda: self.core.complete and all(b.connected for b in self.core.inventory.brokers.values()),
+            is_settled=lambda: (
+                self.placer.complete and all(b.connected for b in self.placer.inventory.brokers.values())
+            ),
         )
         self._wanted: dict[str, str] = {}
         """The brokers that the addresses need, and their flavors."""
@@ -116,39 +118,39 @@ class StorageController:
     # feeds
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
-        old = self.core.desired.addresses
+        old = self.placer.desired.addresses
         shared: dict[Address, Address] = {}
         found = {}
         for name, address in body.addresses.items():
             before = old.get(name)
             found[name] = before if before == address and before is not None else shared.setdefault(address, address)
-        changed = self.core.set_addresses(found, body.forced, body.invalid or ())
+        changed = self.placer.set_addresses(found, body.forced, body.invalid or ())
         self._size_fleet()
         self.evaluate(changed)
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
-        changed = self.core.set_flavors(body.flavors)
+        changed = self.placer.set_flavors(body.flavors)
         self._size_fleet()
         self.evaluate(changed)
 
     def _on_placements(self, body: feeds.Placements) -> None:
         """What an earlier controller reported; our own reports come back too, and are nothing new."""
-        if self.core.knows_all:
+        if self.placer.knows_all:
             return
         for name, entries in body.addresses.items():
             for entry in entries:
                 if not entry.draining:
-                    self.core.hint(name, entry.broker)
+                    self.placer.hint(name, entry.broker)
         self.evaluate(body.addresses)
 
     # which brokers there are
 
     def _size_fleet(self) -> None:
         """Asks for the brokers that the addresses need."""
-        core, provisioner = self.core, self._provisioner
-        if not core.complete:
+        placer, provisioner = self.placer, self._provisioner
+        if not placer.complete:
             return
-        self._wanted = fleet.wanted(core.desired.addresses, core.desired.flavors)
+        self._wanted = fleet.wanted(placer.desired.addresses, placer.desired.flavors)
         for name in self._wanted:
             manifest, asked = self._fitting(name), provisioner.asked.get(name)
             if asked is None:
@@ -164,14 +166,14 @@ class StorageController:
 
     def _fitting(self, name: str) -> Manifest:
         flavor = self._wanted[name]
-        return self._driver.manifest(policies.desired_broker(name, flavor, self.core.desired.flavors[flavor]))
+        return self._driver.manifest(policies.desired_broker(name, flavor, self.placer.desired.flavors[flavor]))
 
     def _tidy(self) -> None:
         """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing."""
         for name, before in self._provisioner.manifests.items():
-            conversation, broker = self._conversations[name], self.core.inventory.brokers[name]
+            conversation, broker = self._conversations[name], self.placer.inventory.brokers[name]
             if name not in self._wanted:
-                unused = not self.core.inventory.load.get(name) and _is_empty(broker)
+                unused = not self.placer.inventory.load.get(name) and _is_empty(broker)
                 conversation.quiesce(partial(self._give_up, name) if unused else None)
             elif name not in self._refit:
                 conversation.quiesce(None)
@@ -191,13 +193,13 @@ class StorageController:
             self._provisioner.ask(name, self._fitting(name))
 
     def _give_up(self, name: str) -> None:
-        if name not in self._wanted and not self.core.inventory.load.get(name):
+        if name not in self._wanted and not self.placer.inventory.load.get(name):
             self._provisioner.give_up(name)
 
     def _notice(self, broker: ManagedBroker, text: str) -> None:
         if broker.notice != text:
             broker.notice = text
-            self.evaluate(self.core.inventory.at_home(broker.name))
+            self.evaluate(self.placer.inventory.at_home(broker.name))
 
     # what the provisioner reports
 
@@ -206,9 +208,9 @@ class StorageController:
         if name in self._conversations:
             return
         flavor = self._provisioner.manifests[name].flavor
-        broker = self.core.inventory.add(name, flavor, self._driver.engine, fresh=fresh)
+        broker = self.placer.inventory.add(name, flavor, self._driver.engine, fresh=fresh)
         self._conversations[name] = BrokerConversation(
-            self.core, broker, self.evaluate, self.book.lose, self._reported.is_left_alone
+            self.placer, broker, self.evaluate, self.book.lose, self._reported.producers_led_away
         )
         if name in self._running:
             self._meet(name, self._running[name])
@@ -221,31 +223,39 @@ class StorageController:
         # What is known of it as running is kept: asked for again before it has ended, it just goes on running.
         self._conversations.pop(name, None)
         self._stop_talking(name)
-        self.evaluate(self.core.inventory.remove(name))
+        self.evaluate(self.placer.inventory.remove(name))
         self.placements.changed()
 
     def _looked(self, running: Mapping[str, RunningBroker]) -> None:
         """What runs, every now and then: a turn of all that waits for time or for brokers."""
         self._follow(running)
-        core = self.core
-        if core.complete and self._grown:
+        placer = self.placer
+        if placer.complete and self._grown:
             grown, self._grown = self._grown, set()
             self.evaluate(
                 [
                     n
-                    for n, want in core.desired.addresses.items()
-                    if want.flavor in grown and n not in core.inventory.homes
+                    for n, want in placer.desired.addresses.items()
+                    if want.flavor in grown and n not in placer.inventory.homes
                 ]
             )
-        if core.patient and asyncio.get_running_loop().time() - self._began > PATIENCE and not core.inventory.knows_all:
-            core.patient = False
-            self.evaluate(list(core.desired.addresses))
+        if (
+            placer.patient
+            and asyncio.get_running_loop().time() - self._began > PATIENCE
+            and not placer.inventory.knows_all
+        ):
+            placer.patient = False
+            self.evaluate(list(placer.desired.addresses))
             self.placements.changed()
-        if core.complete:
+        if placer.complete:
             self._tidy()
-            if not self._knew_all and self.core.knows_all:
+            if not self._knew_all and self.placer.knows_all:
                 self._knew_all = True
                 self.placements.changed()
+
+    def _is_settled(self) -> bool:
+        placer = self.placer
+        return placer.complete and all(broker.connected for broker in placer.inventory.brokers.values())
 
     def _follow(self, running: Mapping[str, RunningBroker]) -> None:
         """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
@@ -255,11 +265,11 @@ class StorageController:
             if before is not None and not now.run:
                 now = now._replace(run=before.run)  # it is no other one before it runs again
             self._running[name] = now
-            if before is not None and before.run != now.run and self.core.knows_all:
+            if before is not None and before.run != now.run and self.placer.knows_all:
                 # The routers have to look whether they are connected to this one.
                 moved = True
-                self._move(self.core.inventory.at_home(name))
-            broker = self.core.inventory.brokers.get(name)
+                self._move(self.placer.inventory.at_home(name))
+            broker = self.placer.inventory.brokers.get(name)
             if broker is not None and not broker.connected and not now.ready:
                 broker.detail = now.detail or broker.detail
             if before is None or before[:2] != now[:2] or name not in self._tasks:
@@ -274,7 +284,7 @@ class StorageController:
 
     def _meet(self, name: str, now: RunningBroker) -> None:
         """Talks with a broker's process, unless it does not run by its manifest: then it is about to end."""
-        broker = self.core.inventory.brokers.get(name)
+        broker = self.placer.inventory.brokers.get(name)
         if broker is None or now.is_current:
             self._restarting.discard(name)
             self._talk(name, now)
@@ -282,7 +292,7 @@ class StorageController:
             self._restarting.add(name)
             self._stop_talking(name)
             text = f"it is being restarted with the settings of flavor {broker.flavor}"
-            self.evaluate(self.core.inventory.disconnected(broker, text))
+            self.evaluate(self.placer.inventory.disconnected(broker, text))
 
     def _talk(self, name: str, where: RunningBroker) -> None:
         conversation = self._conversations.get(name)
@@ -300,18 +310,18 @@ class StorageController:
 
     def evaluate(self, names: Iterable[AddressName]) -> None:
         """Decides anew on these addresses, has it carried out and reports what is news."""
-        core = self.core
-        if not core.complete:
+        placer = self.placer
+        if not placer.complete:
             return
         queue = list(names)
         placed = False
         while queue:
             for name in queue:
-                decision = core.decide(name)
+                decision = placer.decide(name)
                 placed |= self._place(name, decision)
                 self._put(name, decision)
                 self._carry_out(name, decision)
-            queue = list(core.concerned())
+            queue = list(placer.concerned())
         if placed:
             self.placements.changed()
         self.readiness.changed()
@@ -333,7 +343,7 @@ class StorageController:
             self._placed[name] = self._same.setdefault(entries, entries)
         else:
             del self._placed[name]
-        if self.core.knows_all:  # else nothing is reported yet, and what an earlier controller has reported holds
+        if self.placer.knows_all:  # else nothing is reported yet, and what an earlier controller has reported holds
             self._reported.moved((name,))
         return True
 
@@ -345,7 +355,7 @@ class StorageController:
             text = "the routers have not received yet where it lies" if unknown else ""
             state = feeds.Readiness(
                 ready=decision.ready and not unknown,
-                failed=not decision.ready and self.core.refused(name),
+                failed=not decision.ready and self.placer.refused(name),
                 message=decision.message or text,
                 components=tuple(dict.fromkeys(entry.broker for entry in decision.entries)),
                 messages=decision.messages,
@@ -362,7 +372,7 @@ class StorageController:
     # reports
 
     def _report_placements(self) -> feeds.PlacementsReport | None:
-        if not self.core.knows_all:
+        if not self.placer.knows_all:
             return None
         self._reported.made(dict(self._placed))
         lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
@@ -371,7 +381,7 @@ class StorageController:
             brokers={
                 name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
                 for name, where in self._running.items()
-                if name in self.core.inventory.brokers and where.port
+                if name in self.placer.inventory.brokers and where.port
             },
             addresses={name: lists[entries] for name, entries in self._placed.items()},
         )
@@ -380,12 +390,12 @@ class StorageController:
         self.evaluate(self._reported.answer(accepted))
 
     def _may_report(self) -> bool:
-        return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self.core.knows_all)
+        return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self.placer.knows_all)
 
     def _pending(self) -> dict[str, str]:
         """What the addresses do not show: brokers to come, to get other settings, and of which too little is known."""
         found = {}
-        brokers = self.core.inventory.brokers
+        brokers = self.placer.inventory.brokers
         unknown = [name for name, b in brokers.items() if not b.is_known or not self._conversations[name].is_sure]
         if unknown:
             found["addresses"] = f"it is not known yet what these brokers hold: {_listed(unknown)}"
@@ -398,7 +408,7 @@ class StorageController:
 
     def _has_come(self, name: str) -> bool:
         """Whether a broker runs by what is asked for, as far as that is to change now."""
-        provisioner, broker = self._provisioner, self.core.inventory.brokers.get(name)
+        provisioner, broker = self._provisioner, self.placer.inventory.brokers.get(name)
         if provisioner.manifests.get(name) != provisioner.asked.get(name):
             return False
         return (broker is not None and broker.contents is not None) or (broker is not None and not broker.fresh)
@@ -409,7 +419,7 @@ class StorageController:
         """Whether all is well, and if not, what is awaited."""
         if not self.configuration.connected:
             return False, "no connection to the configuration service"
-        if not self.core.complete:
+        if not self.placer.complete:
             return False, "no addresses and flavors were delivered yet"
         if self._provisioner.refused:
             name, reason = min(self._provisioner.refused.items())
@@ -417,14 +427,14 @@ class StorageController:
         if self._provisioner.damaged:
             reason = min(self._provisioner.damaged.values())
             return False, f"cannot be read: {reason}; put it right, or delete it if that broker holds nothing"
-        away = sorted(broker.name for broker in self.core.inventory.brokers.values() if not broker.connected)
+        away = sorted(broker.name for broker in self.placer.inventory.brokers.values() if not broker.connected)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
-        return True, "; ".join((counted(len(self.core.inventory.brokers), "broker"), *self._pending().values()))
+        return True, "; ".join((counted(len(self.placer.inventory.brokers), "broker"), *self._pending().values()))
 
     def metrics(self) -> Iterator[Metric]:
         """Of the controller and its brokers (docs/metrics.md)."""
-        inventory = self.core.inventory
+        inventory = self.placer.inventory
         load = [({"broker": name}, float(n)) for name, n in inventory.load.items() if name in inventory.brokers]
         known = len(self.book)
         yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))

@@ -14,8 +14,8 @@ from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Holding, contents, share
-from services.storage_controller.core import Core
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
+from services.storage_controller.placement import Placer
 from services.storage_controller.quiet import Quiet
 from services.storage_controller.removal import BrokerWork, Removal
 
@@ -31,19 +31,19 @@ class BrokerConversation:
     """What the shared reconciler works on for one broker (enmasse.reconcile.Managed): its keys are addresses.
 
     `changed(addresses)`: what it holds is news. `lost(addresses)`: they were there, should be, and are not.
-    `is_left_alone(address, broker)`: whether the placements that were accepted do not lead producers there; before that
-    nothing is deleted.
+    `producers_led_away(address, broker)`: whether the placements that were accepted lead no producer there; before
+    that nothing is deleted.
     """
 
     def __init__(
         self,
-        core: Core,
+        placer: Placer,
         broker: ManagedBroker,
         changed: Callable[[Iterable[AddressName]], None],
         lost: Callable[[Iterable[AddressName]], None],
-        is_left_alone: Callable[[AddressName, str], bool],
+        producers_led_away: Callable[[AddressName, str], bool],
     ) -> None:
-        self._core = core
+        self._placer = placer
         self._broker = broker
         self._changed = changed
         self._connection: ControlConnection
@@ -53,7 +53,7 @@ class BrokerConversation:
         """Addresses whose settings were there already and have not been compared yet."""
         self._seen: tuple[int, int] | None = None
         """Digest of the last listings, if the broker's contents are still just that."""
-        work = BrokerWork(core, broker, self._management, self._look, self._news, is_left_alone)
+        work = BrokerWork(placer, broker, self._management, self._look, self._news, producers_led_away)
         self._removal, self._quiet = Removal(work), Quiet(work)
         self._reconciler: Reconciler[AddressName] = Reconciler(
             self,
@@ -79,7 +79,7 @@ class BrokerConversation:
         self._removal.keep(name)
         broker = self._broker
         is_new = broker.holding(name) is None
-        if is_new or (name in broker.settled and not self._core.is_settled(broker, name)):
+        if is_new or (name in broker.settled and not self._placer.is_settled(broker, name)):
             if name not in broker.refused:
                 self._reconciler.queue((name,))
         elif name not in broker.settled and not self._reconciler.is_unverified(name):
@@ -107,17 +107,17 @@ class BrokerConversation:
     async def session(self, connection: ControlConnection) -> None:
         """Talks with the broker until the connection is lost."""
         peer = connection.remote_container
-        if peer != self._broker.name and peer in self._core.inventory.brokers:
+        if peer != self._broker.name and peer in self._placer.inventory.brokers:
             # An endpoint of an earlier run: what lies there must not be taken for this broker's.
             text = f"{connection.peer} is {peer} and not this broker"
-            self._changed(self._core.inventory.disconnected(self._broker, text))
+            self._changed(self._placer.inventory.disconnected(self._broker, text))
             return
         self._connection = connection
         try:
             await self._reconciler.run()
         finally:
             if self._broker.connected:
-                self._changed(self._core.inventory.disconnected(self._broker, "the connection was lost"))
+                self._changed(self._placer.inventory.disconnected(self._broker, "the connection was lost"))
 
     # what the reconciler asks
 
@@ -129,22 +129,22 @@ class BrokerConversation:
         await self._management.open(self._connection)
 
     def failed(self, error: Exception) -> None:
-        self._reconciler.news(self._core.inventory.disconnected(self._broker, str(error)[:200]))
+        self._reconciler.news(self._placer.inventory.disconnected(self._broker, str(error)[:200]))
         if isinstance(error, LinkClosed):
             self._management.close()
 
     async def read(self) -> None:
         await self._look()
-        self._broker.cut = False
-        self._reconciler.news(self._core.inventory.connected(self._broker))
+        self._quiet.begin()
+        self._reconciler.news(self._placer.inventory.connected(self._broker))
 
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
         broker, management = self._broker, self._management
         under_way: list[tuple[AddressName, Awaitable[Any]]] = []
         # What is desired now: it may be something else again when the broker has answered.
-        wants = {name: want for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
+        wants = {name: want for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
         for name, want in wants.items():
-            if not self._core.is_settled(broker, name):
+            if not self._placer.is_settled(broker, name):
                 # The settings first: they hold for the first message already.
                 settings = policies.address_settings(name, want, broker.engine)
                 under_way += [(name, management.add_settings(match, values)) for match, values in settings.items()]
@@ -156,7 +156,7 @@ class BrokerConversation:
         refused = await all_done(under_way, EXISTS)
         for name, want in wants.items():
             if name not in refused:
-                self._settle(name, want)
+                self._broker.settle(name, want)
         return refused
 
     async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
@@ -167,7 +167,7 @@ class BrokerConversation:
             await self._look()
             self._reconciler.news(there)  # the listing has reported the others
             return {}
-        kinds = {name: want.type for name in keys if (want := self._core.desired.addresses.get(name)) is not None}
+        kinds = {name: want.type for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
         found = [(name, asyncio.ensure_future(self._management.mismatch(name, kind))) for name, kind in kinds.items()]
         refused = await all_done(found)
         for name, mismatch in found:
@@ -177,14 +177,14 @@ class BrokerConversation:
                 refused[name] = text
             elif broker.holding(name) is None:
                 ours = True if kinds[name] == "queue" else None
-                self._core.note(broker, name, share(Holding(kinds[name], ours)))
+                self._placer.note(broker, name, share(Holding(kinds[name], ours)))
                 self._seen = None
         self._reconciler.news(keys)
         return refused
 
     async def reread(self, keys: Collection[AddressName]) -> Iterable[AddressName]:
         await self._look()
-        return [name for name in keys if self._broker.name in self._core.decide(name).keep]
+        return [name for name in keys if self._broker.name in self._placer.decide(name).keep]
 
     async def sweep(self) -> float:
         began = self._loop.time()
@@ -199,7 +199,7 @@ class BrokerConversation:
             return []
         queues, addresses = listings.rows()
         before = self._broker.contents
-        changed = self._core.set_contents(self._broker, contents(queues, addresses))
+        changed = self._placer.set_contents(self._broker, contents(queues, addresses))
         self._seen = listings.digest
         if before is not None and self._broker.connected:
             self._reconciler.missing(name for name in changed if name in before.held and self._is_lost(name))
@@ -207,25 +207,19 @@ class BrokerConversation:
         return queues
 
     def _is_lost(self, name: AddressName) -> bool:
-        at_home = self._core.inventory.homes.get(name) == self._broker.name
+        at_home = self._placer.inventory.homes.get(name) == self._broker.name
         return at_home and not self._removal.has(name) and self._broker.holding(name) is None
-
-    def _settle(self, name: AddressName, want: Any) -> None:
-        """Its settings are those, our mark on a topic among them."""
-        self._broker.settled[name] = want
-        if want.type == "topic" and name not in self._broker.foreign:
-            self._broker.marked.add(name)
 
     async def _audit_some(self) -> None:
         """Compares the settings of what was there already with what is desired: before that it is not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
-        wants = [(name, want) for name in names if (want := self._core.desired.addresses.get(name)) is not None]
+        wants = [(name, want) for name in names if (want := self._placer.desired.addresses.get(name)) is not None]
         found = await asyncio.gather(*(self._management.settings(name) for name, _ in wants))
         unneeded: list[tuple[AddressName, Awaitable[Any]]] = []
         for (name, want), read in zip(wants, found, strict=True):
             settings = policies.address_settings(name, want, self._broker.engine)
             if policies.holds(settings, read):
-                self._settle(name, want)
+                self._broker.settle(name, want)
             else:
                 self._reconciler.queue((name,))
             if not settings and read.get(policies.MARK_KEY) == policies.MARK:

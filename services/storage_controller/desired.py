@@ -77,10 +77,10 @@ class Desired:
         """The queues that this address names as its dead letter and expiry queue: where it goes, they must be."""
         return _named_by(self.addresses.get(name)) if self._referring else []
 
-    def carriers(self, name: AddressName, want: Address) -> list[str]:
+    def brokers_for(self, name: AddressName, want: Address) -> list[str]:
         """The brokers that may carry an address; none if its flavor is gone."""
         flavor = self.flavors.get(want.flavor or "")
-        return fleet.carriers(name, want.flavor or "", flavor) if flavor is not None else []
+        return fleet.brokers_for(name, want.flavor or "", flavor) if flavor is not None else []
 
 
 def _named_by(address: Address | None) -> list[AddressName]:

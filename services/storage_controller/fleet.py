@@ -10,7 +10,7 @@ from enmasse.model.names import AddressName
 from services.storage_controller import naming
 
 
-def carriers(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
+def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
     """The brokers that may carry the address `name` of this flavor, in their order."""
     if flavor.template_parameters.dedicated:
         return [naming.dedicated(flavor_name, name)]

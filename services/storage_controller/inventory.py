@@ -60,9 +60,8 @@ class Inventory:
         changed = self._index(broker.name, broker.contents or EMPTY, contents)
         broker.contents = contents
         for name in changed:
-            if name not in contents.held:  # what comes next under this name may be somebody else's
-                broker.marked.discard(name)
-                broker.foreign.discard(name)
+            if name not in contents.held:
+                broker.vanished(name)
         return changed
 
     def note(self, broker: ManagedBroker, name: AddressName, held: Holding) -> None:

@@ -18,14 +18,18 @@ AGAIN = 10.0
 
 
 class Quiet:
-    """Waits for that moment on one broker, if that is wanted."""
+    """Waits for that moment on one broker, if that is wanted. Nobody else sets or resets the broker's `cut`."""
 
     def __init__(self, work: BrokerWork) -> None:
-        self._core, self._broker, self._management, self._look, self._news, self._is_left_alone = work
+        self._placer, self._broker, self._management, self._look, self._news, self._producers_led_away = work
         self._loop = asyncio.get_running_loop()
         self._then: Callable[[], None] | None = None
         self._next = NOW
         self._cut_until = 0.0
+
+    def begin(self) -> None:
+        """A conversation begins: producers are let in, until they are kept off again."""
+        self._broker.cut = False
 
     def want(self, then: Callable[[], None] | None) -> list[AddressName]:
         """`then` is called once in that moment; None: it is not wanted any more.
@@ -46,7 +50,7 @@ class Quiet:
         if not self._broker.cut:
             return []
         self._broker.cut = False
-        return self._core.inventory.at_home(self._broker.name)
+        return self._placer.inventory.at_home(self._broker.name)
 
     def due(self) -> float:
         """When the next round is due."""
@@ -75,7 +79,7 @@ class Quiet:
 
     async def _is_cut_off(self) -> bool:
         broker = self._broker
-        if not all(self._is_left_alone(name, broker.name) for name in self._at_home()):
+        if not all(self._producers_led_away(name, broker.name) for name in self._at_home()):
             return False
         reached = await reached_by_producers(self._management, broker)
         if broker.contents is None or any(name in reached for name in broker.contents.held):
@@ -87,7 +91,7 @@ class Quiet:
         """The addresses that it holds and is to hold."""
         contents = self._broker.contents
         held = contents.held if contents is not None else {}
-        return [name for name in held if self._core.inventory.homes.get(name) == self._broker.name]
+        return [name for name in held if self._placer.inventory.homes.get(name) == self._broker.name]
 
     def _stored(self) -> bool:
         contents = self._broker.contents

@@ -14,8 +14,8 @@ from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Holding, root_of
-from services.storage_controller.core import Core
 from services.storage_controller.management import GONE, BrokerManagement, all_done
+from services.storage_controller.placement import Placer
 
 BATCH = 500
 ROUND_FIRST, ROUND_LAST = 0.05, 1.0
@@ -26,21 +26,21 @@ TOPIC_GRACE = 5.0
 
 class BrokerWork(NamedTuple):
     """What is at hand for work on one broker. `look()` lists all; `news(addresses)` has them judged anew;
-    `is_left_alone(address, broker)`: no producer is led there, by the placements that were accepted."""
+    `producers_led_away(address, broker)`: no producer is led there, by the placements that were accepted."""
 
-    core: Core
+    placer: Placer
     broker: ManagedBroker
     management: BrokerManagement
     look: Callable[[], Awaitable[list[QueueRow]]]
     news: Callable[[Iterable[AddressName]], None]
-    is_left_alone: Callable[[AddressName, str], bool]
+    producers_led_away: Callable[[AddressName, str], bool]
 
 
 class Removal:
     """The addresses that are to go from one broker."""
 
     def __init__(self, work: BrokerWork) -> None:
-        self._core, self._broker, self._management, self._look, self._news, self._is_left_alone = work
+        self._placer, self._broker, self._management, self._look, self._news, self._producers_led_away = work
         self._loop = asyncio.get_running_loop()
         self._log = log.get(broker=self._broker.name)
         self._retiring: dict[AddressName, float] = {}
@@ -89,13 +89,13 @@ class Removal:
         now = self._loop.time()
         self._next = now + self._backoff.wait()
         for name in list(self._retiring):
-            if broker.name not in self._core.decide(name).retire:
+            if broker.name not in self._placer.decide(name).retire:
                 del self._retiring[name]  # it was decided otherwise meanwhile
         await self._look_up_marks()
-        forced = [name for name in self._retiring if name in self._core.desired.forced]
+        forced = [name for name in self._retiring if name in self._placer.desired.forced]
         waiting = []
         for name, since in self._retiring.items():
-            if self._is_left_alone(name, broker.name):
+            if self._producers_led_away(name, broker.name):
                 if not since:
                     self._retiring[name] = now
                 waiting.append(name)
@@ -134,7 +134,7 @@ class Removal:
             names = unknown[start : start + BATCH]
             found = await asyncio.gather(*(self._management.settings(name) for name in names))
             for name, read in zip(names, found, strict=True):
-                (broker.marked if read.get(policies.MARK_KEY) == policies.MARK else broker.foreign).add(name)
+                broker.looked_up(name, ours=read.get(policies.MARK_KEY) == policies.MARK)
         for name in unknown:
             if name in broker.foreign:
                 self._retiring.pop(name, None)
@@ -167,8 +167,7 @@ class Removal:
                 work.append((name, management.remove_settings(policies.matches(name)[0])))
         refused = await all_done(work, GONE)
         for name in names:
-            broker.settled.pop(name, None)
-            broker.marked.discard(name)
+            broker.deleted(name)
         for name, reason in refused.items():
             self._log.warning("cannot delete", address=name, reason=reason)
         await self._look()

@@ -50,8 +50,8 @@ class ReportedPlacements:
     def is_unknown(self, name: AddressName) -> bool:
         return name in self._moved or name in self._under_way
 
-    def is_left_alone(self, name: AddressName, broker: str) -> bool:
-        """Whether by what was accepted no producer is led to the address on this broker."""
+    def producers_led_away(self, name: AddressName, broker: str) -> bool:
+        """Whether, by what was accepted, routers lead no producer to the address on this broker any more."""
         if self._accepted is None:
             return False
         return not any(entry.broker == broker and not entry.draining for entry in self._accepted.get(name, ()))

@@ -248,7 +248,7 @@ def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: 
     play(scenario)
 
 
-def test_what_others_made_is_left_alone(play: Play) -> None:
+def test_what_others_made_producers_led_away(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.configserv.addresses({"t": topic(), "q": queue()})
         await world.ready("t", "q")

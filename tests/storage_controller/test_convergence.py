@@ -12,8 +12,8 @@ from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet
 from services.storage_controller.contents import Contents, Holding
-from services.storage_controller.core import Core
 from services.storage_controller.engines import EMBEDDED
+from services.storage_controller.placement import Placer
 
 A, B, C, D = (AddressName(name) for name in "abcd")
 NAMES = st.sampled_from([A, B, C, D])
@@ -35,7 +35,7 @@ class Stored:
 
 
 class Convergence(RuleBasedStateMachine):
-    """The core between feeds that change at will and brokers that do what they are told, sometimes late."""
+    """The placer between feeds that change at will and brokers that do what they are told, sometimes late."""
 
     @initialize()
     def begin(self) -> None:
@@ -49,16 +49,16 @@ class Convergence(RuleBasedStateMachine):
         self.forced: set[AddressName] = set()
         self.brokers: dict[str, dict[AddressName, Stored]] = {}
         self.away: set[str] = set()
-        self.core = Core()
+        self.placer = Placer()
         self.told()
 
     def told(self) -> None:
-        self.core.set_addresses(self.addresses, self.forced)
-        self.core.set_flavors(self.flavors)
-        for broker, of in fleet.wanted(self.core.desired.addresses, self.core.desired.flavors).items():
+        self.placer.set_addresses(self.addresses, self.forced)
+        self.placer.set_flavors(self.flavors)
+        for broker, of in fleet.wanted(self.placer.desired.addresses, self.placer.desired.flavors).items():
             if broker not in self.brokers:
                 self.brokers[broker] = {}
-                self.core.inventory.add(broker, of, EMBEDDED, fresh=True)
+                self.placer.inventory.add(broker, of, EMBEDDED, fresh=True)
 
     # what people do
 
@@ -91,7 +91,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(name=NAMES, count=st.integers(1, 3))
     def produce(self, name: AddressName, count: int) -> None:
-        for entry in self.core.decide(name).entries:
+        for entry in self.placer.decide(name).entries:
             stored = self.brokers[entry.broker].get(name)
             if entry.state == "active" and stored is not None and entry.broker not in self.away:
                 if stored.kind == "topic":
@@ -117,7 +117,7 @@ class Convergence(RuleBasedStateMachine):
         if self.brokers:
             broker = data.draw(st.sampled_from(sorted(self.brokers)))
             self.away.add(broker)
-            self.core.inventory.disconnected(self.core.inventory.brokers[broker], "away")
+            self.placer.inventory.disconnected(self.placer.inventory.brokers[broker], "away")
 
     @rule(data=st.data())
     def connect(self, data: st.DataObject) -> None:
@@ -127,7 +127,7 @@ class Convergence(RuleBasedStateMachine):
     def _come_back(self, broker: str) -> None:
         self.away.discard(broker)
         self._look(broker)
-        self.core.inventory.connected(self.core.inventory.brokers[broker])
+        self.placer.inventory.connected(self.placer.inventory.brokers[broker])
 
     @rule(name=NAMES)
     def delete_by_hand(self, name: AddressName) -> None:
@@ -137,9 +137,9 @@ class Convergence(RuleBasedStateMachine):
 
     @rule()
     def restart_controller(self) -> None:
-        self.core = Core()
+        self.placer = Placer()
         for broker in self.brokers:
-            self.core.inventory.add(broker, "", EMBEDDED)
+            self.placer.inventory.add(broker, "", EMBEDDED)
         self.told()
         for broker in set(self.brokers) - self.away:
             self._come_back(broker)
@@ -150,14 +150,14 @@ class Convergence(RuleBasedStateMachine):
     def work(self) -> None:
         for broker in set(self.brokers) - self.away:
             self._look(broker)
-            self.core.inventory.connected(self.core.inventory.brokers[broker])
+            self.placer.inventory.connected(self.placer.inventory.brokers[broker])
         names = {*self.addresses, *(name for held in self.brokers.values() for name in held)}
         for name in sorted(names):
-            decision = self.core.decide(name)
+            decision = self.placer.decide(name)
             for broker in decision.keep:
                 if broker in self.brokers and broker not in self.away and decision.kind is not None:
                     self.brokers[broker].setdefault(name, Stored(decision.kind))
-                    self.core.inventory.brokers[broker].settled[name] = self.core.desired.addresses[name]
+                    self.placer.inventory.brokers[broker].settled[name] = self.placer.desired.addresses[name]
             for broker in decision.retire:
                 stored = self.brokers[broker].get(name)
                 if broker in self.away or stored is None:
@@ -168,27 +168,27 @@ class Convergence(RuleBasedStateMachine):
             self._look(broker)
 
     def _look(self, broker: str) -> None:
-        known = self.core.inventory.brokers[broker]
+        known = self.placer.inventory.brokers[broker]
         held = {
             name: Holding(each.kind, each.kind == "queue" or None, each.messages, 0, each.subscriptions)
             for name, each in self.brokers[broker].items()
         }
         known.marked.update(name for name, each in self.brokers[broker].items() if each.kind == "topic")
-        self.core.set_contents(known, Contents(held, sum(each.messages for each in held.values()), 0))
+        self.placer.set_contents(known, Contents(held, sum(each.messages for each in held.values()), 0))
 
     @invariant()
     def the_load_is_what_lies_there(self) -> None:
-        if hasattr(self, "core"):
-            count = dict.fromkeys(self.core.inventory.load, 0)
-            for home in self.core.inventory.homes.values():
+        if hasattr(self, "placer"):
+            count = dict.fromkeys(self.placer.inventory.load, 0)
+            for home in self.placer.inventory.homes.values():
                 count[home] += 1
-            assert count == self.core.inventory.load
+            assert count == self.placer.inventory.load
 
     @invariant()
     def nothing_is_active_in_two_places_or_as_two_things(self) -> None:
-        if hasattr(self, "core"):
+        if hasattr(self, "placer"):
             for name in (*self.addresses, A):
-                entries = self.core.decide(name).entries
+                entries = self.placer.decide(name).entries
                 assert sum(entry.state == "active" for entry in entries) <= 1
                 assert len({entry.type for entry in entries}) <= 1
 
@@ -203,11 +203,11 @@ class Convergence(RuleBasedStateMachine):
             self.work()
         wanted = {name: address for name, address in self.addresses.items() if address.stored}
         for name, address in wanted.items():
-            decision = self.core.decide(name)
+            decision = self.placer.decide(name)
             assert (decision.ready, decision.message, len(decision.entries)) == (True, "", 1), (name, decision)
             (entry,) = decision.entries
             assert address.flavor is not None
-            assert entry.broker in fleet.carriers(name, address.flavor, self.flavors[address.flavor])
+            assert entry.broker in fleet.brokers_for(name, address.flavor, self.flavors[address.flavor])
         lies = sorted(name for held in self.brokers.values() for name in held)
         assert lies == sorted(wanted)
         self.forced.clear()

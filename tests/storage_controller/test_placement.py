@@ -12,8 +12,8 @@ from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Contents, Holding
-from services.storage_controller.core import Core, Decision
 from services.storage_controller.engines import EMBEDDED
+from services.storage_controller.placement import Decision, Placer
 
 
 def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Flavor:
@@ -31,11 +31,11 @@ QUEUE = Address(type="queue", flavor="f")
 TOPIC = Address(type="topic", flavor="t")
 
 
-def core(
+def placer(
     addresses: dict[AddressName, Address], held: dict[str, dict[AddressName, Holding]] | None = None, **more: Any
-) -> Core:
-    """A core that has heard everything; `held`: broker → address → what lies there."""
-    found = Core()
+) -> Placer:
+    """A placer that has received everything; `held`: broker → address → what lies there."""
+    found = Placer()
     found.set_addresses(addresses, more.get("forced", ()))
     found.set_flavors(FLAVORS)
     for name, of in BROKERS.items():
@@ -46,7 +46,7 @@ def core(
     return found
 
 
-def look(found: Core, broker: str, held: dict[AddressName, Holding]) -> set[AddressName]:
+def look(found: Placer, broker: str, held: dict[AddressName, Holding]) -> set[AddressName]:
     """The broker shows that, and the settings are found to be as they should."""
     known = found.inventory.brokers[broker]
     known.settled.update({name: found.desired.addresses[name] for name in held if name in found.desired.addresses})
@@ -54,7 +54,7 @@ def look(found: Core, broker: str, held: dict[AddressName, Holding]) -> set[Addr
     return found.set_contents(found.inventory.brokers[broker], Contents(dict(held), stored, 0))
 
 
-def made(found: Core, broker: str, name: AddressName, held: Holding) -> None:
+def made(found: Placer, broker: str, name: AddressName, held: Holding) -> None:
     """The address has been made there, with its settings."""
     known = found.inventory.brokers[broker]
     found.note(known, name, held)
@@ -69,7 +69,7 @@ MINE = Holding("queue", True)
 
 
 def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
-    found = core({AddressName(f"q{i}"): QUEUE for i in range(6)})
+    found = placer({AddressName(f"q{i}"): QUEUE for i in range(6)})
     homes = [found.decide(AddressName(f"q{i}")).keep for i in range(6)]
     assert sorted(homes) == [("f-0",)] * 3 + [("f-1",)] * 3
     decision = found.decide(Q0)
@@ -83,7 +83,7 @@ def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
 
 
 def test_ready_is_what_has_its_settings() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: MINE}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: MINE}})
     assert found.decide(Q).ready
     bounded = msgspec.structs.replace(QUEUE, max_size=1000)
     assert found.set_addresses({Q: bounded}, ()) == {"q"}
@@ -102,7 +102,7 @@ def test_ready_is_what_has_its_settings() -> None:
 
 
 def test_damage_is_told_and_does_not_change_what_is_ready() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: Holding("queue", True, lost=2)}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: Holding("queue", True, lost=2)}})
     decision = found.decide(Q)
     assert (decision.ready, decision.message) == (True, "broker f-0: 2 messages lost by damage to its files")
     assert look(found, "f-0", {Q: Holding("queue", True, lost=2, stalled=True)}) == {"q"}
@@ -112,7 +112,7 @@ def test_damage_is_told_and_does_not_change_what_is_ready() -> None:
 
 
 def test_nothing_is_made_before_every_broker_was_heard() -> None:
-    found = core({Q: QUEUE}, silent=("u-0",))
+    found = placer({Q: QUEUE}, silent=("u-0",))
     decision = found.decide(Q)
     assert decision.keep == ()
     assert "u-0" in decision.message
@@ -121,7 +121,7 @@ def test_nothing_is_made_before_every_broker_was_heard() -> None:
 
 
 def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
-    found = core({Q: QUEUE})
+    found = placer({Q: QUEUE})
     found.inventory.add("h-0", "h", EMBEDDED, fresh=True)
     found.set_flavors({**FLAVORS, "h": flavor()})
     found.set_addresses({Q: QUEUE, NEW: Address(type="queue", flavor="h")}, ())
@@ -132,13 +132,13 @@ def test_a_broker_that_did_not_exist_before_need_not_be_heard() -> None:
 
 
 def test_where_it_lies_is_read_from_the_brokers() -> None:
-    found = core({Q: QUEUE}, {"f-1": {Q: MINE}})
+    found = placer({Q: QUEUE}, {"f-1": {Q: MINE}})
     decision = found.decide(Q)
     assert (decision.keep, decision.ready) == (("f-1",), True)
 
 
 def test_a_broker_that_is_down_keeps_its_addresses() -> None:
-    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=3)}})
+    found = placer({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=3)}})
     found.decide(Q)
     assert "q" in found.inventory.disconnected(found.inventory.brokers["f-1"], "connection refused")
     decision = found.decide(Q)
@@ -148,7 +148,7 @@ def test_a_broker_that_is_down_keeps_its_addresses() -> None:
 
 
 def test_after_a_restart_an_earlier_report_says_what_a_silent_broker_holds() -> None:
-    found = core({Q: QUEUE, R: QUEUE}, silent=("f-1",))
+    found = placer({Q: QUEUE, R: QUEUE}, silent=("f-1",))
     found.hint(Q, "f-1")
     found.patient = False
     assert states(found.decide(Q)) == [("f-1", "active", "queue")]
@@ -156,7 +156,7 @@ def test_after_a_restart_an_earlier_report_says_what_a_silent_broker_holds() -> 
 
 
 def test_a_queue_deleted_by_hand_is_made_again_where_it_was() -> None:
-    found = core({Q: QUEUE}, {"f-1": {Q: MINE}})
+    found = placer({Q: QUEUE}, {"f-1": {Q: MINE}})
     found.decide(Q)
     assert look(found, "f-1", {}) == {"q"}
     decision = found.decide(Q)
@@ -164,7 +164,7 @@ def test_a_queue_deleted_by_hand_is_made_again_where_it_was() -> None:
 
 
 def test_an_address_that_is_removed_drains() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=2)}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=2)}})
     assert found.set_addresses({}, ()) == {"q"}
     decision = found.decide(Q)
     assert (decision.keep, decision.retire) == ((), ("f-0",))
@@ -176,7 +176,7 @@ def test_an_address_that_is_removed_drains() -> None:
 
 @pytest.mark.parametrize("ours", [None, False])
 def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None) -> None:
-    found = core({}, {"f-0": {X: Holding("topic", ours, 2)}})
+    found = placer({}, {"f-0": {X: Holding("topic", ours, 2)}})
     decision = found.decide(X)
     assert (decision.entries, decision.message) == ((), "")
     assert decision.retire == (("f-0",) if ours is None else ()), "a topic's mark has to be looked up"
@@ -185,14 +185,14 @@ def test_what_is_not_ours_is_not_drained_when_it_is_not_wanted(ours: bool | None
 
 
 def test_what_somebody_made_serves_when_it_is_wanted() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: Holding("queue", False)}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: Holding("queue", False)}})
     assert states(found.decide(Q)) == [("f-0", "active", "queue")]
     found.set_addresses({}, ())
     assert found.decide(Q).retire == ()
 
 
 def test_a_retyped_address_is_drained_before_it_changes() -> None:
-    found = core({Q: TOPIC}, {"f-0": {Q: MINE._replace(messages=1)}})
+    found = placer({Q: TOPIC}, {"f-0": {Q: MINE._replace(messages=1)}})
     decision = found.decide(Q)
     assert (decision.keep, decision.retire) == ((), ("f-0",))
     assert states(decision) == [("f-0", "draining", "queue")]
@@ -205,7 +205,7 @@ def test_a_retyped_address_is_drained_before_it_changes() -> None:
 
 
 def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=1)}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: MINE._replace(messages=1)}})
     assert found.set_addresses({Q: Address(type="anycast")}, ()) == {"q"}
     assert states(found.decide(Q)) == [("f-0", "draining", "queue")]
     assert found.decide(Q).message.startswith("retyped from queue to anycast: still holds 1 message on broker f-0; ")
@@ -223,7 +223,7 @@ def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
 
 
 def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
-    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=5)}})
+    found = placer({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=5)}})
     found.decide(Q)
     found.set_addresses({Q: Address(type="queue", flavor="g")}, ())
     decision = found.decide(Q)
@@ -245,7 +245,7 @@ def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
 
 def test_a_topic_does_not_move_under_its_subscribers() -> None:
     held = Holding("topic", None, 0, 0, 1)
-    found = core({X: TOPIC}, {"t-0": {X: held}})
+    found = placer({X: TOPIC}, {"t-0": {X: held}})
     found.decide(X)
     moved = {X: Address(type="topic", flavor="u")}
     found.set_addresses(moved, ())
@@ -262,12 +262,12 @@ def test_a_topic_does_not_move_under_its_subscribers() -> None:
     assert (decision.keep, decision.retire) == (("u-0",), ("t-0",))
     assert states(decision) == [("u-0", "active", "topic")], "nobody may be led to the old place"
     found.set_addresses(moved, ())
-    found = core(moved, {"t-0": {X: held._replace(subscriptions=0)}})
+    found = placer(moved, {"t-0": {X: held._replace(subscriptions=0)}})
     assert found.decide(X).keep == ("u-0",)
 
 
 def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
-    found = core({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=1)}})
+    found = placer({Q: QUEUE}, {"f-1": {Q: MINE._replace(messages=1)}})
     found.decide(Q)
     assert found.set_flavors({**FLAVORS, "f": flavor(brokers=1)}) == {"q"}
     assert found.decide(Q).keep == ("f-0",)
@@ -276,7 +276,7 @@ def test_a_smaller_pool_moves_what_lies_on_brokers_that_go() -> None:
 
 
 def test_a_flavor_that_vanishes_leaves_its_addresses_where_they_are() -> None:
-    found = core({Q: QUEUE, NEW: Address(type="queue", flavor="gone")}, {"f-1": {Q: MINE}})
+    found = placer({Q: QUEUE, NEW: Address(type="queue", flavor="gone")}, {"f-1": {Q: MINE}})
     found.decide(Q)
     found.set_flavors({})
     assert states(found.decide(Q)) == [("f-1", "active", "queue")]
@@ -286,7 +286,7 @@ def test_a_flavor_that_vanishes_leaves_its_addresses_where_they_are() -> None:
 def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
     dead = Address(type="queue", flavor="f")
     wants = Address(type="queue", flavor="f", deadletter=AddressName("dead"))
-    found = core({DEAD: dead, A: wants, B: wants}, {"f-0": {A: MINE, DEAD: MINE}, "f-1": {B: MINE}})
+    found = placer({DEAD: dead, A: wants, B: wants}, {"f-0": {A: MINE, DEAD: MINE}, "f-1": {B: MINE}})
     for name in (A, B):
         found.decide(name)
     assert found.decide(DEAD).keep == ("f-0", "f-1")
@@ -302,7 +302,7 @@ def test_a_dead_letter_queue_is_on_every_broker_that_needs_it() -> None:
 
 def test_a_change_concerns_only_what_it_changes() -> None:
     addresses = {AddressName(f"q{i}"): QUEUE for i in range(100)}
-    found = core(addresses)
+    found = placer(addresses)
     assert found.set_addresses({**addresses, Q7: Address(type="queue", flavor="g")}, ()) == {"q7"}
     assert found.set_addresses({**addresses, Q7: Address(type="queue", flavor="g")}, ()) == set()
     assert found.set_flavors({**FLAVORS, "u": flavor("topic", brokers=3)}) == set()
@@ -312,7 +312,7 @@ def test_a_change_concerns_only_what_it_changes() -> None:
 
 
 def test_a_refusal_of_the_broker_is_told() -> None:
-    found = core({Q: QUEUE})
+    found = placer({Q: QUEUE})
     assert found.decide(Q).keep == ("f-0",)
     found.inventory.brokers["f-0"].refused[Q] = "AMQ1: no"
     assert found.decide(Q).message == "broker f-0: AMQ1: no"
@@ -320,7 +320,7 @@ def test_a_refusal_of_the_broker_is_told() -> None:
 
 
 def test_a_broker_that_is_given_up_is_forgotten() -> None:
-    found = core({}, {"f-0": {X: Holding("queue", False)}})
+    found = placer({}, {"f-0": {X: Holding("queue", False)}})
     found.inventory.remove("f-0")
     assert "f-0" not in found.inventory.brokers
     assert found.decide(X) == Decision(None, (), (), (), False, "", None, None)
@@ -331,7 +331,7 @@ def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
     """Its entry is invalid and its last valid version was lost: it was not removed."""
     lies = {Q: Holding("queue", True, 3), T: Holding("topic", True, 2, 1, 1), GONE: MINE}
     held = {"f-0": {Q: lies[Q], GONE: lies[GONE]}, "t-0": {T: lies[T]}}
-    found = core({}, held)
+    found = placer({}, held)
     assert found.decide(Q).retire == ("f-0",)
     assert found.set_addresses({}, [Q], [Q, T, NEW]) >= {"q", "t"}
     decision = found.decide(Q)
@@ -346,7 +346,7 @@ def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
 
 
 def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
-    found = core({Q: QUEUE}, {"f-0": {Q: MINE}})
+    found = placer({Q: QUEUE}, {"f-0": {Q: MINE}})
     before = found.decide(Q)
     assert before.ready
     found.set_addresses({}, [], [Q])
@@ -358,7 +358,7 @@ def test_what_it_still_knows_of_an_invalid_entry_holds() -> None:
 @pytest.mark.parametrize("last", ["addresses", "flavors"])
 def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: str) -> None:
     """Also what is wanted no more, and what nobody knows any more: else they would be told to nobody."""
-    found = Core()
+    found = Placer()
     broker = found.inventory.add("f-0", "f", EMBEDDED)
     found.inventory.connected(broker)
     look(found, "f-0", {Q: MINE, REMOVED: MINE._replace(messages=1), UNCLEAR: MINE})

@@ -40,8 +40,10 @@ def placed(broker: str, kind: str, *, active: bool) -> Placement:
     return Placement(broker=broker, state="active" if active else "draining", type=cast(StoredType, kind))
 
 
-class Core:
-    """Decides, by the desired state and the inventory. What takes something in gives the addresses to decide on."""
+class Placer:
+    """Decides, by the desired state and the inventory, where each address lies. What takes something in gives the
+    addresses to decide on.
+    """
 
     def __init__(self) -> None:
         self.desired = Desired()
@@ -115,7 +117,7 @@ class Core:
         want, held = self.desired.addresses.get(name), broker.holding(name)
         if held is None or want is None or held.kind != want.type or name in self.inventory.homes:
             return
-        if broker.name in self.desired.carriers(name, want):
+        if broker.name in self.desired.brokers_for(name, want):
             self._set_home(name, broker.name)
 
     def holdings(self, name: AddressName) -> Holders:
@@ -246,15 +248,15 @@ class Core:
 
     def _home(self, name: AddressName, want: Address, holdings: Holders) -> tuple[str | None, str]:
         """The broker it belongs on, and why that is not one of its flavor, where it is not."""
-        carriers = self.desired.carriers(name, want)
+        possible = self.desired.brokers_for(name, want)
         home = self.inventory.homes.get(name)
-        if home is not None and (home in carriers or not carriers):
+        if home is not None and (home in possible or not possible):
             return home, ""
-        if not carriers:
+        if not possible:
             # The flavor is gone: it stays where it is.
             self._set_home(name, holdings[0][0].name if holdings else None)
             return self.inventory.homes.get(name), ""
-        held = next((broker.name for broker, _ in holdings if broker.name in carriers), None)
+        held = next((broker.name for broker, _ in holdings if broker.name in possible), None)
         if held is not None:
             self._set_home(name, held)
             return held, ""
@@ -273,7 +275,7 @@ class Core:
             return home, f"moves to flavor {want.flavor} when {home} can be reached"
         if not self.knows_all:
             return None, ""
-        chosen = fleet.least_loaded((b for b in carriers if b in self.inventory.brokers), self.inventory.load)
+        chosen = fleet.least_loaded((b for b in possible if b in self.inventory.brokers), self.inventory.load)
         self._set_home(name, chosen)
         return chosen, ""
 
