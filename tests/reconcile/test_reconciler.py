@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step, reconciler
 from tests.control.aio import asyncio_test, until
 from tests.reconcile.toy import Shelf, ToyController
@@ -162,7 +163,7 @@ async def test_the_sweep_finds_what_nobody_has_reported() -> None:
         shelf.things["my-c"] = "left over"
         await until(equal(toy))
         assert toy.lost == ["my-a"]
-        assert (state := toy.book.get("my-a")) is not None and state.message == "was lost, and put back"
+        assert (state := toy.book.get(AddressName("my-a"))) is not None and state.message == "was lost, and put back"
 
 
 @asyncio_test

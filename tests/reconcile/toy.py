@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from enmasse.model.feeds import Readiness
+from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook, Reconciler, Sources
 
 
@@ -83,11 +84,11 @@ class ToyController:
             refused = self.reconciler.refused.get(name, "")
             is_known = name in self.desired or name in self.actual
             state = Readiness(ready=self.ready(name) and not refused, failed=bool(refused), message=refused)
-            self.book.put(name, state if is_known else None)
+            self.book.put(AddressName(name), state if is_known else None)
 
     def _lost(self, names: Collection[str]) -> None:
         self.lost.extend(names)
-        self.book.lose(names)
+        self.book.lose(map(AddressName, names))
 
     def ready(self, name: str) -> bool:
         return self.actual.get(name) == self.desired.get(name)
