@@ -40,12 +40,21 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+class Offset(click.IntRange):
+    """A port offset: a whole number with which every public port exists."""
+
+    name = "whole number"
+
+    def __init__(self) -> None:
+        super().__init__(0, MAX_OFFSET)
+
+
 def port_offset(function: F) -> F:
     """The option --port-offset."""
     return click.option(
         "--port-offset",
         "offset",
-        type=click.IntRange(0, MAX_OFFSET),
+        type=Offset(),
         default=0,
         metavar="N",
         help="Added to every public port; selects one of several suites on this machine.",

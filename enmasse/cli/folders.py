@@ -5,10 +5,11 @@ A suite with a port offset has folders of its own, so that two suites share neit
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-from enmasse.cli.common import end
+from enmasse.cli.common import COULD_NOT_START, end
 from enmasse.cli.http import ANSWER_SECONDS, NotRunning, suite_info
 
 
@@ -39,10 +40,11 @@ def _base(variable: str, usual: str, option: str) -> Path:
     named = Path(os.environ.get(variable, ""))
     if named.is_absolute():  # "If … relative … ignore it" (XDG Base Directory Specification 0.8)
         return named
-    try:
-        return Path.home() / usual
-    except RuntimeError:
-        end(f"this user has no home folder: set HOME, or name a folder with {option} DIR", 2)
+    with contextlib.suppress(RuntimeError):  # neither HOME nor an entry of this user
+        home = Path.home()
+        if os.environ.get("HOME") != "" and home.is_absolute():  # Path.home() takes an empty HOME for /
+            return home / usual
+    end(f"this user has no home folder: set HOME to its full path, or name a folder with {option} DIR", COULD_NOT_START)
 
 
 def _name(offset: int) -> str:

@@ -151,6 +151,8 @@ def check_config(options: Options) -> None:
     folder = options.config
     if is_configured(options.data):
         return
+    if folder.exists() and not folder.is_dir():
+        raise StartError(f"configuration directory {folder} is not a directory. Name another one with --config DIR.")
     if not folder.is_dir():
         raise StartError(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
     from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, AppliedState, apply

@@ -54,6 +54,11 @@ def test_first_start_with_a_pipe_in_place_of_a_file(config: Path, tmp_path: Path
     assert f"{config}/addresses.json: cannot be read: is not a file" in refused(config, tmp_path)
 
 
+def test_a_configuration_folder_that_is_a_file(config: Path, tmp_path: Path) -> None:
+    file = config / "addresses.json"
+    assert f"configuration directory {file} is not a directory." in refused(file, tmp_path)
+
+
 TOLD_WHILE_IT_CHECKS = """
 import os, sys
 from enmasse.supervisor import start

@@ -156,6 +156,24 @@ def test_a_file_of_two_is_no_empty_folder(tmp_path: Path) -> None:
     assert [path.name for path in config.iterdir()] == ["addresses.json"]
 
 
+@pytest.mark.parametrize("home", ["", "a/relative/path"])
+def test_a_home_folder_without_a_full_path_is_not_used(home: str) -> None:
+    """Neither the root directory nor the current one gets the files."""
+    done = enmasse("up", env={**environment(Path()), "HOME": home, "ENMASSE_PORT_OFFSET": str(free_offset())})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "set HOME to its full path, or name a folder with --data DIR" in done.stderr
+
+
+def test_a_default_folder_that_is_a_file(tmp_path: Path) -> None:
+    offset = free_offset()
+    file = tmp_path / ".config" / f"enmasse-{offset}"
+    file.parent.mkdir()
+    file.touch()
+    done = enmasse("up", env=environment(tmp_path, ENMASSE_PORT_OFFSET=str(offset)))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{file} is not a directory. Name a folder with --config DIR" in done.stderr
+
+
 def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:
     """Without a suite and without a file in this directory."""
     offset = free_offset()

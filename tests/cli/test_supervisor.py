@@ -331,7 +331,7 @@ def test_a_data_directory_that_is_a_file(empty_config: Path, tmp_path: Path) -> 
     (tmp_path / "data").write_text("")
     with start(empty_config, tmp_path) as up:
         assert up.process.wait(60) == 2
-    assert f"data directory {tmp_path / 'data'}: File exists" in "".join(up.errors)
+    assert f"data directory {tmp_path / 'data'} is not a directory" in "".join(up.errors)
 
 
 def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
