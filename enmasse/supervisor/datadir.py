@@ -69,9 +69,9 @@ class DataDir:
 def open_data_dir(path: Path) -> DataDir:
     """Make `path` if it is missing, lock and check it. Raises StartError."""
     data = DataDir(path.absolute())
-    if data.path.exists() and not data.path.is_dir():
-        raise StartError(f"data directory {data.path} is not a directory. Choose another one with --data.")
     try:
+        if data.path.exists() and not data.path.is_dir():
+            raise StartError(f"data directory {data.path} is not a directory. Choose another one with --data.")
         data.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         data.lock()
         _check_format(data.path)
