@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -218,12 +218,17 @@ def _property(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _locked(folder: Path) -> AbstractContextManager[None]:
+def _locked(folder: Path) -> ExitStack:
     from enmasse.cli.jsonfile import locked
 
-    if not folder.is_dir():
-        end(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
-    return locked(folder)
+    held = ExitStack()
+    try:
+        if not folder.is_dir():
+            end(f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.")
+        held.enter_context(locked(folder))
+    except OSError as error:
+        end(f"configuration directory {folder}: {error.strerror}.")
+    return held
 
 
 def _write(folder: Path, text: str) -> None:

@@ -139,7 +139,10 @@ def check_tls(options: Options) -> None:
 def is_configured(data: Path) -> bool:
     """Whether the data directory holds a last good configuration, which the suite starts with if the files are gone."""
     kept = data / "configserv"
-    return kept.is_dir() and any(kept.iterdir())
+    try:
+        return kept.is_dir() and any(kept.iterdir())
+    except OSError:  # opening the data directory reports it
+        return False
 
 
 def check_config(options: Options) -> None:

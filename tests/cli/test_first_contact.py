@@ -174,6 +174,15 @@ def test_a_default_folder_that_is_a_file(tmp_path: Path) -> None:
     assert f"{file} is not a directory. Name a folder with --config DIR" in done.stderr
 
 
+def test_folders_that_the_system_refuses(tmp_path: Path) -> None:
+    refused = tmp_path / ("x" * 300)
+    variables = environment(tmp_path, ENMASSE_PORT_OFFSET=str(free_offset()))
+    up = enmasse("up", "--data", refused, env=variables)
+    assert up.returncode == 2 and f"data directory {refused}: File name too long" in up.stderr
+    add = enmasse("address", "add", "a", "--type", "anycast", "--config", refused, env=variables)
+    assert add.returncode == 1 and add.stderr == f"configuration directory {refused}: File name too long.\n"
+
+
 def test_addresses_are_edited_where_up_reads_them(tmp_path: Path) -> None:
     """Without a suite and without a file in this directory."""
     offset = free_offset()
