@@ -11,7 +11,8 @@ from services.router.routing.address import RoutedAddress
 class End:
     """Stands for a producer, a broker's feed or a destination: counts what the address asks of it."""
 
-    def __init__(self, asked: Counter[str]) -> None:
+    def __init__(self, asked: Counter[str], address: RoutedAddress) -> None:
+        self.choice = address.everyone
         self.connection = self
         self.is_container = False
         self.received = self.sent = 0
@@ -33,8 +34,8 @@ def test_the_first_and_the_last_receiver_cost_work_for_every_sender_others_do_no
     asked: Counter[str] = Counter()
     address: Any = RoutedAddress(1, "M0a", "balanced", cast(Any, None))
     for n in range(100):
-        (address.add_feed if n < 3 else address.add_in)(End(asked))
-    receivers = [End(asked) for _ in range(50)]
+        (address.add_feed if n < 3 else address.add_in)(End(asked, address))
+    receivers = [End(asked, address) for _ in range(50)]
     for receiver in receivers:
         address.add_out(receiver)
     assert asked == {"open": 100, "resize": 3 * 49}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter
+from collections.abc import Callable
 from typing import Any
 
+from services.router.routing.choice import Choice
 from services.router.routing.clock import Clock
-from services.router.routing.configuration import CLOSEST, MULTICAST
+from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
-from services.router.routing.destination import Consumer, Destination, Feed, Holder, Producer
+from services.router.routing.destination import Consumer, Destination, Holder
+from services.router.routing.producer import Feed, Producer
 
 UNLIMITED = 1 << 30
-_LOAD = attrgetter("load")
 WINDOWS = 16
 """Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got
 and not settled: it bounds what waits in the router's memory."""
@@ -96,18 +96,17 @@ class RoutedAddress:
     `ins` are the producers, `feeds` those of them that come from brokers; `subscriber` is the router's own consumer of
     messages.
 
-    `only` is the single destination of an anycast address; with several, `choose` picks: `ring` is a round of those
-    that had the least to do when it was made, and is made anew when it is through.
+    A producer sends to those in a `Choice`: `everyone`, or `local`, which leaves out the `neighbours` (links to other
+    routers). As long as there are no neighbours, both are one.
     `temporary`: the router's own, for the life of the link that made it.
     """
 
     __slots__ = (
-        "_at",
         "_clock",
         "_empty_checks",
-        "_ring",
         "egress",
         "egress_containers",
+        "everyone",
         "feeds",
         "from_router",
         "holders",
@@ -116,7 +115,8 @@ class RoutedAddress:
         "ingress_containers",
         "ins",
         "key",
-        "only",
+        "local",
+        "neighbours",
         "outs",
         "parked",
         "pins",
@@ -133,12 +133,13 @@ class RoutedAddress:
         self.identity = identity
         self.key = key
         self.treatment = treatment
-        self.outs: list[Destination] = []
+        self.everyone = self.local = Choice(self)
+        self.outs = self.everyone.outs
+        self.neighbours: dict[Destination, None] = {}
         self.stores: dict[Destination, None] = {}
         self.holders: dict[Holder, None] = {}
         self.ins: dict[Producer, None] = {}
         self.feeds: dict[Feed, None] = {}
-        self.only: Destination | None = None
         self.subscriber: Callable[[RouterConnection | None, Any], None] | None = None
         self.temporary = False
         self.parked: tuple[Producer, ...] = ()  # without credit until a destination has some
@@ -148,8 +149,6 @@ class RoutedAddress:
         # Deliveries of links that are gone; those of living links are counted by the links.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
         self.to_router = self.from_router = 0
-        self._ring: Sequence[Destination] = ()
-        self._at = 0
         self._clock = clock
         self._empty_checks: EmptyChecks | None = None
 
@@ -170,7 +169,8 @@ class RoutedAddress:
         """Another treatment, for links that are there too."""
         if treatment != self.treatment:
             self.treatment = treatment
-            self._changed()
+            for choice in self._choices():
+                choice.changed()
             for producer in self.ins:
                 producer.bind()
 
@@ -179,7 +179,7 @@ class RoutedAddress:
     def add_in(self, producer: Producer) -> None:
         self.ins[producer] = None
         producer.bind()
-        if self.reachable:
+        if self._reaches(producer):
             producer.open_gate()
 
     def add_feed(self, feed: Feed) -> None:
@@ -204,23 +204,44 @@ class RoutedAddress:
 
     def open_gates(self) -> None:
         """Producers get credit if there is a destination."""
-        if self.reachable:
-            for producer in self.ins:
-                if producer not in self.parked:
-                    producer.open_gate()
+        for producer in self.ins:
+            if producer not in self.parked and self._reaches(producer):
+                producer.open_gate()
+
+    def _reaches(self, producer: Producer) -> bool:
+        return self.subscriber is not None or (producer.choice is not None and bool(producer.choice.outs))
 
     # Destinations
 
     def add_out(self, out: Destination) -> None:
-        self.outs.append(out)
-        self._changed()
+        self._add(out, self._choices())
+
+    def add_neighbour(self, out: Destination) -> None:
+        """A link to another router, behind which there are receivers: not for what comes from other routers."""
+        if self.local is self.everyone:
+            self.local = Choice(self, self.outs)
+            self.everyone.nearer = self.local.outs
+            for producer in self.ins:
+                producer.bind()
+        self.neighbours[out] = None
+        self._add(out, [self.everyone])
+
+    def _choices(self) -> list[Choice]:
+        return [self.everyone] if self.local is self.everyone else [self.everyone, self.local]
+
+    def _add(self, out: Destination, choices: list[Choice]) -> None:
+        for choice in choices:
+            choice.add(out)
         if len(self.outs) == 1:
             self.parked = ()
-            for producer in self.ins:
-                producer.open_gate()
         else:
             for feed in self.feeds:
                 feed.resize()
+        for choice in choices:
+            if len(choice.outs) == 1:
+                for producer in self.ins:
+                    if producer.choice is choice:
+                        producer.open_gate()
 
     def add_store(self, out: Destination) -> None:
         """A destination that keeps messages: a broker."""
@@ -230,18 +251,24 @@ class RoutedAddress:
     def remove_out(self, out: Destination) -> None:
         if out not in self.outs:
             return
-        self.outs.remove(out)
+        choices = self._choices()
+        if out in self.neighbours:
+            del self.neighbours[out]
+            choices = [self.everyone]
+        for choice in choices:
+            choice.remove(out)
         self.stores.pop(out, None)
         if out.connection.is_container:
             self.egress_containers += out.sent
         self.egress += out.sent
-        self._changed()
         if self.reachable:
             for feed in self.feeds:
                 feed.resize()
-        else:
-            for producer in self.ins:
-                producer.close_gate()
+        for choice in choices:
+            if not choice.outs and self.subscriber is None:
+                for producer in self.ins:
+                    if producer.choice is choice:
+                        producer.close_gate()
 
     # Is there anything?
 
@@ -272,7 +299,8 @@ class RoutedAddress:
         """A consumer has credit and nothing waits for it."""
         parked, self.parked = self.parked, ()
         for producer in parked:
-            producer.open_gate()
+            if self._reaches(producer):
+                producer.open_gate()
 
     def relieve_all(self) -> None:
         """Let destinations with credit take what waits for others."""
@@ -281,63 +309,9 @@ class RoutedAddress:
                 self.relieve(out)
 
     def relieve(self, ready: Destination) -> None:
-        """A destination has credit and nothing to do: it gets what waits for others that have none."""
-        if self.treatment == MULTICAST:
+        """A destination has credit and nothing to do: it gets what waits for others that have none. Not a neighbour:
+        what waits may have come from there."""
+        if self.treatment == MULTICAST or ready in self.neighbours:
             return
         for holder in list(self.holders):
             holder.hand_over(ready)
-
-    def _changed(self) -> None:
-        self.only = self.outs[0] if len(self.outs) == 1 else None
-        self._ring = ()
-        self._at = 0
-
-    def choose(self) -> Destination | None:
-        """The destination for the next delivery, in turn; it may have run out of credit since the round was made."""
-        at = self._at
-        ring = self._ring
-        if at < len(ring):
-            self._at = at + 1
-            return ring[at]
-        return self.ready()
-
-    def pick(self) -> Destination | None:
-        """The destination for one delivery, away from the hot path: one that can take it now, if there is any."""
-        out = self.only or self.choose()
-        if out is None or out.ready:
-            return out
-        return self.ready()
-
-    def ready(self) -> Destination | None:
-        """Make a new round; its first destination can take a delivery now, unless none can."""
-        outs = self.outs
-        if len(outs) < 2:
-            return outs[0] if outs else None
-        # Who has a whole window outstanding, or its share of a broker's, gets nothing while another has room, however
-        # much it asks for.
-        share = self.share
-        room = outs if self.treatment == CLOSEST else [out for out in outs if out.load < min(out.capacity, share)]
-        room = room or outs
-        ready = [out for out in room if out.ready]
-        if not ready:  # nobody can take it: it will wait where the least waits
-            self._ring = ()
-            self._at = 0
-            return min(room, key=_LOAD)
-        if self.treatment == CLOSEST:
-            ring = ready
-        else:
-            loads = [out.load for out in ready]
-            least = min(loads)
-            # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
-            # worth its making, and outcomes come back in ranges.
-            limit = least + (least >> 3)
-            turns = 1 + (least >> 2) if least > 3 else 1
-            ring = [
-                out
-                for out, load in zip(ready, loads, strict=True)
-                if load <= limit
-                for _ in range(max(1, min(turns, out.capacity - load, share - load)))
-            ]
-        self._ring = ring
-        self._at = 1
-        return ring[0]

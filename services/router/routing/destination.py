@@ -1,4 +1,4 @@
-"""Where messages of an address go, and where they come from: the two parties an address brings together.
+"""Where messages of an address go.
 
 Kinds of destinations are clients' receivers (out_link.py) and the links to brokers (broker_links.py, relay.py).
 What a neighbouring router of a mesh would need: docs/extending.md.
@@ -125,35 +125,3 @@ class Detour(StreamDestination, Protocol):
     @property
     def busy(self) -> bool:
         """A delivery waits for it, or is half sent."""
-
-
-class Producer(Party, Protocol):
-    """Sends to one address: a client's sender, or a link from a broker."""
-
-    @property
-    def received(self) -> int:
-        """Deliveries so far."""
-
-    def bind(self) -> None:
-        """Deliveries go to the address's destinations, in the way of its treatment, from now on."""
-
-    def open_gate(self) -> None:
-        """There is a destination: give credit."""
-
-    def close_gate(self) -> None:
-        """There is none: take credit back."""
-
-
-class Feed(Producer, Protocol):
-    """A link from a broker, which keeps what it cannot send."""
-
-    @property
-    def node(self) -> str:
-        """The address as the broker knows it."""
-
-    def resize(self) -> None:
-        """The number of destinations has changed."""
-
-    def ask(self, wanted: int) -> None:
-        """A destination wants to know whether there is anything: have the broker send what it has, up to `wanted`.
-        The address's `answered` follows."""

@@ -10,6 +10,7 @@ from enmasse.amqp.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import stripped
+from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token
@@ -29,6 +30,7 @@ class InLink(LinkRecord):
         "address",
         "ahead",
         "capacity",
+        "choice",
         "connection",
         "delayed1",
         "delayed10",
@@ -62,6 +64,7 @@ class InLink(LinkRecord):
         self.name = link.name
         self.address = address
         self.capacity = connection.link_capacity
+        self.choice: Choice | None = None if address is None else address.everyone
         self.ahead: Detour | None = None  # a link of its own on which a large delivery of this link went
         self.settle: Callable[..., None] = link.session.settle
         self.update: Callable[[int, Any], None] = link.session.update
@@ -88,10 +91,15 @@ class InLink(LinkRecord):
 
     # Deliveries
 
+    def choice_in(self, address: RoutedAddress) -> Choice:
+        """The destinations for what comes here."""
+        return address.everyone
+
     def bind(self) -> None:
         """Choose the callback for deliveries by the address's treatment."""
         address = self.address
         assert address is not None
+        self.choice = self.choice_in(address)
         if address.subscriber is not None:
             forward = self.forward_internal
         elif self.ahead is not None:
@@ -112,15 +120,15 @@ class InLink(LinkRecord):
             if len(payload) < SHORTEST:
                 self.refuse(delivery_id, settled, NOT_A_MESSAGE)
                 return
-        address = self.address
-        out = address.only or address.choose()  # type: ignore[union-attr]
+        choice = self.choice
+        out = choice.only or choice.choose()  # type: ignore[union-attr]
         if out is None:
             self.refuse(delivery_id, settled)
         elif settled:
             self.presettled += 1
             out.offer(payload, None, message_format)
         elif message_format or not out.direct or not out.pass_on(payload, (self, delivery_id)):
-            out = address.ready() or out  # type: ignore[union-attr]
+            out = choice.ready() or out  # type: ignore[union-attr]
             out.offer(payload, (self, delivery_id), message_format)
 
     def forward_multicast(
@@ -135,7 +143,7 @@ class InLink(LinkRecord):
             if len(payload) < SHORTEST:
                 self.refuse(delivery_id, settled, NOT_A_MESSAGE)
                 return
-        outs = self.address.outs  # type: ignore[union-attr]
+        outs = self.choice.outs  # type: ignore[union-attr]
         if not outs:
             self.refuse(delivery_id, settled)
         elif settled:
@@ -161,7 +169,7 @@ class InLink(LinkRecord):
     def way(self, address: RoutedAddress) -> Destination | None:
         """The destination for the next delivery; one that must not overtake another goes where that went."""
         ahead = self.ahead
-        return ahead if ahead is not None and self.address is address and ahead.busy else address.pick()
+        return ahead if ahead is not None and self.address is address and ahead.busy else self.choice_in(address).pick()
 
     def forward_behind(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int

@@ -140,7 +140,7 @@ class Router:
             address = self.addresses.for_message(to)
         except AmqpError:
             return False
-        out = None if address is None else address.pick()
+        out = None if address is None else address.everyone.pick()
         if out is None or address is None:
             return False
         address.from_router += 1

@@ -20,6 +20,7 @@ from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address import RoutedAddress
 from services.router.routing.annotations import complete, stripped
+from services.router.routing.choice import Choice
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
 from services.router.routing.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Source, Token
@@ -48,6 +49,8 @@ class StreamSource(Source, Protocol):
     dropped: int
 
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None: ...
+
+    def choice_in(self, address: RoutedAddress) -> Choice: ...
 
     def way(self, address: RoutedAddress) -> Destination | None: ...
 
@@ -367,7 +370,7 @@ def start(source: StreamSource, address: RoutedAddress, partial: Partial, head: 
         stream.log.append(head)
         stream.held = len(head)
     if address.treatment == MULTICAST:
-        chosen = list(address.outs)
+        chosen = list(source.choice_in(address).outs)
     else:
         only = source.way(address)
         chosen = [only] if only is not None else []

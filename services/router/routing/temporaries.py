@@ -8,7 +8,8 @@ from enmasse.amqp.errors import RESOURCE_DELETED, AmqpError
 from services.router.routing.address import RoutedAddress
 from services.router.routing.configured import ConfiguredAddresses
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.destination import Destination, Producer
+from services.router.routing.destination import Destination
+from services.router.routing.producer import Producer
 
 
 class Temporaries:

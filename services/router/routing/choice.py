@@ -1,0 +1,107 @@
+"""Which destination of an address is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Protocol
+
+from services.router.routing.configuration import CLOSEST
+from services.router.routing.destination import Destination
+
+_LOAD = attrgetter("load")
+
+
+class Limits(Protocol):
+    """What an address states for all choices among its destinations."""
+
+    treatment: str
+    share: int
+    """So many deliveries at most one destination may have outstanding."""
+
+
+class Choice:
+    """Destinations of one address to which a producer may send.
+
+    `only` is the single one; of several, `choose` picks: the ring is a round of those that had the least to do when it
+    was made, and is made anew when it is through. `nearer`: those that go first if the closest is to get a delivery;
+    empty: all are equally near.
+    """
+
+    __slots__ = ("_at", "_limits", "_ring", "nearer", "only", "outs")
+
+    def __init__(self, limits: Limits, outs: Sequence[Destination] = ()) -> None:
+        self.outs = list(outs)
+        self.only: Destination | None = None
+        self.nearer: Sequence[Destination] = ()
+        self._limits = limits
+        self._ring: Sequence[Destination] = ()
+        self._at = 0
+        self.changed()
+
+    def add(self, out: Destination) -> None:
+        self.outs.append(out)
+        self.changed()
+
+    def remove(self, out: Destination) -> None:
+        self.outs.remove(out)
+        self.changed()
+
+    def changed(self) -> None:
+        """Other destinations, or another treatment: the round that was made is no longer right."""
+        self.only = self.outs[0] if len(self.outs) == 1 else None
+        self._ring = ()
+        self._at = 0
+
+    def choose(self) -> Destination | None:
+        """The destination for the next delivery, in turn; it may have run out of credit since the round was made."""
+        at = self._at
+        ring = self._ring
+        if at < len(ring):
+            self._at = at + 1
+            return ring[at]
+        return self.ready()
+
+    def pick(self) -> Destination | None:
+        """The destination for one delivery, away from the hot path: one that can take it now, if there is any."""
+        out = self.only or self.choose()
+        if out is None or out.ready:
+            return out
+        return self.ready()
+
+    def ready(self) -> Destination | None:
+        """Make a new round; its first destination can take a delivery now, unless none can."""
+        outs = self.outs
+        if len(outs) < 2:
+            return outs[0] if outs else None
+        # Who has a whole window outstanding, or its share of a broker's, gets nothing while another has room, however
+        # much it asks for.
+        share = self._limits.share
+        room = (
+            outs if self._limits.treatment == CLOSEST else [out for out in outs if out.load < min(out.capacity, share)]
+        )
+        room = room or outs
+        ready = [out for out in room if out.ready]
+        if not ready:  # nobody can take it: it will wait where the least waits
+            self._ring = ()
+            self._at = 0
+            return min(room, key=_LOAD)
+        if self._limits.treatment == CLOSEST:
+            ring = [out for out in ready if out in self.nearer] if self.nearer else ready
+            ring = ring or ready
+        else:
+            loads = [out.load for out in ready]
+            least = min(loads)
+            # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
+            # worth its making, and outcomes come back in ranges.
+            limit = least + (least >> 3)
+            turns = 1 + (least >> 2) if least > 3 else 1
+            ring = [
+                out
+                for out, load in zip(ready, loads, strict=True)
+                if load <= limit
+                for _ in range(max(1, min(turns, out.capacity - load, share - load)))
+            ]
+        self._ring = ring
+        self._at = 1
+        return ring[0]
