@@ -13,6 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 # Under nohup the processes that tests start would ignore a hang-up as this one does. A handler is no child's.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+# Started in the background by a shell, they would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test asserts a duration: an example that takes long was one on a loaded machine. Without `explain`: what that does
 # to an example that fails took minutes there, and the limit of the test ended the whole run before it was shown.
