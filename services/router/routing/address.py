@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from services.router.routing.choice import Choice
+from services.router.routing.choice import UNLIMITED, Choice, Limits
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
 from services.router.routing.destination import Consumer, Destination, Holder
 from services.router.routing.producer import Feed, Producer
 
-UNLIMITED = 1 << 30
 WINDOWS = 16
 """Windows of credit that a broker gets for one queue, however many consumers there are, beside what consumers have got
 and not settled: it bounds what waits in the router's memory."""
@@ -115,25 +114,24 @@ class RoutedAddress:
         "ingress_containers",
         "ins",
         "key",
+        "limits",
         "local",
         "neighbours",
         "outs",
         "parked",
         "pins",
         "priority",
-        "share",
         "stores",
         "subscriber",
         "temporary",
         "to_router",
-        "treatment",
     )
 
     def __init__(self, identity: int, key: str, treatment: str, clock: Clock) -> None:
         self.identity = identity
         self.key = key
-        self.treatment = treatment
-        self.everyone = self.local = Choice(self)
+        self.limits = Limits(treatment)
+        self.everyone = self.local = Choice(self.limits)
         self.outs = self.everyone.outs
         self.neighbours: dict[Destination, None] = {}
         self.stores: dict[Destination, None] = {}
@@ -145,12 +143,16 @@ class RoutedAddress:
         self.parked: tuple[Producer, ...] = ()  # without credit until a destination has some
         self.pins = 0  # auto-links, live or not, that need this address to exist
         self.priority = -1
-        self.share = UNLIMITED  # of a broker's window for one destination: so much at most it may have outstanding
         # Deliveries of links that are gone; those of living links are counted by the links.
         self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
         self.to_router = self.from_router = 0
         self._clock = clock
         self._empty_checks: EmptyChecks | None = None
+
+    @property
+    def treatment(self) -> str:
+        """How deliveries are spread over the destinations."""
+        return self.limits.treatment
 
     @property
     def reachable(self) -> bool:
@@ -168,7 +170,7 @@ class RoutedAddress:
     def treat_as(self, treatment: str) -> None:
         """Another treatment, for links that are there too."""
         if treatment != self.treatment:
-            self.treatment = treatment
+            self.limits.treatment = treatment
             for choice in self._choices():
                 choice.changed()
             for producer in self.ins:
@@ -197,7 +199,7 @@ class RoutedAddress:
     def remove_feed(self, feed: Feed) -> None:
         if feed in self.feeds:
             del self.feeds[feed]
-            self.share = UNLIMITED  # until another broker's window is set
+            self.limits.share = UNLIMITED  # until another broker's window is set
             self.remove_in(feed)
             if self.is_asked(feed):
                 self.answered(feed)
@@ -219,7 +221,7 @@ class RoutedAddress:
     def add_neighbour(self, out: Destination) -> None:
         """A link to another router, behind which there are receivers: not for what comes from other routers."""
         if self.local is self.everyone:
-            self.local = Choice(self, self.outs)
+            self.local = Choice(self.limits, self.outs)
             self.everyone.nearer = self.local.outs
             for producer in self.ins:
                 producer.bind()

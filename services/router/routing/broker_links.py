@@ -75,7 +75,7 @@ class BrokerFeed(InLink):
     def _set_window(self) -> None:
         window = self.link.credit_window = self._window()
         if self.address is not None:
-            self.address.share = max(1, window // max(1, len(self.address.outs)))
+            self.address.limits.share = max(1, window // max(1, len(self.address.outs)))
 
     def _window(self) -> int:
         """Credit for the broker: a window for each consumer there is, so that one which takes messages and never

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Protocol
 
 from services.router.routing.configuration import CLOSEST
 from services.router.routing.destination import Destination
 
+UNLIMITED = 1 << 30
 _LOAD = attrgetter("load")
 
 
-class Limits(Protocol):
-    """What an address states for all choices among its destinations."""
+class Limits:
+    """What holds for all choices among the destinations of one address. (An object of its own: a choice that refers to
+    its address would keep both alive until the garbage collector runs.)"""
 
-    treatment: str
-    share: int
-    """So many deliveries at most one destination may have outstanding."""
+    __slots__ = ("share", "treatment")
+
+    def __init__(self, treatment: str) -> None:
+        self.treatment = treatment
+        self.share = UNLIMITED  # so many deliveries of a broker's window at most one destination may have outstanding
 
 
 class Choice:
