@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from enmasse.durable import private, sync_folder
 from spark.errors import QueryError
 
 RECORD = struct.Struct(">IIQ")
@@ -57,11 +58,6 @@ class SpoolSegment(NamedTuple):
 
 def segment_name(first: int) -> str:
     return f"{first:020d}.seg"
-
-
-def private(path: str, flags: int) -> int:
-    """An opener of files that are their owner's only: they hold messages."""
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
@@ -253,22 +249,3 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:  # a commit has just deleted it
         return 0
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """The file has this content, on disk; or, if this raises OSError, what it had before."""
-    fresh = path.with_suffix(".new")
-    with open(fresh, "wb", opener=private) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-    sync_folder(path.parent)

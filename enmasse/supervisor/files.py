@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from enmasse.durable import sync_folder
+
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk, or of a user who may have no more of it."""
 
@@ -80,11 +82,7 @@ def _replace(path: Path, text: str, mode: int, durable: bool) -> None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:

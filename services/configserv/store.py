@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from enmasse import log
+from enmasse.durable import replace_file
 from enmasse.model.configuration import SCHEMA, AppliedState
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
@@ -131,20 +131,4 @@ class ConfigStore:
 
     def _save(self, name: str, data: bytes) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / name
-        temporary = path.with_suffix(".new")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(self._directory / name, data)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from enmasse.durable import replace_file
 from spark import spool as spooling
 from spark.spool import COUNT, SpoolError, SpoolWriter, head_of, read_spool, segments
 
@@ -166,7 +167,7 @@ def test_nobody_else_may_read_a_spool(tmp_path: Path) -> None:
         for i in range(40):
             writer.append(b"m" * 50, i)
             writer.sync()
-        spooling.replace_file(folder / "more", b"[]")
+        replace_file(folder / "more", b"[]")
         writer.close()
     finally:
         os.umask(before)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from enmasse import log
+from enmasse.durable import sync_folder
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.engines import EMBEDDED
 
@@ -99,7 +100,7 @@ class LocalDriver:
                 os.fsync(file.fileno())
             new.replace(path)
             self._written[name], self._applied[name] = _mark(path), manifest.content
-            _sync(self._desired)
+            sync_folder(self._desired)
         except OSError as error:
             raise DriverError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
 
@@ -152,11 +153,3 @@ def _mark(path: Path) -> FileMark | None:
     except OSError:
         return None
     return (found.st_ino, found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
