@@ -264,11 +264,6 @@ def decode_fields(table: Table, buf: Buffer, pos: int, stop: int, count: int, de
     return cls(**values)
 
 
-def table_of(cls: type) -> Table:
-    """The table of a composite class."""
-    return next(table for table in _TABLES.values() if table.cls is cls)
-
-
 def instance(name: str, *classes: type) -> Kind:
     """A field that holds an instance of one of these composite types."""
 

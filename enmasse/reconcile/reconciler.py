@@ -164,10 +164,6 @@ class Reconciler(Generic[K]):
         """Something of these was there, is desired, and is gone or altered."""
         self._missing.update(keys)
 
-    def verified(self) -> None:
-        """Everything was read just now: what was applied needs no reading back."""
-        self._applied.clear()
-
     def refuse(self, refused: Mapping[K, str]) -> None:
         """These could not be applied; they are tried again later."""
         if refused:

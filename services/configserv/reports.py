@@ -34,7 +34,6 @@ class ReportTarget:
         gone: Callable[[ControlReceiver], object] | None = None,
     ) -> None:
         self.links: set[ControlReceiver] = set()
-        self._subjects = subjects
         self._gone = gone
         decoder = msgspec.json.Decoder(kind)
 

@@ -32,7 +32,6 @@ class BrokerAddress(AddressTotals):
         "expiry_address",
         "expiry_rules",
         "explicit",
-        "full_reported",
         "held",
         "id",
         "name",
@@ -66,7 +65,6 @@ class BrokerAddress(AddressTotals):
         self.producers: set[Producer] = set()
         self.blocked = False
         self.paused = False
-        self.full_reported = False
         self.held = False
         self.apply(settings)
 

@@ -70,18 +70,6 @@ class QueueTotals:
         """Nothing is held any more."""
         self.count = self.bytes = 0
 
-    def reset_added(self) -> None:
-        self.added = 0
-
-    def reset_acknowledged(self) -> None:
-        self.acknowledged = 0
-
-    def reset_expired(self) -> None:
-        self.expired = 0
-
-    def reset_killed(self) -> None:
-        self.killed = 0
-
     def reset_lost(self) -> None:
         self.lost = 0
 
