@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -75,23 +75,20 @@ def post(sender: BlockingSender, message: Message, *, settled: bool = False) -> 
 
 def pump(*connections: BlockingConnection) -> None:
     """Read and write what can be read and written now, or within a hundredth of a second."""
-    for connection in connections:
-        container = connection.container
-        before, container.timeout = container.timeout, 0.01
-        try:
-            for _ in range(3):
-                container.process()
-        finally:
-            container.timeout = before
+    _process(connections, 0.01, 3)
 
 
 def rush(*connections: BlockingConnection) -> None:
     """As `pump`, without waiting: as much as is there to be read and written now, within bounds."""
+    _process(connections, 0, 40)
+
+
+def _process(connections: Iterable[BlockingConnection], timeout: float, rounds: int) -> None:
     for connection in connections:
         container = connection.container
-        before, container.timeout = container.timeout, 0
+        before, container.timeout = container.timeout, timeout
         try:
-            for _ in range(40):
+            for _ in range(rounds):
                 container.process()
         finally:
             container.timeout = before
