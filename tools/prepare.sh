@@ -14,6 +14,7 @@ need() {
   "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 has() { command -v "$1"; }
+has_server() { has "$1" || [ -x "/usr/sbin/$1" ]; } # which is not on everybody's PATH
 java_17() { [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 node_18() { [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 18 ]; }
 rust_1_85() { cargo --version | awk '{ split($2, v, "."); new = v[1] > 1 || v[2] >= 85 } END { exit !new }'; }
@@ -42,6 +43,9 @@ test)
   rust=cargo
   if grep -qs '^VERSION_ID="12"' /etc/os-release; then rust=cargo-web; fi # the plain one of Debian 12 is too old
   need $rust rust_1_85
+  need redis-server has redis-server
+  need mosquitto has_server mosquitto
+  need mosquitto-clients has mosquitto_pub
   ;;
 esac
 [ -n "$missing" ] || exit 0
@@ -56,6 +60,21 @@ else
   exit 1
 fi
 echo "installing with apt-get what 'make $goal' needs:$missing"
+
+# Tests start servers of their own. Packages of servers start theirs unless policy-rc.d forbids it (Debian Policy 9.3.3.1), and enable it for the
+# next boot.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  trap '$root rm -f $policy' EXIT
+  trap 'exit 1' INT TERM
+  printf '#!/bin/sh\nexit 101\n' | $root tee $policy >/dev/null
+  $root chmod 755 $policy
+fi
 $root apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
 DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+for server in redis-server mosquitto; do
+  case " $missing " in
+  *" $server "*) $root systemctl disable --quiet "$server" >/dev/null 2>&1 || true ;; # without systemd there is nothing to do
+  esac
+done
