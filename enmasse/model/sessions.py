@@ -1,0 +1,315 @@
+"""What an MQTT gateway and the subscription service tell each other, and what the service shows to the command line
+(docs/contracts.md, "$mqtt/sessions" and "$subctrl").
+
+Each message is JSON in an amqp-value string; its subject names the operation. The body of a request is the struct of
+that name, the body of the reply the struct with `Reply`; a failed request is answered with subject `error` (`Failure`).
+A client is its MQTT client identifier. An epoch is the number of the client's connection: it grows with each `open`,
+and what is asked in the name of an older epoch is refused. Times are seconds unless their name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+ADDRESS: Final = "$mqtt/sessions"
+"""Where a gateway attaches one sender and one receiver."""
+NEVER: Final = 0xFFFFFFFF
+"""Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
+STALE: Final = "enmasse:stale-epoch"
+"""Condition of a `Failure`: the client has been opened elsewhere since, or its session has ended."""
+
+Qos = Literal[0, 1, 2]
+PacketId = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=NEVER)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+ClientId = Annotated[str, msgspec.Meta(min_length=1, max_length=65535)]
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A subscription with its options (MQTT 5, 3.8.3.1). `identifier` 0: none (3.8.2.1.2).
+
+    In a reply `qos` is the granted one. 3.1.1 has `filter` and `qos` only.
+    """
+
+    filter: str
+    qos: Qos
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: Literal[0, 1, 2] = 0
+    identifier: Annotated[int, msgspec.Meta(ge=0, le=268435455)] = 0
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue from which the gateway is to receive for a session, in addition to the other sources.
+
+    `filter`: None for the session's own queues, else the whole filter of the shared subscription (`$share/g/f`).
+    """
+
+    address: str
+    filter: str | None = None
+
+
+# -- the gateway asks -------------------------------------------------------------------------------------------------
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """`hello`: everything that a gateway holds, after each attach. `sessions`: client and epoch."""
+
+    gateway: str
+    sessions: list[tuple[ClientId, Epoch]] = []
+
+
+class HelloReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`stale`: clients whose session is somebody else's or has ended: the gateway disconnects them."""
+
+    stale: list[str] = []
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """`open`: a client connects. `clean`: Clean Session (3.1.1), Clean Start (5): an old session ends first.
+
+    `expiry`: Session Expiry Interval; of 3.1.1: 0 with Clean Session, NEVER without. `peer`: where it connects from.
+    """
+
+    client: ClientId
+    gateway: str
+    clean: bool
+    expiry: Seconds
+    protocol: Literal[4, 5]
+    peer: str = ""
+    will: bool = False
+
+
+class Outgoing(msgspec.Struct, frozen=True, array_like=True):
+    """A message under way to the client: `[pid, qos, identity, source, state]`.
+
+    `identity`: the delivery-tag of the session queue in hexadecimal (it is the same when the message is delivered
+    again), None where there is none. `source`: address of the queue. `released`: PUBREC has come (QoS 2).
+    """
+
+    pid: PacketId
+    qos: Qos
+    identity: str | None
+    source: str
+    state: Literal["published", "released"] = "published"
+
+
+class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`present`: a session continues (Session Present). `received`: packet ids of QoS 2 messages from the client that
+    are not released, each with the duplicate id under which the message was (or is to be) sent on. `sent`: messages to
+    the client, in their first order. `previous_will`: `pending` if the client was connected with a will, or has one
+    that waits; else empty.
+    """
+
+    epoch: Epoch
+    present: bool
+    subscriptions: list[Subscription] = []
+    sources: list[Source] = []
+    received: list[tuple[PacketId, str]] = []
+    sent: list[Outgoing] = []
+    previous_will: Literal["", "pending"] = ""
+
+
+class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
+    """`subscribe`: the filters of one SUBSCRIBE packet."""
+
+    client: ClientId
+    epoch: Epoch
+    subscriptions: list[Subscription]
+
+
+class SubscribeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`codes`: for each filter, in the order of the request: the granted QoS, or a reason code of MQTT 5 (3.9.3); for a
+    client of 3.1.1 every refusal is 0x80. `reason`: why the first refused one was refused. `sources`: all of the
+    session from now on. Retained messages that belong to the subscriptions lie in these queues already.
+    """
+
+    codes: list[int]
+    sources: list[Source] = []
+    reason: str = ""
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):
+    """`unsubscribe`: the filters of one UNSUBSCRIBE packet."""
+
+    client: ClientId
+    epoch: Epoch
+    filters: list[str]
+
+
+class UnsubscribeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`codes` as MQTT 5, 3.11.3: 0x00, 0x11 (there was no such subscription), or a failure."""
+
+    codes: list[int]
+    sources: list[Source] = []
+    reason: str = ""
+
+
+class Close(msgspec.Struct, frozen=True, kw_only=True):
+    """`close`: the client's connection has ended, in whatever way. The session ends `expiry` later.
+
+    `expiry` None: as it was opened. `sent`: QoS 1 messages that the client has not acknowledged, so that they have the
+    same packet ids after the next `open` (those of QoS 2 are known from `packets`).
+    """
+
+    client: ClientId
+    epoch: Epoch
+    expiry: Seconds | None = None
+    sent: list[Outgoing] = []
+
+
+class CloseReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The session is stored as disconnected, or has ended."""
+
+
+class PacketChange(msgspec.Struct, frozen=True, array_like=True):
+    """What happens to a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source]`.
+
+    op    key           source   meaning
+    in    duplicate id           a PUBLISH came; its message is sent on under this id
+    in-                          PUBREL came: the packet id is free
+    out   identity      queue    a PUBLISH is to be sent to the client
+    rel                          PUBREC came
+    out-                         PUBCOMP came and the broker has settled: the packet id is free
+    """
+
+    client: ClientId
+    epoch: Epoch
+    op: Literal["in", "in-", "out", "rel", "out-"]
+    pid: PacketId
+    key: str | None = None
+    source: str = ""
+
+
+class Packets(msgspec.Struct, frozen=True, kw_only=True):
+    """`packets`: changes of any clients of the gateway, in their order."""
+
+    changes: list[PacketChange]
+
+
+class PacketsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """All changes are stored, but those of the clients in `stale`: the gateway disconnects them."""
+
+    stale: list[str] = []
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """`error`: nothing of the request has been done, or it is unknown. `reason`: a reason code of MQTT 5."""
+
+    condition: str
+    description: str = ""
+    reason: int = 0x80
+
+
+# -- the gateway is told ----------------------------------------------------------------------------------------------
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """`takeover`: the client has connected elsewhere: disconnect it (0x8E), then send `close` with this epoch."""
+
+    client: str
+    epoch: Epoch
+
+
+class Disconnect(msgspec.Struct, frozen=True, kw_only=True):
+    """`disconnect`: disconnect the client with this reason code of MQTT 5, then send `close`."""
+
+    client: str
+    epoch: Epoch
+    reason: int = 0x98
+
+
+class SourcesChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """`sources`: from now on these are the sources of the session (an address has moved, or was added)."""
+
+    client: str
+    epoch: Epoch
+    sources: list[Source]
+
+
+# -- `$subctrl`, for the command line ---------------------------------------------------------------------------------
+class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription that outlives a connection, or an MQTT session with all its filters.
+
+    `kind`: `mqtt` (a session), `amqp` (made by `$subctrl`), `share` (a shared subscription of MQTT), `durable` (a
+    durable subscription of an AMQP client at a broker). `filters`: filter → granted QoS or tag. `depth`: messages that
+    wait. `since`: ISO 8601, UTC; empty if unknown. `brokers`: where its queues lie.
+    """
+
+    id: str
+    kind: Literal["mqtt", "amqp", "share", "durable"]
+    client: str = ""
+    filters: dict[str, str] = {}
+    depth: int = 0
+    since: str = ""
+    brokers: list[str] = []
+    connected: bool = False
+
+
+class SubscriptionsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to subject `subscriptions`; the request has no body."""
+
+    subscriptions: list[SubscriptionRow]
+
+
+class ById(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of subjects `subscription` (reply: a SubscriptionRow) and `delete` (reply: Done): the `id` of a row."""
+
+    id: str
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to `delete`, `clear_retained` and `disconnect`: how many there were."""
+
+    count: int
+
+
+class ByFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of subjects `retained` (reply: RetainedReply) and `clear_retained` (reply: Done): an MQTT topic filter."""
+
+    filter: str = "#"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    """Rows in the reply at most."""
+
+
+class RetainedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A retained message. `size`: bytes stored; `since`, `expires`: ISO 8601, UTC (`expires` empty: never)."""
+
+    topic: str
+    size: int
+    qos: int
+    since: str
+    expires: str = ""
+    broker: str = ""
+
+
+class RetainedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`total`: how many match, of which at most `limit` are in `retained`."""
+
+    retained: list[RetainedRow]
+    total: int
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An MQTT session. `since`: when it was connected, or disconnected; ISO 8601, UTC. `expiry` as in `Open`."""
+
+    client: str
+    connected: bool
+    gateway: str
+    peer: str
+    protocol: int
+    since: str
+    expiry: int
+    subscriptions: int
+    in_flight: int
+
+
+class SessionsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply to subject `sessions`; the request has no body."""
+
+    sessions: list[SessionRow]
+
+
+class ByClient(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of subject `disconnect` (reply: Done): the client is disconnected with this reason code of MQTT 5."""
+
+    client: str
+    reason: int = 0x98
