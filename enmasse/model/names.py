@@ -52,6 +52,14 @@ def address_name(wire: WireName) -> AddressName:
     return AddressName(wire)
 
 
+def session_prefix(broker: str) -> WireName:
+    """What the wire names of all queues of sessions and durable subscriptions on a broker have in front of their `/`.
+
+    Routers read `.` as `/`, so `.` is escaped: else what is on broker `a.b` would be below the prefix of broker `a`.
+    """
+    return WireName(f"$sub/{broker.replace('.', '%2E')}")
+
+
 def router_form(name: str) -> str:
     """The name as routers compare it: they read `.` as `/`."""
     return name.replace(".", "/")

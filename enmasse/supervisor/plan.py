@@ -100,7 +100,12 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             "ragent",
             "ragent",
             settings(
-                "ragent", listen=ragent, configserv=configserv, listeners=listeners, static=["ragent", "operators"]
+                "ragent",
+                listen=ragent,
+                configserv=configserv,
+                listeners=listeners,
+                mqtt=True,
+                static=["ragent", "operators", "services"],
             ),
         ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
@@ -108,7 +113,11 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
         Spec(
             ROUTER,
             "router",
-            settings(ROUTER, "router", entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset)),
+            settings(
+                ROUTER,
+                "router",
+                entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset, ports.get("router-0/services")),
+            ),
             frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
         ),
     ]
@@ -125,12 +134,22 @@ def _storage_controller(settings: Callable[..., dict[str, Any]], configserv: str
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 
 
-def _router_entities(name: str, ragent: str, operators: int) -> list[list[Any]]:
-    """A router starts with a connector to its agent, which configures everything else, and a listener
-    for operators, which is there also when the agent is not: listeners for clients carry no management."""
+def _router_entities(name: str, ragent: str, operators: int, services: int) -> list[list[Any]]:
+    """A router starts with a connector to its agent, which configures everything else, a listener for operators, which
+    is there also when the agent is not (listeners for clients carry no management), and one for the MQTT services."""
     host, _, port = ragent.rpartition(":")
     return [
         ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
         ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal"}],
         ["listener", {"name": "operators", "host": LOOPBACK, "port": str(operators), "role": "normal"}],
+        [
+            "listener",
+            {
+                "name": "services",
+                "host": LOOPBACK,
+                "port": str(services),
+                "role": "route-container",
+                "management": False,
+            },
+        ],
     ]

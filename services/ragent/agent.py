@@ -62,6 +62,8 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     listen: settings.HostPort
     configserv: settings.HostPort
     listeners: tuple[ClientListener, ...] = ()
+    mqtt: bool = False
+    """Whether routers have the nodes of the MQTT services and the queues of sessions (`$sub/<broker>`)."""
     static: tuple[str, ...] = ("ragent",)
     """Names of what stands in the routers' own configuration: it is not reported as made by somebody else."""
 
@@ -76,12 +78,13 @@ class RouterAgent:
     def __init__(self, config: RouterAgentSettings) -> None:
         self.leads = False
         """This instance manages the routers and reports: only one may (docs/contracts.md, "Roles and instances")."""
-        self.desired = Desired(
+        listeners = (
             entities.ClientListener(
                 each.name, each.host, each.port, (each.tls.cert, each.tls.key) if each.tls else None, each.router
             )
             for each in config.listeners
         )
+        self.desired = Desired(listeners, mqtt=config.mqtt)
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ByHand(config.name, self._lies_differently)
         self.book = ReadinessBook("what was missing on a router has been made again")

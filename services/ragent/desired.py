@@ -24,11 +24,12 @@ _NONE: tuple[feeds.Placement, ...] = ()
 class Desired:
     """The desired state. What takes a snapshot gives the addresses whose entities may differ now."""
 
-    def __init__(self, listeners: Iterable[ClientListener]) -> None:
+    def __init__(self, listeners: Iterable[ClientListener], *, mqtt: bool = False) -> None:
         self.sources = Sources(("addresses", "placements"))
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
         """The brokers that no storage controller looks after."""
         self._listeners = tuple(listeners)
+        self._mqtt = mqtt
         self._types: dict[AddressName, str] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
@@ -116,6 +117,12 @@ class Desired:
         """How it reaches them."""
         return [entities.connector(name, b.host, b.port) for name, b in self.brokers(router).items()]
 
+    def nodes(self, router: str) -> list[Entity]:
+        """How it reaches the nodes of the MQTT services, and the queues of sessions."""
+        if not self._mqtt:
+            return []
+        return [*entities.SERVICE_NODES, *(entities.session_route(name) for name in self.brokers(router))]
+
     @property
     def has_listeners(self) -> bool:
         """Some router has a listener for clients."""
@@ -133,7 +140,10 @@ class Desired:
         if type_ == entities.CONNECTOR and owner.broker:
             broker = self.brokers(router).get(owner.broker)
             return entities.connector(owner.broker, broker.host, broker.port) if broker is not None else None
-        if type_ in entities.ADDRESS_TYPES:
+        if entities.is_node(owner.subject):
+            there = [entities.session_route(owner.broker)] if owner.broker in self.brokers(router) else []
+            there = [*entities.SERVICE_NODES, *there] if self._mqtt else []
+        elif type_ in entities.ADDRESS_TYPES:
             there = self.of_address(router, AddressName(owner.subject))
         else:
             there = self.listeners(router)  # a connector that leads to no broker is not among them: not desired

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from enmasse.model.feeds import Placement
-from enmasse.model.names import AddressName, wire_name
+from enmasse.model.names import AddressName, session_prefix, wire_name
 
 _DISPATCH: Final = "org.apache.qpid.dispatch."
 ADDRESS: Final = _DISPATCH + "router.config.address"
@@ -31,12 +31,20 @@ PREFIX: Final = "ragent-"
 EntityKey = tuple[str, str]
 """Type and name of an entity."""
 ROUTER: Final = AddressName("")
-"""Stands for what is no address's in places that are about addresses: connectors and listeners."""
+"""Stands for what is no address's in places that are about addresses: connectors, listeners and nodes of services."""
+
+SUBSCRIPTION_CONTROL: Final = "$subctrl"
+LAST_WILL: Final = "$lwt"
+MQTT_SESSIONS: Final = "$mqtt/sessions"
+LWT_CONTAINER, SUBSCRIPTION_CONTAINER = "lwt-service", "subscription-service"
+"""The container-ids with which the services that have these nodes open their connections."""
+_SESSIONS: Final = "$sub"
+"""Stands for `$sub/<broker>` in the name of an entity that has the broker's name besides."""
 
 COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
     AUTO_LINK: ("address", "direction", "connection"),
-    LINK_ROUTE: ("prefix", "direction", "connection"),
+    LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
     CONNECTOR: ("host", "port", "role"),
     LISTENER: ("host", "port", "role", "sslProfile"),
     SSL_PROFILE: ("certFile", "privateKeyFile"),
@@ -223,10 +231,39 @@ def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:
     return entities
 
 
+def _node_route(prefix: str, direction: str, container: str) -> Entity:
+    name = _link_name(f"route-{direction}", "", prefix)
+    return Entity(LINK_ROUTE, name, {"prefix": prefix, "direction": direction, "containerId": container})
+
+
+SERVICE_NODES: Final = (
+    Entity(
+        ADDRESS,
+        f"{PREFIX}address/{SUBSCRIPTION_CONTROL}",
+        {"pattern": SUBSCRIPTION_CONTROL, "distribution": "balanced", "waypoint": False},
+    ),
+    _node_route(LAST_WILL, "in", LWT_CONTAINER),
+    _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),
+    _node_route(MQTT_SESSIONS, "out", SUBSCRIPTION_CONTAINER),
+)
+"""How every router reaches the nodes of the MQTT services (docs/contracts.md)."""
+
+
+def session_route(broker: str) -> Entity:
+    """How receivers reach the queues of sessions and durable subscriptions on one broker."""
+    attributes = {"prefix": session_prefix(broker), "direction": "out", "connection": connector_name(broker)}
+    return Entity(LINK_ROUTE, _link_name("route-out", broker, _SESSIONS), attributes)
+
+
+def is_node(subject: str) -> bool:
+    """Whether an entity with this subject is a node of services; no address's name begins so."""
+    return subject.startswith("$")
+
+
 def subject_of(key: EntityKey) -> AddressName:
     """The address that an entity with our prefix serves; ROUTER if it is no address's."""
     found = owner(key[1]) if key[0] in ADDRESS_TYPES else None
-    return AddressName(found.subject) if found is not None else ROUTER
+    return AddressName(found.subject) if found is not None and not is_node(found.subject) else ROUTER
 
 
 def owner(name: str) -> Owner | None:

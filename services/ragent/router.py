@@ -242,7 +242,9 @@ class ManagedRouter:
     # the desired state
 
     def _desired_of(self, name: AddressName) -> list[Entity]:
-        return self._desired.connectors(self.id) if name == ROUTER else self._desired.of_address(self.id, name)
+        if name == ROUTER:
+            return self._desired.connectors(self.id) + self._desired.nodes(self.id)
+        return self._desired.of_address(self.id, name)
 
     def _is_kept(self, key: EntityKey) -> bool:
         # Listeners are looked after by themselves, when everything else works.

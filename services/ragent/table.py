@@ -10,6 +10,7 @@ from enmasse.model.names import AddressName
 from services.ragent.entities import (
     ACTIVE,
     ADDRESS,
+    ADDRESS_TYPES,
     ALL_TYPES,
     AUTO_LINK,
     COMPARED,
@@ -18,6 +19,7 @@ from services.ragent.entities import (
     LINK_ROUTE,
     LISTENER,
     PREFIX,
+    ROUTER,
     SSL_PROFILE,
     STATUS,
     Entity,
@@ -153,6 +155,8 @@ class EntityTable:
     def read(self, type_: str, row: Mapping[str, Any], entity: Entity) -> bool:
         """Notes an entity as the router shows it, compared with what it is to be; True if that is news."""
         status = row.get(STATUS[type_]) if type_ in STATUS else None
+        if type_ in ADDRESS_TYPES and subject_of((type_, entity.name)) == ROUTER:
+            status = PRESENT  # whether the service or the broker is there is known by others; nobody waits for it
         if not same(row, entity):
             status = DIFFERENT
         error = row.get("lastError") or row.get("connectionMsg")

@@ -28,6 +28,7 @@ class World:
         self.client_port = free_port()
         self.health_port = free_port()
         self.listener_of: str | None = None
+        self.mqtt = False
         self.detail = ""
         self._stop = asyncio.Event()
         self._agent: asyncio.Task[None] | None = None
@@ -52,6 +53,7 @@ class World:
             listen=f"127.0.0.1:{self.port}",
             configserv=f"127.0.0.1:{self._configserv_port}",
             listeners=(ClientListener("amqp", "127.0.0.1", self.client_port, router=self.listener_of),),
+            mqtt=self.mqtt,
         )
 
     async def stop_agent(self) -> None:

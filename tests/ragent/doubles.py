@@ -139,7 +139,7 @@ class FakeRouter:
 
     def _show(self, type_: str, row: Row) -> Row:
         if type_ in (AUTO_LINK, LINK_ROUTE):
-            connection = row["connection"]
+            connection = row.get("connection", "")
             up = connection in self.tables[CONNECTOR] and connection.rpartition("/")[2] not in self.brokers_down
             return {**row, "operStatus": "active" if up else "inactive"}
         if type_ == LISTENER and self.extended:
