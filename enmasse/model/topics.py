@@ -1,0 +1,309 @@
+"""MQTT topics and filters over the configured addresses: which address takes a topic, and its name on AMQP.
+
+A topic belongs to the address of the same name, else to the longest address that is a prefix of it at a `/`, else to
+the default of MQTT. Below a topic address the hierarchy is the broker's: `telemetry/a.b` is `telemetry/a%2Eb` on AMQP.
+The other types have one name: the address's.
+
+The default D takes what no other address takes: `x/y` is `D/x/y` on AMQP. `D/x/y` is for MQTT another spelling of
+`x/y` (unless another address takes `x/y`): in topics, and in filters that spell D without wildcards. No other filters
+reach a topic `D/q/…` below an address `q`, but those that begin with `#`.
+
+`escape` is for the levels below an address. In a level it writes characters that names on AMQP cannot hold, or that
+routers or brokers read otherwise, as the percent form of their UTF-8 bytes: `%`, `.`, `*`, `+`, `#`, `::`, white space
+and what is not printable. An empty level is `%00`. So two topics never have the same name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from enmasse.model.addresses import Address, AddressType
+from enmasse.model.names import AddressName, WireName, router_form, wire_name
+
+MAX_LEVELS = 200
+"""A topic or filter with more levels belongs to no address: brokers compare level by level."""
+
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_@$=,;~()\[\]!&'-]+(?:/(?!\Z)|\Z))+")  # escaped, it is the same
+_PERCENT = re.compile(r"(?:%[0-9A-F]{2})+")
+_WRITTEN = "%.*+#"
+_EMPTY = "%00"
+_NO_TOPIC = re.compile(r"[+#\0]")  # characters that no topic name can hold [MQTT-4.7.1-1], [MQTT-4.7.3-2] (v5)
+
+
+class TopicOwner(NamedTuple):
+    """The address that takes a topic. `wire`: its name on AMQP, to which one sends. `to`: what a message's `to` says:
+    the same, and for an address that is no topic the levels below it too."""
+
+    name: AddressName
+    type: AddressType
+    wire: WireName
+    to: str
+
+
+class FilterTarget(NamedTuple):
+    """What a filter covers of one address. `pattern`: in broker wildcards (`/ + #`); not for topics: the address."""
+
+    name: AddressName
+    type: AddressType
+    pattern: str
+
+
+class FilterRefused(ValueError):
+    """No address takes the filter, or its address cannot be filtered. The text says which and what to do."""
+
+
+def escape(topic: str) -> str:
+    """The levels of a topic as levels of a name on AMQP."""
+    if _PLAIN.fullmatch(topic):
+        return topic
+    return "/".join([_escape_level(level) for level in topic.split("/")])
+
+
+def unescape(name: str) -> str:
+    """The topic of levels that `escape` wrote. Of any other name too: what no topic can hold gets its percent form."""
+    if "%" not in name and not _NO_TOPIC.search(name):
+        return name
+    return "/".join([_unescape_level(level) for level in name.split("/")])
+
+
+def _escape_level(level: str) -> str:
+    if not level:
+        return _EMPTY
+    text = "".join(
+        [
+            _percent(character)
+            if character in _WRITTEN or character.isspace() or not character.isprintable()
+            else character
+            for character in level
+        ]
+    )
+    return text.replace("::", "%3A%3A")
+
+
+def _percent(text: str) -> str:
+    return "".join([f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass")])
+
+
+def _unescape_level(level: str) -> str:
+    if level == _EMPTY:
+        return ""
+    text = _PERCENT.sub(_decoded, level)
+    return _NO_TOPIC.sub(lambda found: _percent(found[0]), text)
+
+
+def _decoded(found: re.Match[str]) -> str:
+    try:
+        text = bytes.fromhex(found[0].replace("%", "")).decode()
+    except UnicodeDecodeError:
+        return found[0]
+    return found[0] if "/" in text or _NO_TOPIC.search(text) else text
+
+
+def _escape_filter(levels: list[str]) -> list[str]:
+    return [level if level in ("+", "#") else _escape_level(level) for level in levels]
+
+
+class _Node:
+    """A level of the names of topic addresses."""
+
+    __slots__ = ("below", "name")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.name: AddressName | None = None  # that ends here
+
+
+class TopicMap:
+    """Topics over one snapshot of the addresses. Cheap to make: what filters need is built with the first of them."""
+
+    def __init__(self, addresses: Mapping[AddressName, Address]) -> None:
+        self.default: AddressName | None = None
+        """The topic address that takes what no other does."""
+        self._addresses = addresses
+        self._dotted: dict[str, AddressName] = {}  # router's form → name, all names if one of them has a dot
+        self._longest = 0
+        self._tree: _Node | None = None
+        dotted = False
+        for name, address in addresses.items():
+            if address.mqtt_default and address.type == "topic":
+                self.default = name
+            if len(name) > self._longest:
+                self._longest = len(name)
+            if "." in name:
+                dotted = True
+        self._below_default = "" if self.default is None else self.default + "/"
+        if dotted:
+            self._dotted = {router_form(name): name for name in addresses}
+
+    # Topics
+
+    def owner(self, topic: str) -> TopicOwner | None:
+        """Who takes a topic. None: no address does, or routers would take its name for another address's."""
+        if topic.count("/") >= MAX_LEVELS:
+            return None
+        name = self._prefix(topic)
+        if name is None:
+            if self.default is None:
+                return None
+            return self._topic(self._below_default + escape(topic))
+        address = self._addresses[name]
+        to = name if len(topic) == len(name) else name + "/" + escape(topic[len(name) + 1 :])
+        if address.type != "topic":
+            return TopicOwner(name, address.type, wire_name(name), to)
+        return self._topic(to)
+
+    def owner_of_wire(self, to: str) -> TopicOwner | None:
+        """Who takes messages to an AMQP name: an address, or the topic address above it. None: nobody."""
+        name = self._prefix_of_wire(to)
+        if name is None:
+            return None
+        address = self._addresses[name]
+        if address.type == "topic":
+            return TopicOwner(name, "topic", WireName(to), to)
+        return TopicOwner(name, address.type, wire_name(name), to) if len(name) == len(to) else None
+
+    def topic_of(self, wire: str) -> str:
+        """The topic of a message whose `to` is `wire`. Any text gives a topic."""
+        below = self._below_default
+        if below and wire.startswith(below) and len(wire) > len(below):
+            short = unescape(wire[len(below) :])
+            if short and self._prefix(short) is None:
+                return short
+        return self._spelled(wire)
+
+    def spellings(self, wire: str) -> tuple[str, ...]:
+        """`topic_of(wire)`, and for topics of the default the one that has its name in front."""
+        topic = self.topic_of(wire)
+        full = self._spelled(wire)
+        return (topic,) if topic == full else (topic, full)
+
+    def spells_default(self, filter: str) -> bool:
+        """The filter begins with the name of the default: it is for the second of `spellings`."""
+        return bool(self._below_default) and filter.startswith(self._below_default)
+
+    def _spelled(self, wire: str) -> str:
+        name = self._prefix_of_wire(wire)
+        if name is None or len(name) >= len(wire):
+            return unescape(wire)
+        return name + "/" + unescape(wire[len(name) + 1 :])
+
+    def _topic(self, wire: str) -> TopicOwner | None:
+        """The name of a topic: of the topic address above it that is nearest to it."""
+        name = self._prefix(wire)
+        if name is None or (self._dotted and self._prefix_of_wire(wire) != name):
+            return None
+        return TopicOwner(name, "topic", WireName(wire), wire)
+
+    def _prefix(self, topic: str) -> AddressName | None:
+        addresses = self._addresses
+        name = AddressName(topic)
+        if name in addresses:
+            return name
+        cut = topic.rfind("/", 0, self._longest + 1)
+        while cut > 0:
+            name = AddressName(topic[:cut])
+            if name in addresses:
+                return name
+            cut = topic.rfind("/", 0, cut)
+        return None
+
+    def _prefix_of_wire(self, wire: str) -> AddressName | None:
+        """As routers see it: `.` is `/`."""
+        dotted = self._dotted
+        if not dotted:
+            return self._prefix(wire)
+        name = router_form(wire)
+        while True:
+            if name in dotted:
+                return dotted[name]
+            cut = name.rfind("/")
+            if cut <= 0:
+                return None
+            name = name[:cut]
+
+    # Filters
+
+    def targets(self, filter: str) -> list[FilterTarget]:
+        """What a valid filter (without `$share`) covers: every topic address below which it can match something, and
+        the address that it begins with, whatever its type. Raises FilterRefused.
+
+        The patterns cover, of the names of topics, what the filter covers; and topics that begin with `$`, which a
+        filter that begins with a wildcard does not cover [MQTT-4.7.2-1] (v5).
+        """
+        levels = filter.split("/")
+        if len(levels) > MAX_LEVELS:
+            raise FilterRefused(f"a filter may have {MAX_LEVELS} levels at most; shorten it")
+        first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
+        found: dict[FilterTarget, None] = {}
+        name = self._prefix("/".join(levels[:first])) if first else None
+        if name is not None and self._addresses[name].type != "topic":
+            found[self._other(filter, name)] = None
+        if first == len(levels):
+            owner = self.owner(filter)
+            if owner is not None and owner.type == "topic":
+                found[FilterTarget(owner.name, "topic", owner.wire)] = None
+        else:
+            if name is None and self.default is not None:
+                found.update(dict.fromkeys(self._covered([*self.default.split("/"), *levels], default=True)))
+            found.update(dict.fromkeys(self._covered(levels, default=False)))
+        if not found:
+            raise FilterRefused(
+                f"no address takes {_shown(filter)}: subscribe to an address, or mark a topic address mqttDefault"
+            )
+        return list(found)
+
+    def _other(self, filter: str, name: AddressName) -> FilterTarget:
+        """The filter begins with the name of an address that is no topic."""
+        kind = self._addresses[name].type
+        if kind != "multicast" and filter[len(name) :] not in ("", "/#"):
+            raise FilterRefused(
+                f"{_shown(filter)} would receive a part of {kind} {_shown(name)}, whose other messages would be lost: "
+                f"subscribe to {_shown(name)} or {_shown(name + '/#')}"
+            )
+        return FilterTarget(name, kind, wire_name(name))
+
+    def _covered(self, levels: list[str], default: bool) -> Iterator[FilterTarget]:
+        """Of topic addresses; `default`: the levels begin with the default's name, which its topics lack."""
+        tail = _escape_filter(levels)
+        own = 0 if self.default is None or default else self.default.count("/") + 1
+        hidden = any(level in ("+", "#") for level in levels[:own])  # the default is reached without its name
+        todo = [(self._topics(), 0)]
+        while todo:
+            node, at = todo.pop()
+            everything = at < len(levels) and levels[at] == "#"
+            if node.name is not None:
+                rest = ["#"] if everything else tail[at:]
+                if not hidden or not self._of_default(node.name):
+                    yield FilterTarget(node.name, "topic", "/".join([node.name, *rest]))
+                elif node.name == self.default and rest in ([], ["#"]):
+                    yield FilterTarget(node.name, "topic", node.name)
+            if everything:
+                todo += [(below, at) for below in node.below.values()]
+            elif at < len(levels):
+                if levels[at] == "+":
+                    todo += [(below, at + 1) for below in node.below.values()]
+                elif (below := node.below.get(levels[at])) is not None:
+                    todo.append((below, at + 1))
+
+    def _of_default(self, name: AddressName) -> bool:
+        return name == self.default or name.startswith(self._below_default)
+
+    def _topics(self) -> _Node:
+        if self._tree is None:
+            self._tree = _Node()
+            for name, address in self._addresses.items():
+                if address.type == "topic":
+                    node = self._tree
+                    for level in name.split("/"):
+                        found = node.below.get(level)
+                        if found is None:
+                            found = node.below[level] = _Node()
+                        node = found
+                    node.name = AddressName(name)
+        return self._tree
+
+
+def _shown(text: str) -> str:
+    return repr(text[:100])

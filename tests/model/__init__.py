@@ -1,0 +1,1 @@
+"""Tests of enmasse.model without a service around it."""
