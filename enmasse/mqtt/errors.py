@@ -1,0 +1,55 @@
+"""What a peer can do wrong, as an exception with the MQTT 5 reason code that answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from enmasse.mqtt import reasons
+
+if TYPE_CHECKING:
+    from enmasse.mqtt.packets import Packet
+
+
+class MqttError(Exception):
+    """The peer broke the specification, and the connection has to end.
+
+    `reason`: the MQTT 5 reason code for DISCONNECT (or CONNACK). `sentence`: what is wrong, for people. `clause`: where
+    the specifications say so ("" if they give it no number). `packets`: those that came whole and correct before the
+    fault in the same call of `Reader.feed`; they still hold.
+    """
+
+    reason = reasons.UNSPECIFIED_ERROR
+
+    def __init__(self, sentence: str, clause: str = "", reason: int | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.clause = clause
+        self.packets: list[Packet] = []
+        if reason is not None:
+            self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.sentence} [{self.clause}]" if self.clause else self.sentence
+
+
+class MalformedPacket(MqttError):
+    """The bytes are no packet (v5 1.2, 4.13)."""
+
+    reason = reasons.MALFORMED_PACKET
+
+
+class ProtocolError(MqttError):
+    """The bytes are a packet that must not come, or not now, or not with this value (v5 1.2, 4.13)."""
+
+    reason = reasons.PROTOCOL_ERROR
+
+
+class UnsupportedVersion(ProtocolError):
+    """A CONNECT of a version that is not served. `level` is the protocol level it gives; `encode.refuse_version`
+    makes the CONNACK that such a client understands (v3.1.1 MQTT-3.1.2-2, v5 MQTT-3.1.2-2)."""
+
+    reason = reasons.UNSUPPORTED_PROTOCOL_VERSION
+
+    def __init__(self, sentence: str, level: int) -> None:
+        super().__init__(sentence, "v3.1.1 MQTT-3.1.2-2, v5 MQTT-3.1.2-2")
+        self.level = level

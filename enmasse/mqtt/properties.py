@@ -1,0 +1,261 @@
+"""The properties of MQTT 5 on the wire (v5 2.2.2): which has which type, in which packet it may stand, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from enmasse.mqtt import reasons
+from enmasse.mqtt.errors import MalformedPacket, ProtocolError
+from enmasse.mqtt.fields import Cursor, cut_short, text_of, topic_of
+from enmasse.mqtt.packets import NONE, Properties
+from enmasse.mqtt.topics import fault_of_text, fault_of_topic
+
+MOST_USER_PROPERTIES: Final = 1000
+"""In one packet; each costs its reader some 200 bytes while it is 5 on the wire."""
+MOST_SUBSCRIPTION_IDS: Final = 10_000
+BIGGEST_VARINT: Final = 268_435_455
+
+_u16 = Struct(">H")
+_u32 = Struct(">I")
+
+# types
+FLAG = 0  # one byte, 0 or 1
+U16 = 1
+U32 = 2
+VARINT = 3
+TEXT = 4
+BINARY = 5
+PAIR = 6
+TOPIC = 7
+
+
+class Property(NamedTuple):
+    code: int
+    kind: int
+    field: str  # of Properties
+    title: str
+    clause: str = ""  # for a value that must not be 0
+    zero: bool = True  # may be 0
+
+
+TABLE: Final = (
+    Property(1, FLAG, "payload_format", "payload format indicator"),
+    Property(2, U32, "message_expiry", "message expiry interval"),
+    Property(3, TEXT, "content_type", "content type", "v5 MQTT-3.3.2-19"),
+    Property(8, TOPIC, "response_topic", "response topic", "v5 MQTT-3.3.2-14"),
+    Property(9, BINARY, "correlation_data", "correlation data"),
+    Property(11, VARINT, "subscription_ids", "subscription identifier", "v5 3.8.2.1.2", zero=False),
+    Property(17, U32, "session_expiry", "session expiry interval"),
+    Property(18, TEXT, "assigned_client_id", "assigned client identifier"),
+    Property(19, U16, "server_keep_alive", "server keep alive"),
+    Property(21, TEXT, "auth_method", "authentication method"),
+    Property(22, BINARY, "auth_data", "authentication data"),
+    Property(23, FLAG, "request_problem_info", "request problem information"),
+    Property(24, U32, "will_delay", "will delay interval"),
+    Property(25, FLAG, "request_response_info", "request response information"),
+    Property(26, TEXT, "response_info", "response information"),
+    Property(28, TEXT, "server_reference", "server reference"),
+    Property(31, TEXT, "reason_string", "reason string"),
+    Property(33, U16, "receive_maximum", "receive maximum", "v5 3.1.2.11.3", zero=False),
+    Property(34, U16, "topic_alias_maximum", "topic alias maximum"),
+    Property(35, U16, "topic_alias", "topic alias", "v5 MQTT-3.3.2-8", zero=False),
+    Property(36, FLAG, "maximum_qos", "maximum QoS"),
+    Property(37, FLAG, "retain_available", "retain available"),
+    Property(38, PAIR, "user_properties", "user property"),
+    Property(39, U32, "maximum_packet_size", "maximum packet size", "v5 3.1.2.11.4", zero=False),
+    Property(40, FLAG, "wildcard_available", "wildcard subscription available"),
+    Property(41, FLAG, "subscription_ids_available", "subscription identifiers available"),
+    Property(42, FLAG, "shared_available", "shared subscription available"),
+)
+_OF_CODE: Final = {p.code: p for p in TABLE}
+
+
+def _allowed(*codes: int) -> Mapping[int, Property]:
+    return {code: _OF_CODE[code] for code in codes}
+
+
+# which packet may carry which (v5 2.2.2.2, table 2-4)
+WILL: Final = _allowed(1, 2, 3, 8, 9, 24, 38)
+PUBLISH_OF_CLIENT: Final = _allowed(1, 2, 3, 8, 9, 35, 38)  # no subscription identifier: v5 MQTT-3.3.4-6
+PUBLISH_OF_SERVER: Final = _allowed(1, 2, 3, 8, 9, 11, 35, 38)
+CONNECT: Final = _allowed(17, 21, 22, 23, 25, 33, 34, 38, 39)
+CONNACK: Final = _allowed(17, 18, 19, 21, 22, 26, 28, 31, 33, 34, 36, 37, 38, 39, 40, 41, 42)
+ACK: Final = _allowed(31, 38)  # PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK
+SUBSCRIBE: Final = _allowed(11, 38)
+UNSUBSCRIBE: Final = _allowed(38)
+DISCONNECT_OF_CLIENT: Final = _allowed(17, 31, 38)
+DISCONNECT_OF_SERVER: Final = _allowed(28, 31, 38)  # no session expiry interval: v5 MQTT-3.14.2-2
+AUTH: Final = _allowed(21, 22, 31, 38)
+
+
+def read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
+    """The properties at the cursor, which stands behind them afterwards. Raises MalformedPacket or ProtocolError."""
+    size = cursor.varint()
+    if not size:
+        return NONE
+    packet, data, pos = cursor.packet, cursor.data, cursor.pos
+    stop = pos + size
+    if stop > cursor.stop:
+        raise MalformedPacket(f"{packet}: its properties end behind its end")
+    cursor.pos = stop
+    values: dict[str, Any] = {}
+    user: list[tuple[str, str]] = []
+    ids: list[int] = []
+    while pos < stop:
+        code = data[pos]
+        pos += 1
+        found = allowed.get(code)
+        if found is None:
+            raise _not_allowed(code, packet)
+        _, kind, field, title, _, zero = found
+        value: Any
+        if kind == FLAG:
+            if pos + 1 > stop:
+                raise cut_short(packet)
+            value = data[pos]
+            pos += 1
+            if value > 1:
+                raise ProtocolError(f"{packet}: {title} is {value}; 0 and 1 are possible")
+        elif kind == U32:
+            if pos + 4 > stop:
+                raise cut_short(packet)
+            value = _u32.unpack_from(data, pos)[0]
+            pos += 4
+        elif kind == U16:
+            if pos + 2 > stop:
+                raise cut_short(packet)
+            value = _u16.unpack_from(data, pos)[0]
+            pos += 2
+        elif kind == VARINT:
+            inner = Cursor(packet, data, pos, stop)
+            value = inner.varint()
+            pos = inner.pos
+        else:
+            raw, pos = _bytes_at(data, pos, stop, packet)
+            if kind == TEXT:
+                value = text_of(raw, packet, title)
+            elif kind == BINARY:
+                value = raw
+            elif kind == TOPIC:
+                value = topic_of(raw, packet, title)
+            else:
+                if len(user) >= MOST_USER_PROPERTIES:
+                    raise ProtocolError(
+                        f"{packet}: more than {MOST_USER_PROPERTIES} user properties", "", reasons.QUOTA_EXCEEDED
+                    )
+                second, pos = _bytes_at(data, pos, stop, packet)
+                user.append((text_of(raw, packet, title), text_of(second, packet, title)))
+                continue
+        if not zero and not value:
+            reason = reasons.TOPIC_ALIAS_INVALID if code == 35 else None
+            raise ProtocolError(f"{packet}: {title} is 0", found.clause, reason)
+        if code == 11 and allowed is PUBLISH_OF_SERVER:
+            if len(ids) >= MOST_SUBSCRIPTION_IDS:
+                raise ProtocolError(f"{packet}: too many subscription identifiers", "", reasons.QUOTA_EXCEEDED)
+            ids.append(value)
+            continue
+        if field in values:
+            raise ProtocolError(f"{packet}: {title} stands there twice", "v5 2.2.2.2")
+        values[field] = (value,) if code == 11 else value
+    if user:
+        values["user_properties"] = tuple(user)
+    if ids:
+        values["subscription_ids"] = tuple(ids)
+    if "auth_data" in values and "auth_method" not in values:
+        raise ProtocolError(f"{packet}: authentication data without an authentication method", "v5 3.1.2.11.10")
+    return Properties(**values)
+
+
+def _bytes_at(data: bytes, pos: int, stop: int, packet: str) -> tuple[bytes, int]:
+    begin = pos + 2
+    if begin > stop:
+        raise cut_short(packet)
+    end = begin + (data[pos] << 8 | data[pos + 1])
+    if end > stop:
+        raise cut_short(packet)
+    return data[begin:end], end
+
+
+def _not_allowed(code: int, packet: str) -> MalformedPacket | ProtocolError:
+    known = _OF_CODE.get(code)
+    if known is None:
+        return MalformedPacket(f"{packet}: there is no property 0x{code:02x}", "v5 2.2.2.2")
+    if packet == "PUBLISH" and code == 11:
+        return ProtocolError("PUBLISH: a client gives no subscription identifier", "v5 MQTT-3.3.4-6")
+    if packet == "DISCONNECT" and code == 17:
+        return ProtocolError("DISCONNECT: a server gives no session expiry interval", "v5 MQTT-3.14.2-2")
+    return MalformedPacket(f"{packet}: {known.title} does not belong there", "v5 2.2.2.2")
+
+
+def write(properties: Properties, allowed: Mapping[int, Property]) -> bytes:
+    """The properties with their length before them. Raises ValueError for one that the packet cannot carry or that has
+    no such value."""
+    if properties is NONE:
+        return b"\0"
+    parts: list[bytes] = []
+    for code, kind, field, title, _, zero in TABLE:
+        value = getattr(properties, field)
+        if value is None or value == ():
+            continue
+        if code not in allowed:
+            raise ValueError(f"{title} does not belong in this packet")
+        if not zero and (value == 0 or (code == 11 and 0 in value)):
+            raise ValueError(f"{title} is 0")
+        if kind == PAIR:
+            for name, text in value:
+                parts += (b"\x26", string(name, title), string(text, title))
+        elif kind == VARINT:
+            if len(value) > 1 and allowed is SUBSCRIBE:
+                raise ValueError("a SUBSCRIBE has one subscription identifier")
+            for one in value:
+                parts += (b"\x0b", varint(one))
+        else:
+            parts += (bytes((code,)), _value(kind, value, title))
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def _value(kind: int, value: Any, title: str) -> bytes:
+    if kind == TEXT:
+        return string(value, title)
+    if kind == TOPIC:
+        fault = fault_of_topic(value)
+        if fault is not None:
+            raise ValueError(f"{title} {fault}")
+        return string(value, title)
+    if kind == BINARY:
+        return binary(value, title)
+    most, size = {FLAG: (1, 1), U16: (0xFFFF, 2), U32: (0xFFFF_FFFF, 4)}[kind]
+    if not 0 <= value <= most:
+        raise ValueError(f"{title} is {value}; 0 to {most} are possible")
+    return int(value).to_bytes(size, "big")
+
+
+def varint(value: int) -> bytes:
+    """A variable byte integer (v5 1.5.5), also the remaining length (2.1.4). Raises ValueError beyond 268,435,455."""
+    if 0 <= value < 0x80:
+        return bytes((value,))
+    if 0 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if 0 <= value <= BIGGEST_VARINT:
+        if value < 0x20_0000:
+            return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80, value >> 21))
+    raise ValueError(f"{value} does not fit a variable byte integer (0 to {BIGGEST_VARINT})")
+
+
+def string(text: str, what: str) -> bytes:
+    """Length and UTF-8. Raises ValueError for what is no MQTT string."""
+    fault = fault_of_text(text)
+    if fault is not None:
+        raise ValueError(f"{what} {fault}")
+    raw = text.encode()
+    return len(raw).to_bytes(2, "big") + raw
+
+
+def binary(value: bytes, what: str) -> bytes:
+    if len(value) > 0xFFFF:
+        raise ValueError(f"{what} has {len(value)} bytes, at most 65535 are possible")
+    return len(value).to_bytes(2, "big") + value

@@ -1,0 +1,209 @@
+"""Bytes to packets: one loop over what was read, with local names. PUBLISH and the four acknowledgements in their usual
+form are taken apart here, everything else, and whatever is wrong, by `parse`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from enmasse.mqtt import fields, parse, reasons
+from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from enmasse.mqtt.fields import Cursor
+from enmasse.mqtt.packets import NONE, V5, V311, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+
+BIGGEST: Final = 268_435_455 + 5
+"""The largest packet there can be (2.1.4): five bytes of fixed header and the rest."""
+
+_MOST_PIECES: Final = 1024
+"""Of an unfinished packet: a peer that sends two bytes at a time shall not cost forty for each."""
+
+_FLAGS: Final = tuple(
+    None if flags & 6 == 6 or flags & 14 == 8 else (flags >> 1 & 3, bool(flags & 1), bool(flags & 8))
+    for flags in range(16)
+)  # of PUBLISH: QoS, retain, DUP; None if it cannot be
+_ACKS: Final[dict[int, type[PubAck | PubRec | PubRel | PubComp]]] = {
+    0x40: PubAck,
+    0x50: PubRec,
+    0x62: PubRel,
+    0x70: PubComp,
+}
+
+
+class Reader:
+    """The packets of one connection in one direction.
+
+    `server=True` reads what a client sends, and learns the version from its CONNECT; `server=False` reads what a server
+    sends to a client of `version`. `max_packet` is the largest packet, its fixed header included, that is taken; it may
+    be changed at any time (a small one until CONNECT has come keeps strangers cheap). A larger one is refused when its
+    fixed header is there. At most that much, and what came with one `feed`, is held.
+    """
+
+    __slots__ = ("_held", "_held_size", "_needed", "max_packet", "server", "started", "version")
+
+    def __init__(self, server: bool = True, version: int = 0, max_packet: int = BIGGEST) -> None:
+        self.server = server
+        self.version = version
+        """V311 or V5; 0 until a CONNECT has said it. Set before the rest of the CONNECT is looked at, so that what
+        refuses it can be said in its version."""
+        self.started = False
+        """Whether a first packet has come whole."""
+        self.max_packet = max_packet
+        self._held: list[bytes] = []  # the pieces of a packet that is not complete
+        self._held_size = 0
+        self._needed = 0  # how many bytes must be there before it is worth to look again
+
+    @property
+    def held(self) -> int:
+        """How many bytes of an unfinished packet are kept. 0: the last packet was complete."""
+        return self._held_size
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """The packets that `data` completes, in order. However a stream is cut into `feed`s, its packets are the same.
+
+        Raises MalformedPacket or ProtocolError at the first fault; its `packets` are those that came before it in this
+        call. The connection has to end then; further calls have no meaning.
+        """
+        if self._held:
+            self._held.append(data)
+            self._held_size += len(data)
+            if self._held_size < self._needed:
+                if len(self._held) >= _MOST_PIECES:
+                    self._held[:] = (b"".join(self._held),)
+                return []
+            data = b"".join(self._held)
+            self._held.clear()
+            self._held_size = 0
+        packets: list[Packet] = []
+        try:
+            pos = self._read(data, packets)
+        except MqttError as error:
+            error.packets = packets
+            raise
+        if pos < len(data):
+            self._held.append(data[pos:] if pos else data)
+            self._held_size = len(data) - pos
+        return packets
+
+    def _read(self, data: bytes, packets: list[Packet]) -> int:
+        """Reads whole packets; returns where the unfinished one begins, and sets how much of it is needed."""
+        append = packets.append
+        topics = fields.topics
+        acks = _ACKS
+        started, version, most = self.started, self.version, self.max_packet
+        v5 = version == V5
+        pos, end = 0, len(data)
+        while True:
+            if end - pos < 2:
+                self._needed = 2
+                return pos
+            head = data[pos]
+            size = data[pos + 1]
+            body = pos + 2
+            if size > 127:
+                size, body = self._length(data, pos, end)
+                if not body:
+                    self._check_head(head)
+                    return pos
+            stop = body + size
+            if stop - pos > most:
+                raise self._too_large(head, stop - pos)
+            if stop > end:
+                self._check_head(head)  # nobody fills our memory with what cannot be taken anyway
+                self._needed = stop - pos
+                return pos
+            if started:
+                if head & 0xF0 == 0x30:
+                    flags = _FLAGS[head & 15]
+                    at = body + 2
+                    if flags is not None and at < stop:
+                        at += data[body] << 8 | data[body + 1]
+                        topic = topics.get(data[body + 2 : at])
+                        if topic is not None:
+                            qos, retain, dup = flags
+                            packet_id = 0
+                            if qos:
+                                if at + 2 <= stop:
+                                    packet_id = data[at] << 8 | data[at + 1]
+                                at += 2
+                            if (packet_id or not qos) and at <= stop:
+                                if not v5:
+                                    append(Publish(topic, data[at:stop], qos, retain, dup, packet_id, NONE))
+                                    pos = stop
+                                    continue
+                                if at < stop and not data[at]:
+                                    append(Publish(topic, data[at + 1 : stop], qos, retain, dup, packet_id, NONE))
+                                    pos = stop
+                                    continue
+                elif size == 2 and head in acks:
+                    packet_id = data[body] << 8 | data[body + 1]
+                    if packet_id:
+                        append(acks[head](packet_id))
+                        pos = stop
+                        continue
+            append(self._slowly(head, data, body, stop))
+            if not started:
+                started, version, most = self.started, self.version, self.max_packet
+                v5 = version == V5
+            pos = stop
+
+    def _length(self, data: bytes, pos: int, end: int) -> tuple[int, int]:
+        """A remaining length of more than one byte (v3.1.1 2.2.3, v5 2.1.4), and where the body begins; (0, 0) if it is
+        not all there."""
+        size = data[pos + 1] & 0x7F
+        shift = 7
+        for at in range(pos + 2, min(pos + 5, end)):
+            byte = data[at]
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if not byte:
+                    raise MalformedPacket("the remaining length is longer than it need be", fields.VARINT)
+                return size, at + 1
+            shift += 7
+        if end - pos >= 5:
+            raise MalformedPacket("the remaining length has more than 4 bytes", "v3.1.1 2.2.3, v5 2.1.4")
+        self._needed = end - pos + 1
+        return 0, 0
+
+    def _check_head(self, head: int) -> None:
+        """Whether such a packet can come now, as far as its first byte tells."""
+        found = parse.TYPES.get(head >> 4)
+        if found is None or (head >> 4 == 15 and self.version == V311):
+            raise MalformedPacket(f"packet type {head >> 4} is reserved", "v3.1.1 2.2.1, v5 2.1.2")
+        name, flags, of_client, of_server, _ = found
+        if flags is not None and head & 15 != flags:
+            raise MalformedPacket(
+                f"{name}: the flags of its fixed header are 0x{head & 15:x}, not 0x{flags:x}",
+                "v3.1.1 MQTT-2.2.2-2, v5 MQTT-2.1.3-1",
+            )
+        if not (of_client if self.server else of_server) or (name == "DISCONNECT" and self._is_v3_client()):
+            raise ProtocolError(f"{name}: a {'client' if self.server else 'server'} does not send this", "")
+        if self.server:
+            if not self.started and name != "CONNECT":
+                raise ProtocolError(f"{name} before CONNECT", "v3.1.1 MQTT-3.1.0-1, v5 MQTT-3.1.0-1")
+            if self.started and name == "CONNECT":
+                raise ProtocolError("a second CONNECT", "v3.1.1 MQTT-3.1.0-2, v5 MQTT-3.1.0-2")
+        elif not self.started and name not in ("CONNACK", "AUTH"):
+            raise ProtocolError(f"{name} before CONNACK", "v3.1.1 MQTT-3.2.0-1, v5 MQTT-3.2.0-1")
+        elif self.started and name == "CONNACK":
+            raise ProtocolError("a second CONNACK", "v5 MQTT-3.2.0-2")
+
+    def _is_v3_client(self) -> bool:
+        return not self.server and self.version == V311
+
+    def _slowly(self, head: int, data: bytes, start: int, stop: int) -> Packet:
+        self._check_head(head)
+        name, _, _, _, parser = parse.TYPES[head >> 4]
+        body = Cursor(name, data, start, stop)
+        if name == "CONNECT":
+            self.version = parse.read_level(body)
+        packet = parser(head & 15, body, self.version, self.server)
+        if name != "AUTH":
+            self.started = True
+        return packet
+
+    def _too_large(self, head: int, size: int) -> MqttError:
+        self._check_head(head)
+        return ProtocolError(
+            f"a packet of {size} bytes; at most {self.max_packet} are taken",
+            "v5 MQTT-3.2.2-15",
+            reasons.PACKET_TOO_LARGE,
+        )
