@@ -1,0 +1,130 @@
+"""Feeds of the configuration service over enmasse.amqp, as typed objects (docs/contracts.md, "configserv";
+enmasse/model/feeds.py). What enmasse.control.configuration is for processes on python-qpid-proton."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
+
+import msgspec
+
+from enmasse import log
+from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
+from enmasse.amqp.errors import DECODE_ERROR, AmqpError
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.sections import Sections
+from enmasse.backoff import ReconnectBackoff
+from enmasse.reconnect import keep_connected
+
+MAX_SNAPSHOT = 256 << 20
+"""Bytes: 10,000 addresses take about 2 MB."""
+
+S = TypeVar("S")
+
+
+class FollowedFeed(Generic[S]):
+    """A feed to follow: its name, the type of its body (enmasse.model.feeds), and `received(body)`, called with each
+    snapshot. A snapshot that cannot be decoded, or at which `received` raises ValueError, is rejected and changes
+    nothing. `complete`: a snapshot has been taken, ever.
+    """
+
+    def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
+        self.name = name
+        self.complete = False
+        self._kind = kind
+        self._received = received
+
+    async def follow(self, client: Client, timeout: float) -> NoReturn:
+        """Takes one snapshot at a time, the newest if more have gathered. Raises AmqpError, TimeoutError."""
+        receiver = await client.receiver(self.name, credit=0, timeout=timeout)
+        logger = log.get(feed=self.name, peer=f"{client.host}:{client.port}")
+        while True:
+            await self._next(receiver, logger)
+
+    async def _next(self, receiver: ClientReceiver, logger: log.Log) -> None:
+        receiver.grant(1)
+        delivery = await receiver.receive()
+        try:
+            self._received(self._decode(delivery))
+        except (AmqpError, ValueError) as error:
+            logger.error("a snapshot was refused", reason=str(error))
+            await delivery.reject(DECODE_ERROR, str(error)[:200])
+        else:
+            self.complete = True
+            await delivery.accept()
+
+    def _decode(self, delivery: Delivery) -> S:
+        _, values = Sections(delivery.payload).body()
+        text = values[0] if values else None
+        if not isinstance(text, str | bytes):
+            raise ValueError("the body must be JSON text: a string in an amqp-value section")
+        return msgspec.json.decode(text, type=self._kind)
+
+
+class FeedsClient:
+    """Follows feeds of the configuration service at host and port, through any loss of it.
+
+    `timeout`: seconds that one attempt to connect or to attach may take.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        container: str,
+        feeds: Sequence[FollowedFeed[Any]],
+        *,
+        timeout: float = 10.0,
+    ) -> None:
+        self.connected = False
+        """A connection is open."""
+        self._host = host
+        self._port = port
+        self._container = container
+        self._feeds = feeds
+        self._timeout = timeout
+        self._log = log.get(peer=f"{host}:{port}")
+
+    @property
+    def complete(self) -> bool:
+        """Of each feed there has been a snapshot."""
+        return all(feed.complete for feed in self._feeds)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        now = asyncio.get_running_loop().time
+        await keep_connected(
+            self._connect,
+            self._follow,
+            self._failed,
+            failures=(AmqpError, OSError, TimeoutError),
+            backoff=ReconnectBackoff(now(), jitter=0.2),
+            now=now,
+        )
+
+    def _connect(self) -> Client:
+        return connect(
+            host=self._host,
+            port=self._port,
+            container_id=self._container,
+            timeout=self._timeout,
+            limits=Limits(max_message_size=MAX_SNAPSHOT),
+        )
+
+    async def _follow(self, client: Client) -> None:
+        """Until the first of the feeds fails."""
+        self.connected = True
+        following = [asyncio.ensure_future(feed.follow(client, self._timeout)) for feed in self._feeds]
+        try:
+            done, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.connected = False
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+
+    async def _failed(self, error: Exception) -> None:
+        self._log.info("the configuration service is not reached", reason=str(error))
