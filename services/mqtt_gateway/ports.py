@@ -1,0 +1,211 @@
+"""What the two halves of the gateway ask of each other.
+
+The MQTT half (`session`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
+AMQP half (`amqp`) has a `Session` for each of them: addresses, links, credit, outcomes, and what the subscription
+service and the last-will service know of the client. `Backend.open` joins a client and its session.
+
+Everything runs in one event loop. Nothing that happens once a message is awaited or makes a task: a method asks, and
+the answer is a call of the other side, later or before the method has returned. So neither side may rely on its own
+state being untouched over a call. No method here raises, except `open`.
+
+After `Session.close` the session calls its client no more, and the client its session. A packet id means one exchange
+at a time: it is free again for the other side once the call that ends its exchange was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
+from msgspec import Struct
+
+from enmasse.model.sessions import Outgoing, Subscription
+
+UNKNOWN: Final = -1
+"""In place of a reason code: nobody knows whether the message has arrived. The client's connection is closed."""
+
+
+class Request(Struct, kw_only=True):
+    """A CONNECT that was found correct.
+
+    `client_id` is never empty. `expiry`: Session Expiry Interval in seconds (NEVER: it does not end; 3.1.1: 0 with
+    Clean Session, else NEVER). `window`: how many deliveries of a source the client takes unsettled. `peer`: host:port.
+    The user name is what the client says, nobody has checked it.
+    """
+
+    client_id: str
+    clean: bool
+    expiry: int
+    version: int
+    window: int
+    peer: str = ""
+    will: Will | None = None
+    username: str | None = None
+    password: bytes | None = None
+
+
+class Refused(Exception):
+    """`open` was refused. `reason`: a reason code that CONNACK may carry (v5 3.2.2.2); `text`: why, for people."""
+
+    def __init__(self, reason: int, text: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Ending(Enum):
+    """How a client's connection has ended, as far as its will is concerned."""
+
+    CLEAN = "clean"
+    """DISCONNECT with reason 0x00: the will is dropped."""
+    LOST = "lost"
+    """Anything else on the client's side, DISCONNECT 0x04 too: the will is published (after its delay)."""
+    TAKEN = "taken"
+    """The session said `disconnect` with 0x8E: the client is connected elsewhere, which decides about its will."""
+    STOPPED = "stopped"
+    """The gateway ends: the client may come back elsewhere within the grace time of the last-will service."""
+
+
+class Delivery(Struct, eq=False):
+    """A message to a client. It counts against the window until `Session.settle`.
+
+    `qos`, `retain` and the subscription identifiers in `properties` are already those of the subscriptions that it
+    matched; `properties` has no message expiry and no topic alias. `expires`: when it expires, in seconds since the
+    epoch, 0 if it does not. `identity`: the same for the same message after a new `open`, None if there is no such
+    thing; `source`: where from, with `identity` the key of the exchange. `again`: it has been delivered before, maybe
+    not to this connection. `handle` is the session's own.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NONE
+    expires: float = 0.0
+    identity: str | None = None
+    source: str = ""
+    again: bool = False
+    handle: Any = None
+
+
+class Client(Protocol):
+    """An MQTT connection, as its session sees it."""
+
+    # messages from the client
+
+    def published(self, packet_id: int, reason: int, text: str = "") -> None:
+        """The outcome of `Session.publish` with QoS 1 or 2: a reason code of PUBACK and PUBREC (below 0x80: what takes
+        the message has it), or UNKNOWN. In any order: the client gets acknowledgements in the order of its messages."""
+
+    def released(self, packet_id: int) -> None:
+        """`Session.release` is durable: PUBCOMP."""
+
+    def hold(self) -> None:
+        """Read no further: the session has no room for more messages. What was read already may still come, at most
+        the packets of one read."""
+
+    def proceed(self) -> None:
+        """There is room again."""
+
+    # messages to the client
+
+    def deliver(self, delivery: Delivery) -> None:
+        """A message for the client, in the order in which it is to get them. At most `Request.window` of a source are
+        unsettled, so what the client does not take yet is bounded."""
+
+    def assigned(self, packet_id: int) -> None:
+        """`Session.assign` is durable: PUBLISH."""
+
+    def received(self, packet_id: int) -> None:
+        """`Session.received` is durable: PUBREL."""
+
+    def completed(self, packet_id: int) -> None:
+        """`Session.complete` is durable (or handed on in order before anything later of this id): the id is free."""
+
+    # subscriptions
+
+    def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
+        """The answer to `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version one
+        of MQTT 5. `text` is why the first refused one was refused."""
+
+    def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
+        """The answer to `Session.unsubscribe`: a reason code of UNSUBACK for each filter."""
+
+    # the connection
+
+    def disconnect(self, reason: int, text: str = "") -> None:
+        """Close the connection, with DISCONNECT for a client of MQTT 5. Calls `Session.close` before it returns."""
+
+
+class Session(Protocol):
+    """What the AMQP half does for one MQTT connection."""
+
+    present: bool
+    """A session of this client continues (Session Present of CONNACK)."""
+    incoming: Sequence[int]
+    """Packet ids of QoS 2 messages from the client that are not released, as `open` found them."""
+    outgoing: Sequence[Outgoing]
+    """Messages that were under way to the client, in their order, as `open` found them."""
+    filters: Mapping[str, Subscription]
+    """The subscriptions that are in force now."""
+
+    # messages from the client
+
+    def publish(self, publish: Publish) -> None:
+        """A PUBLISH, valid, its topic alias resolved. With QoS 1 and 2 `Client.published` is called.
+
+        QoS 2: stored under its packet id before it is sent. `publish.dup` and the id known from `incoming`: it is sent
+        again as the same message. Not `dup`: it is another message, whatever `incoming` says. After a reason code of
+        0x80 and above the id is free; the session forgets it by itself. A retained message that cannot be: `published`
+        with the reason, with QoS 0 `Client.disconnect`.
+        """
+
+    def release(self, packet_id: int) -> None:
+        """PUBREL for a message whose `published` was good, or for an id of `incoming`; `Client.released` is called."""
+
+    # messages to the client
+
+    def settle(self, delivery: Delivery) -> None:
+        """The client has it (QoS 0: it was written; 1: PUBACK, whatever its reason), or can never get it, because it is
+        too large or has expired: accept it. QoS 2 only before `assign`."""
+
+    def assign(self, delivery: Delivery, packet_id: int) -> None:
+        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Client.assigned` is called. Not for
+        one that `outgoing` has under this id."""
+
+    def received(self, delivery: Delivery, packet_id: int) -> None:
+        """PUBREC: store it, then accept the delivery; `Client.received` is called once it is stored."""
+
+    def complete(self, packet_id: int) -> None:
+        """PUBCOMP, or PUBREC with an error: the exchange has ended. Accept the delivery, if that has not happened, then
+        forget the id; `Client.completed` is called. QoS 2 only.
+
+        Messages that `outgoing` has as released are not delivered to the client again: the client sends their PUBREL by
+        itself, and the session accepts them when they come, before or after this call.
+        """
+
+    # subscriptions
+
+    def subscribe(self, subscribe: Subscribe) -> None:
+        """One at a time. `Client.subscribed` is called."""
+
+    def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        """One at a time with `subscribe`. `Client.unsubscribed` is called."""
+
+    # the connection
+
+    def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
+        """The client's connection has ended. What it did not settle goes back. `expiry`: a new Session Expiry Interval
+        in seconds, None: as it was. `sent`: QoS 1 messages that were sent and not acknowledged, in order."""
+
+
+class Backend(Protocol):
+    """What opens sessions."""
+
+    async def open(self, request: Request, client: Client) -> Session:
+        """The session of a client whose CONNECT has come; its will is stored when this returns. Nothing is delivered
+        before the task that awaits this gives up its turn (the client sends CONNACK first). The client may be gone by
+        then: it closes the session at once. Raises Refused."""
+        ...
