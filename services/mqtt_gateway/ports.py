@@ -1,6 +1,6 @@
 """What the two halves of the gateway ask of each other.
 
-The MQTT half (`session`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
+The MQTT half (`protocol`, `network`) has a `Client` for each MQTT connection: packets, packet ids, order, limits. The
 AMQP half (`amqp`) has a `Session` for each of them: addresses, links, credit, outcomes, and what the subscription
 service and the last-will service know of the client. `Backend.open` joins a client and its session.
 
@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
 from msgspec import Struct
 
 from enmasse.model.sessions import Outgoing, Subscription
+from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
 
 UNKNOWN: Final = -1
 """In place of a reason code: nobody knows whether the message has arrived. The client's connection is closed."""
@@ -127,8 +127,8 @@ class Client(Protocol):
     # subscriptions
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        """The answer to `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version one
-        of MQTT 5. `text` is why the first refused one was refused."""
+        """The answer to `Session.subscribe`: a reason code of SUBACK for each filter, in order, whatever the version
+        is. `text` is why the first refused one was refused."""
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
         """The answer to `Session.unsubscribe`: a reason code of UNSUBACK for each filter."""
