@@ -66,8 +66,8 @@ class Heartbeat:
 class Health:
     """A service's state for those who operate it: `ready` and `detail` are set as they change, or `check` is asked.
 
-    `metrics` gives the families of /metrics, `endpoints` name → host:port of what clients can reach. All of them are
-    called in the event loop.
+    `metrics` gives the families of /metrics, `endpoints` name → host:port of what clients can reach, `counts` what the
+    suite's status shows of it (name → number). All of them are called in the event loop.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Health:
         *,
         check: Check | None = None,
         endpoints: Callable[[], Mapping[str, str]] = dict,
+        counts: Callable[[], Mapping[str, int]] = dict,
         bounds: Bounds | None = None,
         blocked_seconds: float = BLOCKED,
     ) -> None:
@@ -86,6 +87,7 @@ class Health:
         self.metrics = metrics
         self.check = check
         self.endpoints = endpoints
+        self.counts = counts
         self._bounds = bounds or Bounds()
         self._blocked_seconds = blocked_seconds
         self._server: WebServer | None = None
@@ -133,7 +135,7 @@ class Health:
                 families = in_loop(self._loop, lambda: self._families(names), ANSWER_SECONDS)
                 return Response(200, metrics.CONTENT_TYPE, metrics.text(families))
         except LoopBlocked as blocked:
-            return _state(False, str(blocked), {})
+            return _state(False, str(blocked), {}, {})
         return plain(404, "try /livez, /readyz, /healthz or /metrics")
 
     # in the event loop
@@ -141,13 +143,15 @@ class Health:
     async def _readiness(self) -> Response:
         if self.check is not None:
             self.set(*self.check())
-        return _state(self.ready, self.detail, self.endpoints())
+        return _state(self.ready, self.detail, self.endpoints(), self.counts())
 
     async def _families(self, names: frozenset[str]) -> list[Metric]:
         """All of them, or those of these names; what a service lists later is then not made."""
         return metrics.select(self.metrics(), names) if names else list(self.metrics())
 
 
-def _state(ready: bool, detail: str, endpoints: Mapping[str, str]) -> Response:
-    body = {"ready": ready, "detail": detail, "endpoints": endpoints}
+def _state(ready: bool, detail: str, endpoints: Mapping[str, str], counts: Mapping[str, int]) -> Response:
+    body: dict[str, object] = {"ready": ready, "detail": detail, "endpoints": endpoints}
+    if counts:
+        body["counts"] = counts
     return Response(200 if ready else 503, "application/json", msgspec.json.encode(body))

@@ -24,8 +24,8 @@ Rows = Sequence[Sequence[Any]]
 def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = ()) -> None:
     """The status JSON as tables on stdout. `missing`: what --wait waited for in vain."""
     _print_entry_points(status["components"], offset)
-    rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"])) for c in status["components"]]
-    print_table(("component", "pid", "ready", "restarts", "for"), rows)
+    rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
+    print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
     # Those that are not ready come first: among thousands of addresses these matter.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
@@ -46,6 +46,10 @@ def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = (
         click.secho(f"not ready with the files as they are: {missing[0]}", fg="red")
     else:
         click.secho("ready", fg="green")
+
+
+def _counts(component: dict[str, Any]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in component.get("counts", {}).items())
 
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:

@@ -51,6 +51,7 @@ class Child:
         self.restarts = 0
         self.since = now()
         self.endpoints: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
         self.detail = "not started"
         self._command = command
         self._file = run_dir / f"{spec.name}.json"
@@ -114,6 +115,7 @@ class Child:
             "since": self.since,
             # An agent's listener is `ragent-listener/amqp` to the router, and `amqp` to people.
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
+            "counts": self.counts if ready else {},
             "detail": "the process has died" if self.ready and not ready else self.detail,
         }
 
@@ -188,7 +190,7 @@ class Child:
             while True:
                 health = await probe.ask()
                 ready, detail = self._judge(health)
-                self.endpoints = health.endpoints
+                self.endpoints, self.counts = health.endpoints, health.counts
                 self._set(ready, detail)
                 if loop.time() >= next_log_check:
                     logfile.bound_log(self._log_file)

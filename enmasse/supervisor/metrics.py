@@ -21,6 +21,14 @@ MAX_ADDRESSES = 1000
 """Addresses with series of their own; those above are only in the sums."""
 LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
 """Families that are taken over from the brokers."""
+COUNTS = {
+    "clients": "MQTT clients connected.",
+    "sessions": "MQTT sessions, those of clients that are away included.",
+    "subscriptions": "Subscriptions: filters of MQTT sessions, and durable ones of AMQP clients.",
+    "retained": "Retained messages.",
+    "wills": "Wills that are kept.",
+}
+"""Counts of the status → help of their families."""
 BROKER_SECONDS = 2.0
 MAX_ANSWER = 64 << 10
 
@@ -44,6 +52,10 @@ def families(status: Status) -> Iterator[Metric]:
         "enmasse_component_resident_memory_bytes", "Resident memory of the process.",
         zip(labels, (resident_bytes(c["pid"]) for c in components), strict=True),
     )  # fmt: skip
+    for count, text in COUNTS.items():
+        known = [({"name": c["name"]}, c["counts"][count]) for c in components if count in c["counts"]]
+        if known:
+            yield gauge(f"enmasse_mqtt_{count}", text, known)
     yield gauge("enmasse_addresses", "Addresses by phase.", [({"phase": phase}, phases[phase]) for phase in PHASES])
     yield gauge("enmasse_config_errors", "Errors in the configuration files.", single(len(status["errors"])))
     stored = sum(a.get("messages") or 0 for a in addresses)

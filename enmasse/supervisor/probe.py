@@ -14,11 +14,12 @@ MAX_ANSWER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChildHealth:
-    """A child's answer to /healthz. `endpoints`: name → host:port it serves on."""
+    """A child's answer to /healthz. `endpoints`: name → host:port it serves on; `counts`: name → number."""
 
     ready: bool
     detail: str
     endpoints: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 class Probe:
@@ -92,9 +93,10 @@ def _read_health(answer: bytes) -> ChildHealth:
     value = json.loads(body) if body else None
     if not status or not isinstance(value, dict):
         raise ValueError("not a health answer")
-    endpoints = value.get("endpoints")
+    endpoints, counts = value.get("endpoints"), value.get("counts")
     return ChildHealth(
         ready=status[0] == b"200" and value.get("ready") is True,
         detail=str(value.get("detail") or ""),
         endpoints={str(k): str(v) for k, v in endpoints.items()} if isinstance(endpoints, dict) else {},
+        counts={str(k): v for k, v in counts.items() if isinstance(v, int)} if isinstance(counts, dict) else {},
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from enmasse import health
+from enmasse.cli import tables
 from enmasse.cli.tables import age
 from enmasse.metrics import gauge
 from enmasse.metrics import text as exposition
@@ -30,7 +31,9 @@ def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
         "ready": ready,
         "pid": os.getpid(),
         "restarts": 0,
+        "since": "",
         "endpoints": {},
+        "counts": {},
         "detail": "",
     }
 
@@ -131,6 +134,18 @@ def test_metrics_are_bounded() -> None:
     assert f"\nenmasse_messages {len(many)}.0\n" in text
     assert 'enmasse_addresses{phase="Failed"} 1.0\n' in text
     assert metrics.resident_bytes(None) == 0 and metrics.resident_bytes(os.getpid()) > 0
+
+
+def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [component(f"mqtt_gateway-{i}", "mqtt_gateway") | {"counts": {"clients": i}} for i in (3, 4)]
+    parts.append(component("subserv", "subserv") | {"counts": {"sessions": 2, "retained": 1, "other": 7}})
+    merged = status.merge(parts, None)
+    text = exposition(metrics.families(merged)).decode()
+    assert 'enmasse_mqtt_clients{name="mqtt_gateway-3"} 3.0\n' in text and "other" not in text
+    assert 'enmasse_mqtt_sessions{name="subserv"} 2.0\n' in text and "enmasse_mqtt_wills" not in text
+    tables.print_status(merged, 0)
+    shown = capsys.readouterr().out
+    assert "4 clients\n" in shown and "2 sessions, 1 retained, 7 other\n" in shown
 
 
 def test_what_brokers_lost_is_taken_over() -> None:

@@ -72,6 +72,8 @@ async def test_healthz_states_ready_detail_and_endpoints() -> None:
         status, _, body = await fetch(f"http://{server.address}/healthz")
         assert (status, json.loads(body)["endpoints"]) == (200, {"amqp": "127.0.0.1:5672"})
         assert (await fetch(f"http://{server.address}/readyz"))[0] == 200
+        server.counts = lambda: {"clients": 3}
+        assert json.loads((await fetch(f"http://{server.address}/healthz"))[2])["counts"] == {"clients": 3}
         assert (await fetch(f"http://{server.address}/other"))[0] == 404
         assert b"405" in await exchange(server.address, b"POST /healthz HTTP/1.1\r\n\r\n")
         head = await exchange(server.address, b"HEAD /healthz HTTP/1.1\r\n\r\n")
