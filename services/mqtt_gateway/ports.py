@@ -178,12 +178,12 @@ class Session(Protocol):
     def received(self, delivery: Delivery, packet_id: int) -> None:
         """PUBREC: store it, then accept the delivery; `Client.received` is called once it is stored."""
 
-    def complete(self, packet_id: int) -> None:
-        """PUBCOMP, or PUBREC with an error: the exchange has ended. Accept the delivery, if that has not happened, then
-        forget the id; `Client.completed` is called. QoS 2 only.
+    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
+        """PUBCOMP, or PUBREC with an error, or a message of `outgoing` that has expired: the exchange has ended. Accept
+        the delivery, if that has not happened, then forget the id. `Client.completed` is called. QoS 2 only.
 
-        Messages that `outgoing` has as released are not delivered to the client again: the client sends their PUBREL by
-        itself, and the session accepts them when they come, before or after this call.
+        `delivery` None: `outgoing` has the id as released. Such messages are not delivered to the client again; the
+        client sends their PUBREL by itself, and the session accepts them when they come, before or after this call.
         """
 
     # subscriptions

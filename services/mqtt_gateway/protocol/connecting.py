@@ -1,0 +1,108 @@
+"""The rules of CONNECT (v3.1.1 3.1, v5 3.1) that are left once it could be read, and what CONNACK says."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import NEVER, NONE, V5, Connect, Properties
+from enmasse.mqtt.reader import BIGGEST
+from services.mqtt_gateway.ports import Refused, Request
+from services.mqtt_gateway.protocol.limits import Limits
+
+
+class Terms(NamedTuple):
+    """What holds on a connection. `keep_alive` in seconds, 0: none; `receive_maximum`, `maximum_packet_size`,
+    `aliases`: what the client takes; `problems`: it wants reason strings. `assigned`: its identifier is the gateway's,
+    `overruled`: so is its keep alive."""
+
+    request: Request
+    keep_alive: int
+    receive_maximum: int
+    maximum_packet_size: int
+    aliases: int
+    problems: bool
+    assigned: bool
+    overruled: bool
+
+
+def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
+    """Raises Refused for a CONNECT that is well-formed and cannot be accepted."""
+    given = connect.properties
+    v5 = connect.version == V5
+    if given.auth_method is not None:
+        raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there is no extended authentication here")
+    client_id = connect.client_id
+    assigned = not client_id
+    if assigned:
+        if not v5 and not connect.clean:
+            # MQTT-3.1.3-8 of v3.1.1
+            raise Refused(reasons.CLIENT_IDENTIFIER_NOT_VALID, "a session that is kept needs a client identifier")
+        client_id = f"auto-{secrets.token_hex(12)}"
+    elif len(client_id) > limits.client_id or len(client_id.encode()) > limits.client_id:
+        raise Refused(
+            reasons.CLIENT_IDENTIFIER_NOT_VALID, f"the client identifier has more than {limits.client_id} bytes"
+        )
+    will = connect.will
+    if will is not None and will.properties.payload_format == 1 and not is_utf8(will.payload):
+        raise Refused(reasons.PAYLOAD_FORMAT_INVALID, "the payload of the will is not UTF-8, as its format says")
+    expiry = 0 if connect.clean else NEVER
+    if v5:
+        expiry = given.session_expiry or 0
+    keep_alive = connect.keep_alive
+    if v5 and limits.keep_alive and not 0 < keep_alive <= limits.keep_alive:
+        keep_alive = limits.keep_alive
+    most = given.receive_maximum or 65535
+    if not v5:
+        most = limits.window
+    request = Request(
+        client_id=client_id,
+        clean=connect.clean,
+        expiry=expiry,
+        version=connect.version,
+        window=min(most, limits.window),
+        peer=peer,
+        will=will,
+        username=connect.username,
+        password=connect.password,
+    )
+    return Terms(
+        request=request,
+        keep_alive=keep_alive,
+        receive_maximum=most,
+        maximum_packet_size=given.maximum_packet_size or BIGGEST,
+        aliases=min(given.topic_alias_maximum or 0, limits.topic_aliases),
+        problems=given.request_problem_info != 0,
+        assigned=assigned,
+        overruled=keep_alive != connect.keep_alive,
+    )
+
+
+def answer(terms: Terms, limits: Limits) -> Properties:
+    """The properties of the CONNACK that accepts a client of MQTT 5: what differs from the specification's defaults."""
+    values = Properties(
+        receive_maximum=limits.receive_maximum if limits.receive_maximum != 65535 else None,
+        maximum_packet_size=limits.max_packet,
+        topic_alias_maximum=limits.topic_aliases or None,
+    )
+    if terms.assigned:
+        values = replace(values, assigned_client_id=terms.request.client_id)
+    if terms.overruled:
+        values = replace(values, server_keep_alive=terms.keep_alive)
+    return values
+
+
+def why(text: str) -> Properties:
+    """A reason string, if there is one to give."""
+    return Properties(reason_string=text[:1000]) if text else NONE
+
+
+def is_utf8(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""What all connections of a gateway share: limits, time, who is connected, and what has been counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from services.mqtt_gateway.protocol.limits import Limits
+from services.mqtt_gateway.protocol.timetable import Timetable
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.ports import Client, Request, Session
+
+
+class Wire(Protocol):
+    """The socket of a connection, as the connection sees it."""
+
+    def recognised(self) -> None:
+        """A good CONNECT has come."""
+
+    def has_output(self) -> None:
+        """There is output, where there was none: take it before the turn ends."""
+
+    def pause(self) -> None:
+        """Read no more."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    def call_soon(self) -> None:
+        """Call `Connection.go_on` in the next turn of the loop."""
+
+    def end(self) -> None:
+        """Send what is left, then close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+class FrontClient(Protocol):
+    """A connection as the others and the app see it."""
+
+    client_id: str
+    peer: str
+
+    @property
+    def in_flight(self) -> tuple[int, int]:
+        """Messages from and to the client whose exchange is not over."""
+        ...
+
+    @property
+    def client(self) -> Client:
+        """For its session."""
+        ...
+
+    def opened(self, session: Session) -> None: ...
+
+    def refused(self, reason: int, text: str) -> None: ...
+
+    def disconnect(self, reason: int, text: str = "") -> None: ...
+
+
+class Front:
+    """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
+    seconds since the epoch; `times` has the coarse time for deadlines."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        now: float,
+        wall: Callable[[], float],
+        open_session: Callable[[Request, FrontClient], None],
+    ) -> None:
+        self.limits = limits
+        self.times = Timetable(now)
+        self.wall = wall
+        self.open = open_session
+        self.clients: set[FrontClient] = set()
+        """Those that have sent a CONNECT which was not refused, and are connected."""
+        self.opening: dict[str, FrontClient] = {}
+        """By client identifier: those that wait for their session."""
+        self.stopping = False
+        # by packet type, 1 to 15
+        self.packets_in = [0] * 16
+        self.packets_out = [0] * 16
+        self.refused: Counter[int] = Counter()
+        """CONNECTs by the reason code they were refused with."""
+        self.closed: Counter[int] = Counter()
+        """Connections by the reason code they were closed with, those that the client ended with 0 as well."""
+        self.dropped = 0
+        """Messages that a client could not get: too large for it, or expired while they waited for it."""

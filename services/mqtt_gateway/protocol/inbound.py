@@ -1,0 +1,192 @@
+"""Messages from the client: QoS 0 to 2 (4.3), topic aliases, receive maximum, acknowledgements in order (4.6)."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from enmasse.mqtt import encode, reasons
+from enmasse.mqtt.errors import ProtocolError
+from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, Publish, PubRec, PubRel
+from services.mqtt_gateway.ports import UNKNOWN, Session
+from services.mqtt_gateway.protocol.aliases import AliasesIn
+from services.mqtt_gateway.protocol.connecting import is_utf8
+from services.mqtt_gateway.protocol.order import InOrder
+
+# states of a packet id of the client
+_ONE: Final = 1
+"""QoS 1: the session has it, PUBACK is due."""
+_TWO: Final = 2
+"""QoS 2: the session has it, PUBREC is due."""
+_HELD: Final = 3
+"""PUBREC was sent."""
+_RELEASED: Final = 4
+"""PUBREL has come, PUBCOMP is due."""
+_NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
+
+
+class Host(Protocol):
+    """The connection, as its messages see it."""
+
+    def write(self, kind: int, data: bytes) -> None:
+        """Send an encoded packet of this type."""
+
+    def write_ack(self, packet: PubAck | PubRec | PubComp | PubRel, text: str = "") -> None:
+        """Send an acknowledgement, with a reason string if the client wants it and has room for it."""
+
+    def fail(self, reason: int, text: str) -> None:
+        """Close the connection because of the gateway or of what is behind it."""
+
+    def window_full(self, full: bool) -> None:
+        """Read no further until outcomes have come."""
+
+
+class Inbound:
+    __slots__ = ("_acks", "_aliases", "_host", "_known", "_most", "_recs", "_session", "_states", "_unanswered", "_v5")
+
+    def __init__(self, host: Host, session: Session, version: int, receive_maximum: int, aliases: int) -> None:
+        self._host = host
+        self._session = session
+        self._v5 = version == V5
+        self._most = receive_maximum
+        self._aliases = AliasesIn(aliases if self._v5 else 0)
+        self._states: dict[int, int] = {}
+        self._known = set(session.incoming) or None  # of earlier connections; the client has not named them on this one
+        self._acks: InOrder[tuple[int, str]] = InOrder()
+        self._recs: InOrder[tuple[int, str]] = InOrder()
+        self._unanswered = 0  # that the session has
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._states)
+
+    def uses(self, packet_id: int) -> bool:
+        """The client has a message under way with this id."""
+        return packet_id in self._states
+
+    # packets
+
+    def publish(self, packet: Publish) -> None:
+        """Raises ProtocolError."""
+        if packet.properties is not NONE:
+            self._resolve(packet)
+        qos = packet.qos
+        if not qos:
+            self._session.publish(packet)
+            return
+        packet_id = packet.packet_id
+        states = self._states
+        state = states.get(packet_id)
+        if state is not None:
+            self._again(packet, state)
+            return
+        if self._v5 and len(states) >= self._most:
+            raise ProtocolError(
+                f"PUBLISH: more than {self._most} messages that are not acknowledged",
+                "v5 3.3.4",
+                reasons.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+        if qos == 1:
+            states[packet_id] = _ONE
+            self._acks.expect(packet_id)
+        else:
+            states[packet_id] = _TWO
+            self._recs.expect(packet_id)
+            if self._known is not None:
+                self._known.discard(packet_id)
+        self._asked()
+        if packet.properties.payload_format == 1 and not is_utf8(packet.payload):
+            self.published(packet_id, reasons.PAYLOAD_FORMAT_INVALID, _NOT_UTF8)
+        else:
+            self._session.publish(packet)
+
+    def pubrel(self, packet: PubRel) -> None:
+        """Raises ProtocolError."""
+        packet_id = packet.packet_id
+        state = self._states.get(packet_id)
+        if state == _HELD or (state is None and self._known is not None and packet_id in self._known):
+            if state is None and self._known is not None:
+                self._known.discard(packet_id)
+            self._states[packet_id] = _RELEASED
+            self._asked()
+            self._session.release(packet_id)
+        elif state == _TWO:
+            raise ProtocolError("PUBREL before PUBREC", "v5 MQTT-4.3.3-4")
+        elif state != _RELEASED:
+            self._host.write_ack(PubComp(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
+
+    def _again(self, packet: Publish, state: int) -> None:
+        """A PUBLISH whose id is in use. It may be sent again before it is acknowledged by clients of 3.1.1."""
+        if packet.qos == 2 and state == _HELD:
+            self._host.write_ack(PubRec(packet.packet_id))  # v3.1.1 MQTT-4.3.3-2, v5 MQTT-4.3.3-10
+        elif packet.qos != (1 if state == _ONE else 2) or state == _RELEASED or (packet.qos == 1 and not packet.dup):
+            raise ProtocolError(
+                f"PUBLISH: packet identifier {packet.packet_id} is in use",
+                "v3.1.1 MQTT-2.3.1-2, v5 MQTT-2.2.1-3",
+            )
+
+    def _resolve(self, packet: Publish) -> None:
+        """Puts the topic in for which an alias stands, and looks at what QoS 0 cannot be answered."""
+        values = packet.properties
+        if values.subscription_ids:
+            raise ProtocolError("PUBLISH: a subscription identifier from a client", "v5 MQTT-3.3.4-6")
+        if values.topic_alias is not None:
+            packet.topic = self._aliases.topic(packet.topic, values.topic_alias)
+            packet.properties = replace(values, topic_alias=None)
+        if not packet.qos and values.payload_format == 1 and not is_utf8(packet.payload):
+            raise ProtocolError(f"PUBLISH: {_NOT_UTF8}", "v5 3.3.2.3.2", reasons.PAYLOAD_FORMAT_INVALID)
+
+    # what the session answers
+
+    def published(self, packet_id: int, reason: int, text: str) -> None:
+        state = self._states.get(packet_id)
+        if reason < 0 or (reason >= 0x80 and not self._v5):
+            # 3.1.1 has no way to refuse a message, and of an unknown outcome nothing can be said
+            if reason == UNKNOWN:
+                text = text or "whether a message has arrived is unknown"
+            self._host.fail(reasons.UNSPECIFIED_ERROR if reason < 0 else reason, text)
+            return
+        if state == _ONE:
+            if self._acks.is_next(packet_id):
+                self._acked(packet_id, reason, text)
+            else:
+                for each, (code, why) in self._acks.answer(packet_id, (reason, text)):
+                    self._acked(each, code, why)
+        elif state == _TWO:
+            for each, (code, why) in self._recs.answer(packet_id, (reason, text)):
+                self._reced(each, code, why)
+        self._answered()
+
+    def released(self, packet_id: int) -> None:
+        if self._states.get(packet_id) == _RELEASED:
+            del self._states[packet_id]
+            self._host.write(7, encode.ack(encode.PUBCOMP, packet_id))
+            self._answered()
+
+    def _acked(self, packet_id: int, reason: int, text: str) -> None:
+        del self._states[packet_id]
+        if reason and self._v5:
+            self._host.write_ack(PubAck(packet_id, reason), text)
+        else:
+            self._host.write(4, encode.ack(encode.PUBACK, packet_id))
+
+    def _reced(self, packet_id: int, reason: int, text: str) -> None:
+        if reason < 0x80:
+            self._states[packet_id] = _HELD
+        else:
+            del self._states[packet_id]
+        if reason and self._v5:
+            self._host.write_ack(PubRec(packet_id, reason), text)
+        else:
+            self._host.write(5, encode.ack(encode.PUBREC, packet_id))
+
+    def _asked(self) -> None:
+        self._unanswered += 1
+        if self._unanswered >= self._most:
+            self._host.window_full(True)
+
+    def _answered(self) -> None:
+        self._unanswered -= 1
+        if self._unanswered == self._most - 1:
+            self._host.window_full(False)

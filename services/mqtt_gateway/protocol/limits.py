@@ -1,0 +1,37 @@
+"""What a client may cost: the setting `limits` of the gateway."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=1)]
+U16 = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    connections: Count = 20_000
+    """Clients that are connected at once; more are refused (reason 0x97, in 3.1.1 return code 3)."""
+    opening: Count = 500
+    """CONNECTs that are being answered at once; more wait."""
+    connect_seconds: Count = 10
+    """From the socket to the CONNECT."""
+    packet_seconds: Count = 60
+    """From the first byte of a packet to its last."""
+    stall_seconds: Count = 60
+    """How long a client may leave unread what was sent to it."""
+    max_packet: Annotated[int, Meta(ge=1024, le=268_435_460)] = 1 << 20
+    """Bytes of a packet from a client."""
+    receive_maximum: U16 = 256
+    """Messages of QoS 1 and 2 of a client that are not acknowledged yet."""
+    window: U16 = 256
+    """Messages to a client that are not settled yet, from each source; what the client allows, if that is less."""
+    topic_aliases: Annotated[int, Meta(ge=0, le=65535)] = 16
+    """Topic aliases of a client, in each direction."""
+    subscriptions: Count = 1000
+    """Filters of a client; more are refused (reason 0x97)."""
+    client_id: U16 = 1024
+    """Bytes of a client identifier."""
+    keep_alive: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """The longest keep alive of clients of MQTT 5, in seconds; 0: whatever they ask for, also none."""

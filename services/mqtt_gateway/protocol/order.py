@@ -1,0 +1,43 @@
+"""Answers in the order of what they answer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class InOrder(Generic[V]):
+    """Packet ids that wait for an answer; answers come in any order and go out in the order of the ids."""
+
+    __slots__ = ("_answers", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] | None = None  # made when it is needed: most connections are idle
+        self._answers: dict[int, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) if self._waiting else 0
+
+    def expect(self, packet_id: int) -> None:
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(packet_id)
+
+    def is_next(self, packet_id: int) -> bool:
+        """This id is the first and nothing waits behind its answer: the quick way. It is expected no more then."""
+        waiting = self._waiting
+        if not self._answers and waiting and waiting[0] == packet_id:
+            waiting.popleft()
+            return True
+        return False
+
+    def answer(self, packet_id: int, value: V) -> Iterator[tuple[int, V]]:
+        """The answers that can go out now, in order."""
+        answers, waiting = self._answers, self._waiting
+        answers[packet_id] = value
+        while waiting and waiting[0] in answers:
+            ready = waiting.popleft()
+            yield ready, answers.pop(ready)

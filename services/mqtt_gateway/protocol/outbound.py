@@ -1,0 +1,303 @@
+"""Messages to the client: packet ids, QoS 0, 1 and 2 (4.3), what was under way before it came back (4.4), its receive
+maximum (v5 4.9), its largest packet, topic aliases."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from enmasse import log as logs
+from enmasse.model.sessions import Outgoing
+from enmasse.mqtt import encode, reasons
+from enmasse.mqtt.errors import ProtocolError
+from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, PubRec, PubRel
+from services.mqtt_gateway.ports import Delivery, Session
+from services.mqtt_gateway.protocol.aliases import AliasesOut
+from services.mqtt_gateway.protocol.connecting import Terms
+from services.mqtt_gateway.protocol.order import InOrder
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.protocol.front import Front
+    from services.mqtt_gateway.protocol.inbound import Host
+
+# where a QoS 2 exchange is
+_ASSIGNING: Final = 0
+"""The session stores its id."""
+_PUBLISHED: Final = 1
+_RECEIVED: Final = 2
+"""PUBREC has come, the session stores that."""
+_RELEASED: Final = 3
+"""PUBREL was sent."""
+_COMPLETE: Final = 4
+"""PUBCOMP has come, the session forgets the id."""
+
+log = logs.get(part="mqtt")
+
+_TOPICS: dict[str, bytes] = {}
+"""Topics that were sent lately, as they stand in a PUBLISH."""
+_MOST_TOPICS: Final = 4096
+_LONGEST_KEPT: Final = 256
+
+
+def topic_field(topic: str) -> bytes:
+    """Raises ValueError for what is no topic name."""
+    found = _TOPICS.get(topic)
+    if found is None:
+        found = encode.topic_field(topic)
+        if len(topic) <= _LONGEST_KEPT:
+            if len(_TOPICS) >= _MOST_TOPICS:
+                _TOPICS.clear()
+            _TOPICS[topic] = found
+    return found
+
+
+class _Exchange:
+    """Of QoS 2. Without a delivery: it was released on an earlier connection. `data`: the PUBLISH, until it is sent."""
+
+    __slots__ = ("data", "delivery", "state")
+
+    def __init__(self, delivery: Delivery | None, state: int, data: bytes = b"") -> None:
+        self.delivery = delivery
+        self.state = state
+        self.data = data
+
+
+class Outbound:
+    __slots__ = (
+        "_aliases",
+        "_earlier",
+        "_front",
+        "_host",
+        "_largest",
+        "_last",
+        "_most",
+        "_one",
+        "_rels",
+        "_reserved",
+        "_session",
+        "_two",
+        "_v5",
+        "_waiting",
+        "blocked",
+    )
+
+    def __init__(self, front: Front, host: Host, session: Session, terms: Terms) -> None:
+        self._front = front
+        self._host = host
+        self._session = session
+        self._v5 = terms.request.version == V5
+        self._most = terms.receive_maximum
+        self._largest = terms.maximum_packet_size
+        self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
+        self.blocked = False
+        """The client does not read: nothing is sent that can wait."""
+        self._last = 0  # packet id
+        self._one: dict[int, Delivery] = {}  # sent with QoS 1, in order
+        self._two: dict[int, _Exchange] = {}
+        self._rels: InOrder[None] = InOrder()
+        self._waiting: deque[Delivery] | None = None
+        # sent on an earlier connection, not acknowledged: they are delivered again, and are to have the same ids
+        self._earlier: dict[tuple[str, str | None], Outgoing] = {}
+        self._reserved: set[int] | None = None
+
+    def resume(self) -> None:
+        """After CONNACK: what is released needs no message (v3.1.1 MQTT-4.4.0-1, v5 MQTT-4.4.0-1)."""
+        for each in self._session.outgoing:
+            if each.state == "released":
+                self._two[each.pid] = _Exchange(None, _RELEASED)
+                self._host.write(6, encode.ack(encode.PUBREL, each.pid))
+            else:
+                self._earlier[each.source, each.identity] = each
+        if self._earlier:
+            self._reserved = {each.pid for each in self._earlier.values()}
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._one) + len(self._two)
+
+    @property
+    def waiting(self) -> int:
+        """Deliveries that cannot be sent now."""
+        return len(self._waiting) if self._waiting else 0
+
+    def sent(self) -> list[Outgoing]:
+        """QoS 1, not acknowledged, in order, of this connection and of earlier ones."""
+        kept = [each for each in self._earlier.values() if each.qos == 1]
+        return kept + [
+            Outgoing(packet_id, 1, delivery.identity, delivery.source)
+            for packet_id, delivery in self._one.items()
+            if delivery.identity is not None
+        ]
+
+    # from the session
+
+    def deliver(self, delivery: Delivery) -> None:
+        if self._waiting or self.blocked or not self._send(delivery):
+            if self._waiting is None:
+                self._waiting = deque()
+            self._waiting.append(delivery)
+
+    def go_on(self) -> None:
+        """There may be room for what waits."""
+        waiting = self._waiting
+        while waiting and not self.blocked:
+            delivery = waiting.popleft()
+            if not self._send(delivery):
+                waiting.appendleft(delivery)
+                return
+
+    def assigned(self, packet_id: int) -> None:
+        exchange = self._two.get(packet_id)
+        if exchange is not None and exchange.state == _ASSIGNING:
+            exchange.state = _PUBLISHED
+            self._host.write(3, exchange.data)
+            exchange.data = b""
+
+    def received(self, packet_id: int) -> None:
+        for each, _ in self._rels.answer(packet_id, None):  # v5 MQTT-4.6.0-4, v3.1.1 MQTT-4.6.0-4
+            exchange = self._two.get(each)
+            if exchange is not None and exchange.state == _RECEIVED:
+                exchange.state = _RELEASED
+                self._host.write(6, encode.ack(encode.PUBREL, each))
+
+    def completed(self, packet_id: int) -> None:
+        exchange = self._two.get(packet_id)
+        if exchange is not None and exchange.state == _COMPLETE:
+            del self._two[packet_id]
+            if self._waiting:
+                self.go_on()
+
+    # packets
+
+    def puback(self, packet: PubAck) -> None:
+        """Raises ProtocolError."""
+        delivery = self._one.pop(packet.packet_id, None)
+        if delivery is not None:
+            self._session.settle(delivery)
+            if self._waiting:
+                self.go_on()
+        elif packet.packet_id in self._two:
+            raise ProtocolError(f"PUBACK for packet identifier {packet.packet_id}, which has QoS 2", "")
+
+    def pubrec(self, packet: PubRec) -> None:
+        """Raises ProtocolError."""
+        packet_id = packet.packet_id
+        exchange = self._two.get(packet_id)
+        state = _ASSIGNING if exchange is None else exchange.state
+        if exchange is not None and state == _PUBLISHED and exchange.delivery is not None:
+            if packet.reason >= 0x80:
+                exchange.state = _COMPLETE  # v5 4.3.3: the exchange has ended
+                self._session.complete(packet_id, exchange.delivery)
+                return
+            exchange.state = _RECEIVED
+            self._rels.expect(packet_id)
+            self._session.received(exchange.delivery, packet_id)
+        elif state == _RELEASED:
+            self._host.write(6, encode.ack(encode.PUBREL, packet_id))
+        elif state == _ASSIGNING:
+            if packet_id in self._one:
+                raise ProtocolError(f"PUBREC for packet identifier {packet_id}, which has QoS 1", "")
+            if packet.reason < 0x80:
+                self._host.write_ack(PubRel(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
+
+    def pubcomp(self, packet: PubComp) -> None:
+        exchange = self._two.get(packet.packet_id)
+        if exchange is not None and exchange.state == _RELEASED:
+            exchange.state = _COMPLETE
+            self._session.complete(packet.packet_id, exchange.delivery)
+
+    # sending
+
+    def _send(self, delivery: Delivery) -> bool:
+        """False: the client has as many as it takes."""
+        qos = delivery.qos
+        if not qos:
+            data = self._encoded(delivery, 0, 0)
+            if data is not None:
+                self._host.write(3, data)
+            self._session.settle(delivery)
+            return True
+        if len(self._one) + len(self._two) >= self._most:
+            return False
+        if self._earlier:
+            known = self._earlier.pop((delivery.source, delivery.identity), None)
+            if known is not None:
+                self._send_again(delivery, known)
+                return True
+        packet_id = self._free_id()
+        data = self._encoded(delivery, qos << 1, packet_id)
+        if data is None:
+            self._session.settle(delivery)
+        elif qos == 1:
+            self._one[packet_id] = delivery
+            self._host.write(3, data)
+        else:
+            self._two[packet_id] = _Exchange(delivery, _ASSIGNING, data)
+            self._session.assign(delivery, packet_id)
+        return True
+
+    def _send_again(self, delivery: Delivery, known: Outgoing) -> None:
+        """It was under way on an earlier connection, and its id is stored."""
+        if self._reserved is not None:
+            self._reserved.discard(known.pid)
+        delivery.qos = known.qos
+        data = self._encoded(delivery, 8 | known.qos << 1, known.pid)
+        if known.qos == 1:
+            if data is None:
+                self._session.settle(delivery)
+            else:
+                self._one[known.pid] = delivery
+                self._host.write(3, data)
+        elif data is None:
+            self._two[known.pid] = _Exchange(delivery, _COMPLETE)
+            self._session.complete(known.pid, delivery)
+        else:
+            self._two[known.pid] = _Exchange(delivery, _PUBLISHED)
+            self._host.write(3, data)
+
+    def _encoded(self, delivery: Delivery, flags: int, packet_id: int) -> bytes | None:
+        """The PUBLISH; None if the client can never get it."""
+        if delivery.retain:
+            flags |= 1
+        values = b""
+        number, known = 0, False
+        try:
+            left = ceil(delivery.expires - self._front.wall()) if delivery.expires else 1
+            if left <= 0:
+                raise ValueError("it has expired")  # v5 MQTT-3.3.2-5
+            topic = topic_field(delivery.topic)
+            if self._v5:
+                given = delivery.properties
+                if delivery.expires:  # v5 MQTT-3.3.2-6
+                    given = replace(given, message_expiry=left)
+                # QoS 2 waits until its id is stored; what is sent meanwhile must not build on an alias it sets
+                if self._aliases is not None and not flags & 4:
+                    number, known = self._aliases.number(delivery.topic)
+                    if number:
+                        given = replace(given, topic_alias=number)
+                        if known:
+                            topic = b"\0\0"
+                values = b"\0" if given is NONE else encode.publish_properties(given)
+            data = encode.publish(flags, topic, packet_id, values, delivery.payload)
+            if len(data) > self._largest:
+                raise ValueError("it is too large for the client")  # v5 MQTT-3.1.2-24, MQTT-3.1.2-25
+        except ValueError as error:
+            if number and not known and self._aliases is not None:
+                self._aliases.forget(delivery.topic)
+            self._front.dropped += 1
+            log.debug("mqtt.not-sent", topic=delivery.topic[:200], reason=str(error))
+            return None
+        return data
+
+    def _free_id(self) -> int:
+        """1 to 65535, then from 1 again; not one that is in use (v3.1.1 MQTT-2.3.1-4, v5 MQTT-2.2.1-4)."""
+        packet_id = self._last
+        one, two, reserved = self._one, self._two, self._reserved
+        while True:
+            packet_id = packet_id + 1 if packet_id < 65535 else 1
+            if packet_id not in one and packet_id not in two and not (reserved and packet_id in reserved):
+                self._last = packet_id
+                return packet_id

@@ -1,0 +1,119 @@
+"""SUBSCRIBE and UNSUBSCRIBE (3.8, 3.10): one at a time, an answer for each filter, the limit of filters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
+from enmasse.mqtt.topics import MOST_LEVELS, levels
+from services.mqtt_gateway.ports import Session
+
+MOST_WAITING: Final = 16
+"""Packets that wait for the one before; then nothing is read."""
+
+
+class Host(Protocol):
+    """The connection, as its subscriptions see it."""
+
+    def write_answer(self, packet: SubAck | UnsubAck, text: str) -> None:
+        """Send it, with a reason string if the client wants it and has room for it."""
+
+    def queue_full(self, full: bool) -> None:
+        """Read no further until an answer has come."""
+
+
+class Subscribing:
+    __slots__ = ("_asked", "_codes", "_host", "_most", "_session", "_text", "_waiting")
+
+    def __init__(self, host: Host, session: Session, most: int) -> None:
+        self._host = host
+        self._session = session
+        self._most = most
+        self._asked: Subscribe | Unsubscribe | None = None  # the session answers it
+        self._codes: list[int | None] = []  # of `_asked`; None: the session says it
+        self._text = ""
+        self._waiting: deque[Subscribe | Unsubscribe] | None = None
+
+    def uses(self, packet_id: int) -> bool:
+        """A request with this id has not been answered."""
+        if self._asked is not None and self._asked.packet_id == packet_id:
+            return True
+        return any(each.packet_id == packet_id for each in self._waiting or ())
+
+    def take(self, packet: Subscribe | Unsubscribe) -> None:
+        if self._asked is None:
+            self._ask(packet)
+            return
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(packet)
+        if len(self._waiting) >= MOST_WAITING:
+            self._host.queue_full(True)
+
+    def subscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
+        asked = self._asked
+        if asked is None or asked.packet_id != packet_id:
+            return
+        found = iter(codes)
+        full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
+        self._host.write_answer(SubAck(packet_id, full), text or self._text)
+        self._next()
+
+    def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
+        asked = self._asked
+        if asked is None or asked.packet_id != packet_id:
+            return
+        self._host.write_answer(UnsubAck(packet_id, tuple(codes)), text)
+        self._next()
+
+    def _next(self) -> None:
+        self._asked = None
+        waiting = self._waiting
+        while waiting and self._asked is None:
+            packet = waiting.popleft()
+            if len(waiting) == MOST_WAITING - 1:
+                self._host.queue_full(False)
+            self._ask(packet)
+        if not waiting:
+            self._waiting = None
+
+    def _ask(self, packet: Subscribe | Unsubscribe) -> None:
+        if isinstance(packet, Unsubscribe):
+            self._asked = packet
+            self._session.unsubscribe(packet)
+            return
+        self._text = ""
+        codes = self._examined(packet)
+        wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
+        if not wanted:
+            self._host.write_answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
+            return
+        if len(wanted) < len(codes):
+            packet = Subscribe(packet.packet_id, wanted, packet.properties)
+        self._asked, self._codes = packet, codes
+        self._session.subscribe(packet)
+
+    def _examined(self, packet: Subscribe) -> list[int | None]:
+        """The reason codes of filters that are refused here; None for the others."""
+        filters = self._session.filters
+        new: set[str] = set()
+        codes: list[int | None] = []
+        for one in packet.subscriptions:
+            code = self._refusal(one, new)
+            if code is None and one.filter not in filters:
+                new.add(one.filter)
+            codes.append(code)
+        return codes
+
+    def _refusal(self, one: Subscription, new: set[str]) -> int | None:
+        if levels(one.filter) > MOST_LEVELS:
+            self._text = self._text or f"a filter has more than {MOST_LEVELS} levels"
+            return reasons.TOPIC_FILTER_INVALID
+        filters = self._session.filters
+        if one.filter not in filters and one.filter not in new and len(filters) + len(new) >= self._most:
+            self._text = self._text or f"a client may have {self._most} subscriptions"
+            return reasons.QUOTA_EXCEEDED
+        return None

@@ -1,0 +1,59 @@
+"""When connections are to be looked at: one sweep for all of them, no timer for each."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+STEP = 0.5
+"""Seconds between two sweeps. A connection is looked at up to this much later than it asked for."""
+
+
+class Timed(Protocol):
+    due: int
+    """The step at which it is looked at; 0: never. Only the timetable writes it."""
+
+    def look(self, now: float) -> None:
+        """What it waited for may be due. It plans its next one by itself."""
+
+
+class Timetable:
+    """`now` is the time of the last sweep, in seconds."""
+
+    __slots__ = ("_done", "_steps", "now")
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self._done = int(now / STEP)  # the last step that was swept
+        self._steps: dict[int, set[Timed]] = {}
+
+    def plan(self, who: Timed, at: float) -> None:
+        """Look at it at this time, or earlier if that is planned already."""
+        step = max(int(at / STEP) + 1, self._done + 1)
+        if who.due:
+            if who.due <= step:
+                return
+            self.forget(who)
+        who.due = step
+        found = self._steps.get(step)
+        if found is None:
+            self._steps[step] = {who}
+        else:
+            found.add(who)
+
+    def forget(self, who: Timed) -> None:
+        if who.due:
+            found = self._steps.get(who.due)
+            if found is not None:
+                found.discard(who)
+                if not found:
+                    del self._steps[who.due]
+            who.due = 0
+
+    def sweep(self, now: float) -> None:
+        self.now = now
+        last = int(now / STEP)
+        while self._done < last:
+            self._done += 1
+            for who in self._steps.pop(self._done, ()):
+                who.due = 0
+                who.look(now)
