@@ -1,6 +1,7 @@
-"""The AMQP engine on asyncio: sockets, TLS, the clock, and a small client.
+"""The AMQP engine and the MQTT codec on asyncio: sockets, TLS, the clock, and a small client of each.
 
 `transport` gives connections sockets and the time, `acceptor` takes what knocks, `client` is for applications,
 `feeds` follows the configuration service.
-May import enmasse.amqp and what services share; knows no service.
+`mqtt` is a client of MQTT 3.1.1 and 5 on enmasse.mqtt, `mqtt_wire` the connection below it.
+May import enmasse.amqp, enmasse.mqtt and what services share; knows no service.
 """

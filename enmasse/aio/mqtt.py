@@ -1,0 +1,516 @@
+"""A small asyncio client of MQTT 3.1.1 and 5: what an application wants of MQTT, and no more. It does not reconnect by
+itself; `open` again goes on with the session.
+
+    async with connect("mqtt://localhost", client_id="lamp-1", clean=False) as c:
+        await c.subscribe("lamps/1/command", qos=1)
+        await c.publish("lamps/1/state", b"on", qos=1, retain=True)
+        async for message in c:
+            print(message.topic, message.payload)
+
+Every failure is Disconnected (refused or lost, with the server's reason), another OSError (no connection), Refused
+(a subscription or publication, with its reason) or a TimeoutError that names what was waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl as ssl_module
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from enmasse.aio.mqtt_wire import Disconnected, RawClient, TlsContext, Wire, default_port, dial, words
+from enmasse.mqtt import encode, reasons
+from enmasse.mqtt.packets import (
+    NONE,
+    V5,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    Properties,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+
+__all__ = ["Client", "Disconnected", "RawClient", "Refused", "connect"]
+
+_MOST_WAITING = 2000  # messages that were not taken, at which the socket is not read
+
+
+class Refused(Exception):
+    """The server took the packet and said no: `reason` is its code (reasons.name says what it is called)."""
+
+    def __init__(self, what: str, reason: int, properties: Properties = NONE) -> None:
+        text = properties.reason_string
+        super().__init__(f"{what}: {reasons.name(reason)}{f' ({text})' if text else ''}")
+        self.reason = reason
+
+
+class _Sent:
+    """A publication that is not complete."""
+
+    __slots__ = ("future", "packet", "released")
+
+    def __init__(self, packet: Publish, future: asyncio.Future[Any]) -> None:
+        self.packet = packet
+        self.future = future
+        self.released = False  # PUBREC has come: only PUBREL may be sent again
+
+
+class Client:
+    """A client and its session. Made by `connect`.
+
+    With `keep`, publications that were not complete when the connection was lost stay, and the next `open` sends them
+    again; otherwise they fail with Disconnected. With `auto_ack` a message is acknowledged as it arrives, otherwise by
+    `ack`.
+    """
+
+    def __init__(
+        self, host: str, port: int, ssl: TlsContext, packet: Connect, *, keep: bool, auto_ack: bool, timeout: float
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.packet = packet
+        """The CONNECT of the next `open`."""
+        self.keep = keep
+        self.auto_ack = auto_ack
+        self.timeout = timeout
+        self.connack: ConnAck | None = None
+        """The server's last answer: `session_present`, and in MQTT 5 what it can do."""
+        self.error: Disconnected | None = None
+        """Why there is no connection; None while there is one."""
+        self._ssl = ssl
+        self._wire: Wire | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._gone = asyncio.Event()
+        self._messages: deque[Publish] = deque()
+        self._reading = True
+        self._changed = asyncio.Event()  # a message came, a place in the window was left, or the connection was lost
+        self._sent: dict[int, _Sent] = {}
+        self._answers: dict[int, asyncio.Future[Any]] = {}  # of SUBSCRIBE and UNSUBSCRIBE
+        self._received: set[int] = set()  # packet ids of QoS 2 messages that were delivered and not released
+        self._last_id = 0
+        self._window = 65535
+        self._said: Disconnect | None = None
+        self._ping: asyncio.TimerHandle | None = None
+        self._pinged = False
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def connected(self) -> bool:
+        return self.error is None and self._wire is not None
+
+    @property
+    def version(self) -> int:
+        return self.packet.version
+
+    @property
+    def in_flight(self) -> int:
+        """Publications that are not complete."""
+        return len(self._sent)
+
+    @property
+    def wire(self) -> Wire:
+        """What the packets go over. Raises Disconnected."""
+        if self.error is not None:
+            raise self.error
+        if self._wire is None:
+            raise Disconnected("not connected yet: open() it")
+        return self._wire
+
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Client:
+        """Connect, or connect again. Raises Disconnected (refused, with the reason), OSError or TimeoutError."""
+        self._loop = asyncio.get_running_loop()
+        opened = self._opened = self._loop.create_future()
+        self._gone = asyncio.Event()
+        self._said = None
+        wire = Wire(self.version, self._on_packets, lambda error: self._on_lost(wire, error))
+        self._wire = wire
+        where = f"{self.host}:{self.port}"
+        self.error = Disconnected(f"{where}: not connected")
+        await dial(self.host, self.port, lambda: wire, self._ssl, self.timeout)
+        wire.write(encode.encode(self.packet, self.version, True))
+        try:
+            async with asyncio.timeout(self.timeout):
+                await opened
+        except TimeoutError:
+            wire.abort()
+            raise TimeoutError(f"waited {self.timeout:g} s for {where} to answer CONNECT") from None
+        return self
+
+    async def __aenter__(self) -> Client:
+        return await self.open()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Publish]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Publish]:
+        while True:
+            yield await self.message(None)
+
+    async def close(self, reason: int = 0, properties: Properties = NONE) -> None:
+        """Say DISCONNECT and close; with reason 0x04 the server publishes the will (MQTT 5)."""
+        wire = self._wire
+        if wire is not None and self.connected:
+            wire.write(encode.encode(Disconnect(reason, properties), self.version, True))
+            self.error = Disconnected("the connection is closed")
+        await self._end(wire, Wire.close)
+
+    async def abort(self) -> None:
+        """Drop the connection without a word: the server publishes the will."""
+        await self._end(self._wire, Wire.abort)
+
+    async def _end(self, wire: Wire | None, how: Any) -> None:
+        if wire is not None:
+            how(wire)
+            if wire.transport is not None:
+                try:
+                    async with asyncio.timeout(self.timeout):
+                        await self._gone.wait()
+                except TimeoutError:
+                    wire.abort()
+
+    async def lost(self) -> None:
+        """Wait until the connection has ended; `error` says why."""
+        await self._gone.wait()
+
+    # --- publishing ---------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Publish, and wait until the server has it (QoS 1: PUBACK, QoS 2: PUBCOMP). The reason code: 0, or 0x10 if
+        nobody has a subscription. Raises Refused, Disconnected, TimeoutError, ValueError for what cannot be sent."""
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                if not self.wire.writable.is_set():
+                    await self.wire.writable.wait()
+                while qos and len(self._sent) >= self._window:
+                    await self._change()
+                future = self.publish_nowait(topic, payload, qos, retain, properties)
+                answer = None if future is None else await future
+        except TimeoutError:
+            raise TimeoutError(f"waited {seconds:g} s for the server to acknowledge a message to {topic}") from None
+        if answer is None:
+            return 0
+        if answer.reason >= 0x80:
+            raise Refused(f"{topic}: not published", answer.reason, answer.properties)
+        return int(answer.reason)
+
+    def room(self) -> int:
+        """How many QoS 1 and 2 publications may be sent now: the server's receive maximum, less those in flight."""
+        return self._window - len(self._sent)
+
+    def publish_nowait(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+    ) -> asyncio.Future[Any] | None:
+        """Send at the end of this turn. The future of the PUBACK, PUBCOMP or refusing PUBREC; None at QoS 0. The caller
+        minds `room`. Raises Disconnected, ValueError."""
+        wire = self.wire
+        body = payload.encode() if isinstance(payload, str) else payload
+        packet = Publish(topic, body, qos, retain, properties=properties)
+        if not qos:
+            wire.write(encode.encode(packet, self.version, True))
+            return None
+        packet.packet_id = self._next_id()
+        wire.write(encode.encode(packet, self.version, True))
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._sent[packet.packet_id] = _Sent(packet, future)
+        return future
+
+    def _next_id(self) -> int:
+        """A free packet id; each of the 65,535 comes before one comes again."""
+        for _ in range(0xFFFF):
+            self._last_id = self._last_id % 0xFFFF + 1
+            if self._last_id not in self._sent and self._last_id not in self._answers:
+                return self._last_id
+        raise ValueError("all packet identifiers are in use")
+
+    # --- subscribing --------------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        *filters: str | Subscription,
+        qos: int = 0,
+        properties: Properties = NONE,
+        check: bool = True,
+    ) -> tuple[int, ...]:
+        """Subscribe to filters, all with `qos` unless they are Subscriptions. The codes, one for each; with `check`
+        raises Refused for the first filter that was refused. Raises Disconnected, TimeoutError, ValueError."""
+        wanted = tuple(Subscription(f, qos) if isinstance(f, str) else f for f in filters)
+        packet = Subscribe(self._next_id(), wanted, properties)
+        answer: SubAck = await self._ask(packet)
+        for one, code in zip(wanted, answer.codes, strict=False):
+            if check and code >= 0x80:
+                raise Refused(f"{one.filter}: not subscribed", code, answer.properties)
+        return answer.codes
+
+    async def unsubscribe(self, *filters: str, properties: Properties = NONE) -> tuple[int, ...]:
+        """The codes, one for each filter (3.1.1: none). Raises Disconnected, TimeoutError, ValueError."""
+        answer: UnsubAck = await self._ask(Unsubscribe(self._next_id(), filters, properties))
+        return answer.codes
+
+    async def _ask(self, packet: Subscribe | Unsubscribe) -> Any:
+        self.wire.write(encode.encode(packet, self.version, True))
+        future = self._answers[packet.packet_id] = self._loop.create_future()
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await future
+        except TimeoutError:
+            raise TimeoutError(f"waited {self.timeout:g} s for an answer to {type(packet).__name__.upper()}") from None
+        finally:
+            self._answers.pop(packet.packet_id, None)
+
+    async def message(self, timeout: float | None = 10.0) -> Publish:
+        """The next message. Raises Disconnected if there is none and the connection was lost, TimeoutError."""
+        if not self._messages:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not self._messages:
+                        if self.error is not None:
+                            raise self.error
+                        await self._change()
+            except TimeoutError:
+                raise TimeoutError(f"no message within {timeout:g} s") from None
+        found = self._messages.popleft()
+        if not self._reading and len(self._messages) < _MOST_WAITING // 2:
+            self._reading = True
+            if self._wire is not None:
+                self._wire.read(True)
+        return found
+
+    def ack(self, message: Publish, reason: int = 0) -> None:
+        """Acknowledge a message (without `auto_ack`). At QoS 0 nothing happens. Raises Disconnected."""
+        if message.qos:
+            if reason:
+                kind = PubAck if message.qos == 1 else PubRec
+                self.wire.write(encode.encode(kind(message.packet_id, reason), self.version, True))
+            else:
+                head = encode.PUBACK if message.qos == 1 else encode.PUBREC
+                self.wire.write(encode.ack(head, message.packet_id))
+
+    # --- what the server sends ----------------------------------------------------------------------------------------
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _on_packets(self, packets: list[Packet]) -> None:
+        for packet in packets:
+            kind = type(packet)
+            if kind is Publish:
+                self._on_publish(packet)  # type: ignore[arg-type]
+            elif kind is PubAck or kind is PubComp:
+                sent = self._sent.pop(packet.packet_id, None)  # type: ignore[union-attr]
+                if sent is not None and not sent.future.done():
+                    sent.future.set_result(packet)
+            else:
+                self._on_other(packet)
+        self._changed.set()
+        if len(self._messages) >= _MOST_WAITING and self._reading and self._wire is not None:
+            self._reading = False
+            self._wire.read(False)
+
+    def _on_publish(self, packet: Publish) -> None:
+        if packet.qos == 2:
+            if packet.packet_id in self._received:
+                self.ack(packet)
+                return
+            self._received.add(packet.packet_id)
+        self._messages.append(packet)
+        if self.auto_ack:
+            self.ack(packet)
+
+    def _on_other(self, packet: Packet) -> None:
+        wire = self._wire
+        assert wire is not None
+        if isinstance(packet, PubRec):
+            sent = self._sent.get(packet.packet_id)
+            if sent is not None and packet.reason >= 0x80:
+                del self._sent[packet.packet_id]
+                if not sent.future.done():
+                    sent.future.set_result(packet)
+                return
+            if sent is not None:
+                sent.released = True
+            wire.write(encode.ack(encode.PUBREL, packet.packet_id))
+        elif isinstance(packet, PubRel):
+            self._received.discard(packet.packet_id)
+            wire.write(encode.ack(encode.PUBCOMP, packet.packet_id))
+        elif isinstance(packet, SubAck | UnsubAck):
+            answer = self._answers.get(packet.packet_id)
+            if answer is not None and not answer.done():
+                answer.set_result(packet)
+        elif isinstance(packet, ConnAck):
+            self._on_connack(packet, wire)
+        elif isinstance(packet, Disconnect):
+            self._said = packet
+            wire.close()
+        elif isinstance(packet, PingResp):
+            self._pinged = False
+        elif isinstance(packet, Auth):
+            wire.fail(Disconnected("the server wants an authentication that this client does not know"))
+
+    def _on_connack(self, packet: ConnAck, wire: Wire) -> None:
+        self.connack = packet
+        if packet.reason:
+            reason = packet.reason
+            self.error = Disconnected(
+                f"{self.host}:{self.port}: {words('refused', packet, self.version)}", reason, packet
+            )
+            wire.close()
+            return
+        self.error = None
+        values = packet.properties
+        self._window = values.receive_maximum or 65535
+        keep_alive = self.packet.keep_alive if values.server_keep_alive is None else values.server_keep_alive
+        if keep_alive:
+            self._pinged = False
+            self._plan_ping(keep_alive)
+        if not packet.session_present:
+            self._received.clear()
+        again, self._sent = self._sent, {}
+        for identifier, sent in again.items():
+            if sent.released and not packet.session_present:
+                if not sent.future.done():
+                    sent.future.set_exception(
+                        Disconnected("the server has lost the session between PUBREC and PUBCOMP")
+                    )
+                continue
+            self._sent[identifier] = sent
+            if sent.released:
+                wire.write(encode.ack(encode.PUBREL, identifier))
+            else:
+                repeated = msgspec.structs.replace(sent.packet, dup=packet.session_present)
+                wire.write(encode.encode(repeated, self.version, True))
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
+
+    def _plan_ping(self, keep_alive: int) -> None:
+        def ping() -> None:
+            if not self.connected:
+                return
+            if self._pinged:
+                self.wire.fail(Disconnected(f"the server did not answer PINGREQ within {keep_alive} s"))
+                return
+            self._pinged = True
+            self.wire.write(encode.encode(PingReq(), self.version))
+            self._plan_ping(keep_alive)
+
+        self._ping = self._loop.call_later(keep_alive * 0.75, ping)
+
+    def _on_lost(self, wire: Wire, error: Exception | None) -> None:
+        if wire is not self._wire:
+            return
+        if self._ping is not None:
+            self._ping.cancel()
+        where = f"{self.host}:{self.port}"
+        if isinstance(error, Disconnected):
+            self.error = error
+        elif self._said is not None:
+            said = words(f"{where}: disconnected by the server", self._said, V5)
+            self.error = Disconnected(said, self._said.reason, self._said)
+        elif self.error is None or (self._opened is not None and not self._opened.done() and not self.error.packet):
+            self.error = Disconnected(f"{where}: {error or 'the server closed the connection'}")
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(self.error)
+        waiting = list(self._answers.values())
+        if not self.keep:
+            waiting += [sent.future for sent in self._sent.values()]
+            self._sent.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self.error)
+                future.exception()  # nobody has to look at it
+        self._messages_end()
+        self._gone.set()
+        self._changed.set()
+
+    def _messages_end(self) -> None:
+        """Messages that wait and were not acknowledged would come again: those of this connection are dropped."""
+        if not self.auto_ack:
+            for message in self._messages:
+                if message.qos == 2:
+                    self._received.discard(message.packet_id)
+            self._messages.clear()
+        self._reading = True
+
+
+def connect(
+    url: str | None = None,
+    port: int | None = None,
+    *,
+    host: str | None = None,
+    client_id: str = "",
+    clean: bool = True,
+    session_expiry: int | None = None,
+    keep_alive: int = 60,
+    user: str | None = None,
+    password: str | bytes | None = None,
+    will: Will | None = None,
+    version: int = V5,
+    ssl: ssl_module.SSLContext | bool | None = None,
+    properties: Properties = NONE,
+    keep: bool = False,
+    auto_ack: bool = True,
+    timeout: float = 10.0,
+) -> Client:
+    """A client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
+
+    `url` is "mqtt://user:password@host:port" or "mqtts://…", or just a host; times are seconds. `session_expiry` is how
+    long the server keeps the session after the connection (MQTT 5; packets.NEVER: always); `properties` are further
+    ones of CONNECT. Raises ValueError for a URL that is none.
+    """
+    name = host or "localhost"
+    if url is not None:
+        parts = urlsplit(url if "://" in url else f"mqtt://{url}")
+        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
+            raise ValueError(f"not an MQTT URL: {url!r}; write mqtt://host:port or mqtts://host:port")
+        name = parts.hostname
+        port = parts.port or port
+        user = unquote(parts.username) if user is None and parts.username else user
+        password = unquote(parts.password) if password is None and parts.password else password
+        if parts.scheme == "mqtts" and not ssl:
+            ssl = True
+    context = ssl_module.create_default_context() if ssl is True else (ssl or None)
+    if session_expiry is not None and version == V5:
+        properties = msgspec.structs.replace(properties, session_expiry=session_expiry)
+    secret = password.encode() if isinstance(password, str) else password
+    packet = Connect(client_id, clean, keep_alive, user, secret, will, properties, version)
+    return Client(
+        name, port or default_port(context is not None), context, packet, keep=keep, auto_ack=auto_ack, timeout=timeout
+    )
