@@ -104,7 +104,7 @@ class Client:
         self._changed = asyncio.Event()  # a message came, a place in the window was left, or the connection was lost
         self._sent: dict[int, _Sent] = {}
         self._answers: dict[int, asyncio.Future[Any]] = {}  # of SUBSCRIBE and UNSUBSCRIBE
-        self._received: set[int] = set()  # packet ids of QoS 2 messages that were delivered and not released
+        self._received: set[int] = set()  # packet ids of QoS 2 messages that were acknowledged and not released
         self._last_id = 0
         self._window = 65535
         self._said: Disconnect | None = None
@@ -319,9 +319,11 @@ class Client:
             if reason:
                 kind = PubAck if message.qos == 1 else PubRec
                 self.wire.write(encode.encode(kind(message.packet_id, reason), self.version, True))
+            elif message.qos == 1:
+                self.wire.write(encode.ack(encode.PUBACK, message.packet_id))
             else:
-                head = encode.PUBACK if message.qos == 1 else encode.PUBREC
-                self.wire.write(encode.ack(head, message.packet_id))
+                self.wire.write(encode.ack(encode.PUBREC, message.packet_id))
+                self._received.add(message.packet_id)
 
     # --- what the server sends ----------------------------------------------------------------------------------------
 
@@ -346,11 +348,9 @@ class Client:
             self._wire.read(False)
 
     def _on_publish(self, packet: Publish) -> None:
-        if packet.qos == 2:
-            if packet.packet_id in self._received:
-                self.ack(packet)
-                return
-            self._received.add(packet.packet_id)
+        if packet.qos == 2 and packet.packet_id in self._received:
+            self.ack(packet)
+            return
         self._messages.append(packet)
         if self.auto_ack:
             self.ack(packet)
@@ -456,18 +456,11 @@ class Client:
             if not future.done():
                 future.set_exception(self.error)
                 future.exception()  # nobody has to look at it
-        self._messages_end()
+        if not self.auto_ack:
+            self._messages.clear()  # what was not acknowledged comes again
+        self._reading = True
         self._gone.set()
         self._changed.set()
-
-    def _messages_end(self) -> None:
-        """Messages that wait and were not acknowledged would come again: those of this connection are dropped."""
-        if not self.auto_ack:
-            for message in self._messages:
-                if message.qos == 2:
-                    self._received.discard(message.packet_id)
-            self._messages.clear()
-        self._reading = True
 
 
 def connect(

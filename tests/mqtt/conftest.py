@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.testing import wait_until
+from enmasse.testing import free_port, wait_for
 
 
 @pytest.fixture(scope="module")
 def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a mosquitto of this module."""
     folder: Path = tmp_path_factory.mktemp("mosquitto")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     (folder / "conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
     binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
     process = subprocess.Popen([binary, "-c", str(folder / "conf")], stderr=subprocess.DEVNULL)
@@ -29,7 +27,7 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             return sock.connect_ex(("127.0.0.1", port)) == 0
 
     try:
-        wait_until(answers)
+        wait_for("mosquitto", answers)
         yield port
     finally:
         process.kill()
