@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from enmasse.supervisor.ports import INTERNAL
 
-PORTS = (5671, 5672, 5673, 8080)
+PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))
 """With these no public port of a suite is an internal one of another, which takes these at random."""
 _held: deque[list[socket.socket]] = deque()
@@ -83,10 +83,17 @@ class Suite:
     """A running `enmasse up`."""
 
     def __init__(
-        self, folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None
+        self,
+        folder: Path,
+        addresses: dict[str, Any] | None = None,
+        flavors: dict[str, Any] | None = None,
+        *,
+        options: Iterable[str] = ("--without", "mqtt"),
     ) -> None:
-        """`addresses`, `flavors`: entries beside (or instead of) those `enmasse init` writes."""
+        """`addresses`, `flavors`: entries beside (or instead of) those `enmasse init` writes. `options`: of `up`,
+        without MQTT unless a test asks for it, which costs three processes."""
         self.folder, self.offset = folder, free_offset()
+        self.options = list(options)
         self.addresses, self.flavors = addresses or {}, flavors or {}
         self.config, self.data = folder / "config", folder / "data"
         self.process: subprocess.Popen[str] | None = None
@@ -97,6 +104,10 @@ class Suite:
     @property
     def url(self) -> str:
         return f"amqp://127.0.0.1:{5672 + self.offset}"
+
+    @property
+    def mqtt_port(self) -> int:
+        return 1883 + self.offset
 
     @property
     def operators(self) -> str:
@@ -130,6 +141,7 @@ class Suite:
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
+        options += self.options
         self.process = subprocess.Popen(
             [str(program), "up", *options], stdout=subprocess.PIPE, stderr=self.stderr, text=True
         )
@@ -181,10 +193,10 @@ class Suite:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None
+    folder: Path, addresses: dict[str, Any] | None = None, flavors: dict[str, Any] | None = None, **more: Any
 ) -> Iterator[Suite]:
     """A suite with its files written, to be started with `up()`; stopped at the end whatever happened."""
-    suite = Suite(folder, addresses, flavors)
+    suite = Suite(folder, addresses, flavors, **more)
     suite.init()
     try:
         yield suite

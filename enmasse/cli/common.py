@@ -17,7 +17,8 @@ SIGINT and SIGPIPE.
 """
 
 AMQP_PORT, HTTP_PORT = 5672, 8080
-MAX_OFFSET = 65535 - HTTP_PORT
+MAX_OFFSET = 65535 - 8883
+"""8883: the highest public port, that of MQTT over TLS."""
 
 MAX_SECONDS = 4_294_967
 """The longest time that AMQP can express (milliseconds in 32 bits): 49 days."""

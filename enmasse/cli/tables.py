@@ -14,7 +14,11 @@ from enmasse.supervisor.lines import error_lines
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
 """Names printed with one message; the others are counted."""
-CLIENT_SCHEMES = ("amqp", "amqps")
+CLIENT_SCHEMES = {
+    "router": {"amqp": "", "amqps": ""},
+    "mqtt_gateway": {"mqtt": "", "mqtts": "", "ws": "/mqtt", "wss": "/mqtt"},
+}
+"""Kind of component → scheme of its listeners for clients → path."""
 COLORS = {"yes": "green", "no": "red"}
 
 Titles = Sequence[str]
@@ -54,11 +58,13 @@ def _counts(component: dict[str, Any]) -> str:
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:
     """Where clients connect. Listeners of other components, and the router's for operators, are not among them."""
-    for component in components:
-        if component["kind"] == "router":
-            for scheme in CLIENT_SCHEMES:
-                if at := component["endpoints"].get(scheme):
-                    click.echo(f"{scheme.upper():6} {scheme}://{at}")
+    for kind, schemes in CLIENT_SCHEMES.items():
+        endpoints: dict[str, str] = next(
+            (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
+        )
+        for scheme, path in schemes.items():
+            if at := endpoints.get(scheme):  # all gateways have the same
+                click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")
     click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
 
 

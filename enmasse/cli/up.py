@@ -15,7 +15,11 @@ from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
 from enmasse.cli.folders import config_folder, data_folder
 
 LEVELS = ("debug", "info", "warning", "error")
-COMPONENTS = ("enmasse", "configserv", "ragent", "storage_controller", "router", "broker")
+COMPONENTS = (
+    "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
+)  # fmt: skip
+PARTS = ("mqtt",)
+SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
@@ -36,6 +40,21 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
+class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """The URL of a Redis server."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value)
+        if not text.startswith(SCHEMES) or text in SCHEMES or not text.isprintable():
+            self.fail(f"{text!r} is no URL of a Redis server such as redis://127.0.0.1:6379/0.", param, ctx)
+        return text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
+
+
 @click.command(name="up", short_help="Run everything in the foreground.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder of addresses.json and flavors.json (default: ~/.config/enmasse).")  # fmt: skip
@@ -43,13 +62,17 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
               help="Folder for messages and logs (default: ~/.local/share/enmasse).")  # fmt: skip
 @port_offset
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
-              help="Certificate (PEM); with it AMQPS is served on 5671.")  # fmt: skip
+              help="Certificate (PEM); with it AMQPS (5671), MQTT over TLS (8883, 8084) are served.")  # fmt: skip
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
+@click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
+              help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
+@click.option("--store", type=StoreUrl(), metavar="URL",
+              help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
-    log_levels: tuple[tuple[str, Any], ...],
+    without: tuple[str, ...], store: str | None, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
@@ -57,8 +80,9 @@ def command(
     `enmasse init`. XDG_CONFIG_HOME and XDG_DATA_HOME are used if they are set; with an offset N the folders' name is
     enmasse-N.
 
-    AMQP is on port 5672, AMQPS on 5671 with a certificate, HTTP (/healthz, /api/status, /metrics) on 8080, each plus
-    the offset. Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
+    AMQP is on port 5672, MQTT on 1883, MQTT over WebSocket on 8083 (path /mqtt), HTTP (/healthz, /api/status, /metrics)
+    on 8080, each plus the offset; with a certificate AMQPS on 5671, MQTT over TLS on 8883 and over WebSocket on 8084.
+    Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
     _occupy_standard_streams()
@@ -66,7 +90,7 @@ def command(
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, dict(log_levels))
+    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), store=store, log_levels=dict(log_levels))
 
 
 def _write_example(config: Path, data: Path) -> None:
@@ -87,9 +111,7 @@ def _write_example(config: Path, data: Path) -> None:
         end(f"{error.filename or config}: {error.strerror}. Name a folder with --config DIR.", COULD_NOT_START)
 
 
-def _run(
-    config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, log_levels: dict[str, Any]
-) -> None:
+def _run(config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, **more: Any) -> None:
     from enmasse.supervisor import start
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan import Options
@@ -101,7 +123,7 @@ def _run(
             offset=offset,
             tls_cert=tls_cert.absolute() if tls_cert else None,
             tls_key=tls_key.absolute() if tls_key else None,
-            log_levels=log_levels,
+            **more,
         )
     except OSError as error:
         report(f"the current directory does not exist ({error.strerror}): change to another one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,16 @@ from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
+MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
 ROUTER = "router-0"
+SERVICES = f"{ROUTER}/services"
+"""The internal port of the router's listener for the MQTT services."""
+GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
+BUILT: frozenset[str] = frozenset()
+"""Those of these three that there are."""
+MQTT_PART = "mqtt"
+PARTS = (MQTT_PART,)
+"""What `--without` can leave out."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -27,6 +36,10 @@ class Options:
     offset: int = 0
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    without: frozenset[str] = frozenset()
+    """Those of PARTS that are left out."""
+    store: str | None = None
+    """URL of the Redis server that has what MQTT keeps; None: files in the data folder."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → level of its log; under "" that of the others."""
 
@@ -41,9 +54,22 @@ class Options:
             ports["amqps"] = AMQPS + self.offset
         return ports
 
+    @property
+    def has_mqtt(self) -> bool:
+        return MQTT_PART not in self.without
+
+    def mqtt_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback of the listeners that all MQTT gateways share."""
+        if not self.has_mqtt or GATEWAY not in BUILT:
+            return {}
+        ports = {"mqtt": MQTT + self.offset, "ws": WS + self.offset}
+        if self.tls_cert is not None:
+            ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
+        return ports
+
     def public_ports(self) -> dict[str, int]:
         """Listener name → port on loopback, in the order they are checked; without HTTP."""
-        return {**self.client_ports(), "operators": OPERATORS + self.offset}
+        return {**self.client_ports(), **self.mqtt_ports(), "operators": OPERATORS + self.offset}
 
     @property
     def http_port(self) -> int:
@@ -65,17 +91,31 @@ class Spec:
         return int(self.settings["health"].rpartition(":")[2])
 
 
+class SettingsMaker:
+    """Makes the settings of services. Reserves their ports."""
+
+    def __init__(self, options: Options, ports: InternalPorts) -> None:
+        self.options = options
+        self.ports = ports
+
+    def address(self, key: str) -> str:
+        """host:port of an internal port."""
+        return f"{LOOPBACK}:{self.ports.get(key)}"
+
+    @property
+    def configserv(self) -> str:
+        return self.address("configserv/amqp")
+
+    def __call__(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
+        """What all services have, and `more`."""
+        level = self.options.log_level(kind or name)
+        return {"name": name, "health": self.address(f"{name}/health"), "log_level": level, **more}
+
+
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
     """The services that every suite has, in the order they are shown. Reserves their ports."""
-
-    def address(key: str) -> str:
-        return f"{LOOPBACK}:{ports.get(key)}"
-
-    def settings(name: str, kind: str = "", **more: Any) -> dict[str, Any]:
-        common = {"name": name, "health": address(f"{name}/health"), "log_level": options.log_level(kind or name)}
-        return {**common, **more}
-
-    configserv, ragent = address("configserv/amqp"), address("ragent/amqp")
+    settings = SettingsMaker(options, ports)
+    configserv, ragent = settings.configserv, settings.address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
     # Brokers made by hand are named in brokers.json; then there is nothing for a storage controller to do.
     by_hand = has_brokers_by_hand(options.config)
@@ -104,7 +144,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 listen=ragent,
                 configserv=configserv,
                 listeners=listeners,
-                mqtt=True,
+                mqtt=options.has_mqtt,
                 static=["ragent", "operators", "services"],
             ),
         ),
@@ -116,9 +156,9 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             settings(
                 ROUTER,
                 "router",
-                entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset, ports.get("router-0/services")),
+                entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset, ports.get(SERVICES)),
             ),
-            frozenset(f"{LOOPBACK}:{port}" for port in options.public_ports().values()),
+            frozenset(f"{LOOPBACK}:{port}" for port in (*options.client_ports().values(), OPERATORS + options.offset)),
         ),
     ]
 
@@ -128,7 +168,7 @@ def has_brokers_by_hand(config: Path) -> bool:
     return (config / "brokers.json").exists()
 
 
-def _storage_controller(settings: Callable[..., dict[str, Any]], configserv: str, data: DataDir) -> Spec:
+def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir) -> Spec:
     driver = {"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json")}
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))

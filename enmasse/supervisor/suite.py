@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
-from enmasse.supervisor import desired, status, welcome
+from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
 from enmasse.supervisor.child import Child, Command
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.files import NO_ROOM, write_json
+from enmasse.supervisor.gateways import Gateways
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.plan import Options, Spec, fixed_services
+from enmasse.supervisor.plan import GATEWAY, Options, Spec, fixed_services
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 if TYPE_CHECKING:  # imported after the services have been started
@@ -66,6 +67,7 @@ class Supervisor:
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
         self._brokers = DesiredBrokers(options, data, ports, self._child, self._news.set, self._say_once)
+        self._gateways = Gateways(data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set)
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -79,7 +81,7 @@ class Supervisor:
     # What others ask
 
     def components(self) -> list[dict[str, Any]]:
-        """`components` of the status JSON: the fixed services, then brokers by name."""
+        """`components` of the status JSON: the fixed services, gateways, then brokers by name."""
         found = [child.component() for child in self._children()]
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
@@ -91,7 +93,9 @@ class Supervisor:
         return status.merge(self.components(), self._feed.body if self._feed else None)
 
     def scale(self, service: str, count: int) -> tuple[bool, str]:
-        """See `status.scale`."""
+        """Let `service` have `count` processes: whether that is accepted, and why not, or what happens."""
+        if service == GATEWAY and self.options.has_mqtt:
+            return self._gateways.scale(count)
         return status.scale(self.components(), service, count)
 
     def brokers(self) -> list[tuple[str, int]]:
@@ -110,6 +114,7 @@ class Supervisor:
         """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server."""
         self._catch_signals()
         specs = fixed_services(self.options, self.data, self._ports)
+        specs += mqtt.keepers(self.options, self.data, self._ports)
         self._fixed = {spec.name: self._child(spec) for spec in specs}
         self._look_at_desired()  # brokers of the last run start with the rest,
         try:
@@ -120,6 +125,8 @@ class Supervisor:
             self._news.set()  # they are written as soon as they can be
         for child in self._fixed.values():
             child.start()
+        if self.options.has_mqtt:
+            self._gateways.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         try:
@@ -151,7 +158,7 @@ class Supervisor:
         def asked() -> None:
             self._log.info("stopping", now=self._stop.is_set())
             if self._stop.is_set():  # asked twice: no patience any more
-                for child in (*self._children(), *self._brokers.leaving):
+                for child in (*self._children(), *self._gateways.leaving, *self._brokers.leaving):
                     child.kill()
             self._stop.set()
 
@@ -162,13 +169,19 @@ class Supervisor:
     def _child(self, spec: Spec) -> Child:
         return Child(spec, self._command, self.data.run, self.data.logs, self._news.set, self._say)
 
+    def _gateway(self, name: str) -> Child:
+        return self._child(mqtt.gateway(self.options, self._ports, name))
+
+    def _forget_gateway(self, name: str) -> None:
+        mqtt.forget_ports(self._ports, name)
+
     def _children(self) -> list[Child]:
-        return [*self._fixed.values(), *self._brokers.children]
+        return [*self._fixed.values(), *self._gateways.children, *self._brokers.children]
 
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        await self._brokers.all_left()
+        await asyncio.gather(self._gateways.all_left(), self._brokers.all_left())
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -186,7 +199,7 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it nobody empties or minds such brokers
-            self._brokers.look(self._fixed)
+            self._brokers.look([*self._fixed, *(child.spec.name for child in self._gateways.children)])
 
     # What people and the storage controller can read
 

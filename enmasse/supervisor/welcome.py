@@ -15,12 +15,17 @@ from enmasse.supervisor.ports import LOOPBACK
 from enmasse.text import offset_option
 
 EXAMPLE = "orders"
+WEBSOCKET_PATH = "/mqtt"
 
 
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """`addresses`: those of the status JSON."""
     facts: list[tuple[str, object]] = [
         (name.upper(), f"{name}://{LOOPBACK}:{port}") for name, port in options.client_ports().items()
+    ]
+    facts += [
+        (name.upper(), f"{name}://{LOOPBACK}:{port}{WEBSOCKET_PATH if name in ('ws', 'wss') else ''}")
+        for name, port in options.mqtt_ports().items()
     ]
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
     found = [f"{name:6} {value}" for name, value in facts]

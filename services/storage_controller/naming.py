@@ -8,7 +8,7 @@ import re
 from enmasse.model.names import AddressName
 
 _LEGAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-_OTHERS = frozenset({"router"})
+_OTHERS = frozenset({"router", "mqtt_gateway"})
 """Flavors whose brokers would be named as other processes of the suite are (`router-0`)."""
 
 

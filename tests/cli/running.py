@@ -84,6 +84,7 @@ class Up:
             command = [program, "up"]
         else:
             command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
+            command += ["--without", "mqtt"]
             command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
         reading, writing = os.pipe()
         self.process = subprocess.Popen(

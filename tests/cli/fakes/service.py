@@ -12,6 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+COUNTS = {"clients": 0}
 settings_file = Path(sys.argv[sys.argv.index("--config") + 1])
 settings = json.loads(settings_file.read_text())
 order_file = settings_file.with_suffix(".order")
@@ -26,6 +27,9 @@ def order() -> dict[str, object]:
 
 
 shown: dict[str, str] = {"amqp": settings["listen"]} if "listen" in settings else {}
+if settings["name"].startswith("mqtt_gateway"):
+    for each in settings["listeners"]:
+        shown[each["kind"] if each["shared"] else "own"] = f"{each['host']}:{each['port']}"
 
 
 def endpoints() -> dict[str, str]:
@@ -39,7 +43,9 @@ def endpoints() -> dict[str, str]:
 class Health(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         ready = order().get("ready", True)
-        body = json.dumps({"ready": ready, "detail": "" if ready else "told to say so", "endpoints": endpoints()})
+        body = json.dumps(
+            {"ready": ready, "detail": "" if ready else "told to say so", "endpoints": endpoints(), "counts": COUNTS}
+        )
         self.send_response(200 if ready else 503)
         self.end_headers()
         self.wfile.write(body.encode())

@@ -1,13 +1,17 @@
-"""`enmasse up` with stand-ins for the services and a status feed that is read from DATA/feed.json."""
+"""`enmasse up` with stand-ins for the services and a status feed that is read from DATA/feed.json.
+
+With FAKE_MQTT in the environment it has the MQTT services too.
+"""
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from enmasse.supervisor import start
+from enmasse.supervisor import plan, start
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import Options
 
@@ -41,7 +45,9 @@ def command(kind: str, settings: Path) -> list[str]:
 def main() -> None:
     config, data, offset, *tls = sys.argv[1:]
     cert, key = map(Path, tls) if tls else (None, None)
-    options = Options(Path(config), Path(data), int(offset), cert, key)
+    plan.BUILT = frozenset({plan.GATEWAY, plan.SUBSERV, plan.LWT})
+    without = frozenset() if "FAKE_MQTT" in os.environ else frozenset({"mqtt"})
+    options = Options(Path(config), Path(data), int(offset), cert, key, without, os.environ.get("ENMASSE_STORE"))
 
     async def feed(_: str) -> FileFeed:
         return FileFeed(options.data / "feed.json")

@@ -1,0 +1,98 @@
+"""The MQTT gateways: as many as `enmasse scale mqtt_gateway=N` has said last, also after a restart of the suite."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from enmasse.supervisor import plan
+from enmasse.supervisor.child import Child
+from enmasse.supervisor.files import read_json, write_json
+from enmasse.supervisor.plan import GATEWAY
+
+MOST = 64
+STOP_WITHIN = 12.0
+"""Seconds until a gateway that is to end is killed."""
+
+
+class Gateways:
+    """Their number, and a child for each. `file` keeps the number; `make_child(name)` makes one, `gone(name)` is called
+    when it has ended for good, `changed` after every change.
+    """
+
+    def __init__(
+        self, file: Path, make_child: Callable[[str], Child], gone: Callable[[str], None], changed: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._make_child = make_child
+        self._gone = gone
+        self._changed = changed
+        self._count = _read(file)
+        self._ending = False
+        self._children: dict[int, Child] = {}
+        self._leaving: dict[int, tuple[Child, asyncio.Task[None]]] = {}
+
+    @property
+    def children(self) -> list[Child]:
+        """Those that are to run, by number."""
+        return [self._children[number] for number in sorted(self._children)]
+
+    @property
+    def leaving(self) -> list[Child]:
+        """Those that are being ended."""
+        return [child for child, _ in self._leaving.values()]
+
+    def start(self) -> None:
+        """Starts and ends gateways until there are as many as are to run."""
+        if self._ending or GATEWAY not in plan.BUILT:
+            return
+        for number in range(self._count):
+            if number not in self._children and number not in self._leaving:
+                self._children[number] = self._make_child(f"{GATEWAY}-{number}")
+                self._children[number].start()
+        for number in sorted(self._children.keys() - range(self._count)):
+            self._leave(number)
+        self._changed()
+
+    def scale(self, count: int) -> tuple[bool, str]:
+        """So many are to run from now on: whether that is accepted, and a sentence. They start and end meanwhile."""
+        if count > MOST:
+            return False, f"a suite runs at most {MOST} gateways"
+        if count == self._count:
+            return True, f"{GATEWAY} runs {_processes(count)} already"
+        try:
+            write_json(self._file, {"schema": 1, GATEWAY: count}, durable=True)
+        except OSError as error:
+            return False, f"{error.filename or self._file}: {error.strerror}; nothing was changed"
+        self._count = count
+        self.start()
+        return True, f"{GATEWAY} runs {_processes(count)} from now on"
+
+    async def all_left(self) -> None:
+        """Waits for those that are being ended, and starts none any more: the suite ends."""
+        self._ending = True
+        await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
+
+    def _leave(self, number: int) -> None:
+        child = self._children.pop(number)
+
+        async def leave() -> None:
+            await child.stop(STOP_WITHIN)
+            del self._leaving[number]
+            if number >= self._count:
+                self._gone(child.spec.name)
+            self.start()  # it may be wanted again
+
+        self._leaving[number] = child, asyncio.create_task(leave(), name=f"leave {child.spec.name}")
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+def _read(file: Path) -> int:
+    """The number that was set last; 1 if none was."""
+    content = read_json(file)
+    count = content.get(GATEWAY) if isinstance(content, dict) else None
+    return count if isinstance(count, int) and 0 <= count <= MOST else 1

@@ -1,0 +1,55 @@
+"""The MQTT services of a suite and their settings: the subscription service, the last-will service, and gateways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enmasse.supervisor import plan
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.plan import GATEWAY, LWT, SERVICES, SUBSERV, Options, SettingsMaker, Spec
+from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+
+_SECURE = frozenset({"mqtts", "wss"})
+
+
+def keepers(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
+    """The two services that have a store; of each there is one. Reserves their ports."""
+    if not options.has_mqtt:
+        return []
+    settings = SettingsMaker(options, ports)
+    router, configserv = settings.address(SERVICES), settings.configserv
+    return [
+        Spec(name, name, settings(name, router=router, configserv=configserv, store=_store(options, data, name)))
+        for name in (SUBSERV, LWT)
+        if name in plan.BUILT
+    ]
+
+
+def _store(options: Options, data: DataDir, name: str) -> dict[str, Any]:
+    if options.store is None:
+        return {"kind": "sqlite", "path": str(data.path / name / "store.db")}
+    suite = f"enmasse-{options.offset}" if options.offset else "enmasse"  # suites may share a server
+    return {"kind": "redis", "url": options.store, "prefix": f"{suite}:{name}"}
+
+
+def gateway(options: Options, ports: InternalPorts, name: str) -> Spec:
+    """A gateway: it listens on the ports that all of them share, and on one of its own. Reserves its ports."""
+    settings = SettingsMaker(options, ports)
+    tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else {}
+    listeners: list[dict[str, Any]] = [
+        {"kind": kind, "host": LOOPBACK, "port": port, "shared": True, **(tls if kind in _SECURE else {})}
+        for kind, port in options.mqtt_ports().items()
+    ]
+    listeners.append({"kind": "mqtt", "host": LOOPBACK, "port": ports.get(f"{name}/own"), "shared": False})
+    return Spec(
+        name,
+        GATEWAY,
+        settings(name, GATEWAY, router=settings.address(SERVICES), configserv=settings.configserv, listeners=listeners),
+        frozenset(f"{LOOPBACK}:{port}" for port in options.mqtt_ports().values()),
+    )
+
+
+def forget_ports(ports: InternalPorts, name: str) -> None:
+    """A gateway is gone for good."""
+    for key in ("health", "own"):
+        ports.release(f"{name}/{key}")

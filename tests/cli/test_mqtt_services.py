@@ -1,0 +1,130 @@
+"""The MQTT services of a suite, with stand-ins for them: settings, ports, the number of gateways, leaving them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import Up, enmasse, free_offset, wait_for
+
+
+def start(config: Path, tmp_path: Path, **environment: str) -> Up:
+    up = Up(config, tmp_path / "data", fake=True, environment={"FAKE_MQTT": "1", **environment})
+    up.feed()
+    return up
+
+
+def gateways(up: Up) -> list[str]:
+    """The names of the gateways, once all of them are ready."""
+    found = [c for c in up.status()["components"] if c["kind"] == "mqtt_gateway"]
+    return [c["name"] for c in found] if all(c["ready"] for c in found) else []
+
+
+def settings(up: Up, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((up.data / "run" / f"{name}.json").read_text())
+    return found
+
+
+def scale(up: Up, count: int) -> str:
+    done = enmasse("scale", f"mqtt_gateway={count}", "--port-offset", up.offset)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_they_are_there_with_their_settings(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
+        up.until_ready()
+        router, configserv = settings(up, "router-0"), settings(up, "configserv")["listen"]
+        services = next(body for kind, body in router["entities"] if body.get("name") == "services")
+        assert (services["role"], services["management"]) == ("route-container", False)
+        at_router = f"{services['host']}:{services['port']}"
+        for name in ("subserv", "mqtt_lwt", "mqtt_gateway-0"):
+            assert settings(up, name).items() >= {"router": at_router, "configserv": configserv, "name": name}.items()
+        assert settings(up, "subserv")["store"] == {"kind": "sqlite", "path": f"{up.data}/subserv/store.db"}
+        assert settings(up, "mqtt_lwt")["store"] == {"kind": "sqlite", "path": f"{up.data}/mqtt_lwt/store.db"}
+        assert settings(up, "ragent")["mqtt"] is True
+        *shared, own = settings(up, "mqtt_gateway-0")["listeners"]
+        assert [(each["kind"], each["port"], each["shared"]) for each in shared] == [
+            ("mqtt", 1883 + up.offset, True), ("ws", 8083 + up.offset, True),
+        ]  # fmt: skip
+        assert (own["kind"], own["shared"]) == ("mqtt", False)
+        wait_for(lambda: "address add" in up.lines[-1], what="the last line of the welcome")
+        welcome = "\n".join(up.lines)
+        assert f"mqtt://127.0.0.1:{1883 + up.offset}" in welcome
+        assert f"ws://127.0.0.1:{8083 + up.offset}/mqtt" in welcome
+        shown = enmasse("status", "--port-offset", up.offset).stdout
+        assert f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}\n" in shown and str(own["port"]) not in shown
+        assert shown.count("0 clients") == len(up.status()["components"])
+        metrics = up.http("/metrics")[1]
+        assert 'enmasse_mqtt_clients{name="mqtt_gateway-0"} 0.0' in metrics
+
+
+def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path) as up:
+        up.until_ready()
+        assert "runs 1 process already" in scale(up, 1)
+        assert "runs 3 processes from now on" in scale(up, 3)
+        wait_for(lambda: gateways(up) == [f"mqtt_gateway-{number}" for number in range(3)])
+        own = [settings(up, name)["listeners"][-1]["port"] for name in gateways(up)]
+        assert len(set(own)) == 3
+        pid = up.component("mqtt_gateway-1")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: up.component("mqtt_gateway-1")["restarts"] == 1 and len(gateways(up)) == 3)
+        scale(up, 0)
+        wait_for(lambda: not any(c["kind"] == "mqtt_gateway" for c in up.status()["components"]))
+        scale(up, 2)
+        wait_for(lambda: len(gateways(up)) == 2)
+        scale(up, 1)
+        scale(up, 2)  # while the second one is still ending, perhaps
+        wait_for(lambda: len(gateways(up)) == 2)
+        assert up.http("/api/scale", {"service": "mqtt_gateway", "count": 65})[0] == 409
+        for service in ("subserv", "mqtt_lwt"):
+            assert "exactly one" in up.http("/api/scale", {"service": service, "count": 2})[1]["message"]
+        assert up.end() == 0
+    with start(empty_config, tmp_path) as up:
+        up.until_ready()
+        assert gateways(up) == ["mqtt_gateway-0", "mqtt_gateway-1"]
+
+
+def test_without_mqtt_and_with_redis(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed()
+        up.until_ready()
+        kinds = {c["kind"] for c in up.status()["components"]}
+        assert not kinds & {"mqtt_gateway", "subserv", "mqtt_lwt"}
+        assert settings(up, "ragent")["mqtt"] is False
+        done = enmasse("scale", "mqtt_gateway=2", "--port-offset", up.offset)
+        assert done.returncode == 1 and "no service 'mqtt_gateway'" in done.stderr
+        assert "mqtt://" not in "".join(up.lines)
+    with start(empty_config, tmp_path, ENMASSE_STORE="redis://:secret@127.0.0.1:1/3") as up:
+        up.until_ready()
+        stores = [settings(up, name)["store"] for name in ("subserv", "mqtt_lwt")]
+        assert [store["url"] for store in stores] == ["redis://:secret@127.0.0.1:1/3"] * 2
+        assert [store["prefix"] for store in stores] == [f"enmasse-{up.offset}:{n}" for n in ("subserv", "mqtt_lwt")]
+        assert "secret" not in "".join(up.lines) + enmasse("status", "--json", "--port-offset", up.offset).stdout
+
+
+def test_a_port_of_mqtt_that_is_taken_is_named(empty_config: Path, tmp_path: Path) -> None:
+    offset = free_offset()
+    with socket.create_server(("127.0.0.1", 8083 + offset)):
+        up = Up(empty_config, tmp_path / "data", fake=True, offset=offset, environment={"FAKE_MQTT": "1"})
+        assert up.process.wait(60) == 2
+    assert f"port {8083 + offset} (WS) is in use by" in "".join(up.errors)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("url", ["redis://", "http://x", "x", "redis://a\nb"])
+def test_a_store_that_is_no_redis_url(url: str, tmp_path: Path) -> None:
+    done = enmasse("up", "--store", url, "--config", tmp_path, "--data", tmp_path / "d")
+    assert done.returncode == 2 and "is no URL of a Redis server" in done.stderr
+
+
+def test_a_part_that_cannot_be_left_out(tmp_path: Path) -> None:
+    done = enmasse("up", "--without", "router", "--config", tmp_path, "--data", tmp_path / "d")
+    assert done.returncode == 2 and "mqtt" in done.stderr
