@@ -1,0 +1,408 @@
+"""A load generator for MQTT that is not the limit: packets are made and counted in bulk with numpy, as in
+`benchmarks.load`. One process drives any number of connections.
+
+`python -m benchmarks.mqtt_load publish|subscribe|connect …` prints one JSON object when it has ended:
+
+- publish: `--count` messages over `--connections`, at most `--window` of each not acknowledged. The time runs from the
+  first to the last acknowledgement (QoS 0: to the last write).
+- subscribe: prints "ready" when all have their SUBACK, takes and acknowledges `--count` messages in all; the time runs
+  from the first to the last.
+- connect: opens `--connections`, `--at-once` at a time; prints "ready", holds them, and for each line "again" on
+  stdin drops them all and connects them again; ends with the end of stdin, or another line.
+
+In a topic or client id "{}" is the number of the connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from enmasse.mqtt import encode
+from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Packet, Properties, SubAck, Subscribe, Subscription, Will
+from enmasse.mqtt.reader import Reader
+
+Bytes = NDArray[np.uint8]
+
+PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 0x30, 0x40, 0x50, 0x60, 0x70
+BURST = 512
+NEVER = 0xFFFF_FFFF
+
+
+class Peer:
+    """One connection; blocking until `connected`, then not."""
+
+    def __init__(self, args: argparse.Namespace, number: int) -> None:
+        self.args = args
+        self.number = number
+        self.buffer = b""
+        self.pending = memoryview(b"")
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connect_packet(self) -> bytes:
+        args = self.args
+        client = args.client_id.replace("{}", str(self.number)) if args.client_id else ""
+        values = Properties(session_expiry=NEVER) if args.version == V5 and args.persistent else Properties()
+        will = Will(args.will.replace("{}", str(self.number)), b"lost", 1) if args.will else None
+        packet = Connect(client, not args.persistent, 0, will=will, properties=values, version=args.version)
+        return encode.encode(packet, args.version, True)
+
+    def open(self) -> None:
+        """Connect and wait for the CONNACK."""
+        if self.args.connections == 1:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                self.socket.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+        self.socket.settimeout(30)
+        self.socket.connect((self.args.host, self.args.port))
+        self.reader = Reader(server=False, version=self.args.version)
+        answer = self.ask(self.connect_packet())
+        if not isinstance(answer, ConnAck) or answer.reason:
+            raise ConnectionError(f"CONNECT was answered by {answer!r}")
+
+    def ask(self, data: bytes) -> Packet:
+        self.socket.sendall(data)
+        while True:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            for packet in self.reader.feed(data):
+                return packet
+
+    def subscribe(self) -> None:
+        args = self.args
+        topic = args.topic.replace("{}", str(self.number))
+        answer = self.ask(encode.encode(Subscribe(1, (Subscription(topic, args.qos),)), args.version, True))
+        if not isinstance(answer, SubAck) or answer.codes[0] >= 0x80:
+            raise ConnectionError(f"SUBSCRIBE {topic} was answered by {answer!r}")
+
+    def flush(self) -> bool:
+        """Whether all is written."""
+        if self.pending:
+            with contextlib.suppress(BlockingIOError):
+                self.pending = self.pending[self.socket.send(self.pending) :]
+        return not self.pending
+
+    def write(self, data: bytes) -> None:
+        self.pending = memoryview(bytes(self.pending) + data) if self.pending else memoryview(data)
+        self.flush()
+
+    def read(self) -> None:
+        data = self.socket.recv(1 << 18)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        self.buffer = self.buffer + data if self.buffer else data
+
+    def runs(self) -> Iterator[tuple[int, Bytes, int]]:
+        """What came: leading packets that are alike in type, flags, length and topic length, as (type, one row for
+        each packet, where a row's body begins). What is not whole stays."""
+        while len(self.buffer) >= 2:
+            size, at = length(self.buffer)
+            if not at or len(self.buffer) < size:
+                return
+            buffer = self.buffer
+            fixed = at + 2 if buffer[0] & 0xF0 == PUBLISH else at
+            many = len(buffer) // size
+            grid = np.frombuffer(buffer, np.uint8, many * size).reshape(many, size)
+            if many > 1:
+                same = (grid[:, :fixed] == grid[0, :fixed]).all(axis=1)
+                many = many if same.all() else int(np.argmin(same))
+            self.buffer = buffer[many * size :]
+            yield buffer[0] & 0xF0, grid[:many], at
+
+    def drop(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.setblocking(True)
+            self.socket.sendall(b"\xe0\0")
+        self.socket.close()
+
+
+def length(buffer: bytes) -> tuple[int, int]:
+    """The size of the first packet and where its body begins; (0, 0) if that is not there yet."""
+    size = shift = 0
+    for at in range(1, min(5, len(buffer))):
+        size |= (buffer[at] & 0x7F) << shift
+        if buffer[at] < 0x80:
+            return size + at + 1, at + 1
+        shift += 7
+    return 0, 0
+
+
+def acks(head: int, ids: Bytes) -> bytes:
+    """Acknowledgements for packet ids, which are two columns."""
+    out = np.empty((len(ids), 4), np.uint8)
+    out[:, 0], out[:, 1] = head, 2
+    out[:, 2:] = ids
+    return out.tobytes()
+
+
+class Publisher(Peer):
+    def __init__(self, args: argparse.Namespace, number: int) -> None:
+        super().__init__(args, number)
+        self.sent = self.complete = self.refused = 0
+        self.count = args.count // args.connections + (number < args.count % args.connections)
+        topic = encode.topic_field(args.topic.replace("{}", str(number)))
+        values = b"\0" if args.version == V5 else b""
+        flags = args.qos << 1 | args.retain
+        proto = encode.publish(flags, topic, 1, values, b"\0" * args.size)
+        self.proto = np.frombuffer(proto, np.uint8)
+        self.payload_at = len(proto) - args.size
+        self.id_at = self.payload_at - len(values) - 2
+
+    def send(self, most: int) -> None:
+        """As many messages as the window has room for."""
+        args = self.args
+        room = min(self.count - self.sent, most)
+        if args.qos:
+            room = min(room, args.window - (self.sent - self.complete))
+        if room <= 0 or self.pending:
+            return
+        rows = np.tile(self.proto, (room, 1))
+        if args.qos:
+            ids = (np.arange(self.sent, self.sent + room) % 65535 + 1).astype(">u2").view(np.uint8).reshape(room, 2)
+            rows[:, self.id_at : self.id_at + 2] = ids
+        if args.size >= 8:
+            stamp = np.array([time.monotonic_ns()], ">i8").view(np.uint8)
+            rows[:, self.payload_at : self.payload_at + 8] = stamp
+        self.sent += room
+        if not args.qos:
+            self.complete += room
+        self.write(rows.tobytes())
+
+    def take(self) -> None:
+        for kind, rows, at in self.runs():
+            if kind == PUBREC:
+                self.write(acks(0x62, rows[:, at : at + 2]))
+            elif kind in (PUBACK, PUBCOMP):
+                self.complete += len(rows)
+                if rows.shape[1] > 4 and rows[0, at + 2] >= 0x80:
+                    self.refused += len(rows)
+            else:
+                raise ConnectionError(f"a publisher got packet type {kind >> 4}")
+
+
+def publish(args: argparse.Namespace) -> dict[str, Any]:
+    peers = [Publisher(args, number) for number in range(args.connections)]
+    poll = selectors.DefaultSelector()
+    for peer in peers:
+        peer.open()
+        peer.socket.setblocking(False)
+        poll.register(peer.socket, selectors.EVENT_READ, peer)
+    barrier(args, "ready")
+    began = time.monotonic_ns()
+    active = set(peers)
+    start = began / 1e9
+    waiting: deque[Publisher] = deque(peers)
+    allowed = NEVER
+    writing: set[Publisher] = set()
+    while active:
+        if args.rate:
+            allowed = int((time.monotonic_ns() / 1e9 - start) * args.rate) + 1 - sum(peer.sent for peer in active)
+        for _ in range(len(waiting)):
+            peer = waiting.popleft()
+            before = peer.sent
+            peer.send(min(BURST, max(0, allowed)))
+            allowed -= peer.sent - before
+            if peer.pending and peer not in writing:
+                writing.add(peer)
+                poll.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
+            if (args.rate and peer.sent < peer.count) or (not args.qos and not peer.pending and peer.sent < peer.count):
+                waiting.append(peer)
+            if peer.complete >= peer.count and not peer.pending:
+                active.discard(peer)
+        if not active:
+            break
+        for key, events in poll.select(0.001 if args.rate else 0 if waiting else args.timeout):
+            peer = key.data
+            if events & selectors.EVENT_READ:
+                peer.read()
+                peer.take()
+            if peer.flush() and peer in writing:
+                writing.discard(peer)
+                poll.modify(peer.socket, selectors.EVENT_READ, peer)
+            if not args.rate and peer not in waiting:
+                waiting.append(peer)
+            if peer.complete >= peer.count and not peer.pending:
+                active.discard(peer)
+    ended = time.monotonic_ns()
+    barrier(args, "done")
+    for peer in peers:
+        peer.close()
+    return {
+        "sent": sum(peer.sent for peer in peers),
+        "complete": sum(peer.complete for peer in peers),
+        "refused": sum(peer.refused for peer in peers),
+        "seconds": (ended - began) / 1e9,
+        "cpu": time.process_time(),
+    }
+
+
+def subscribe(args: argparse.Namespace) -> dict[str, Any]:
+    peers = [Peer(args, number) for number in range(args.connections)]
+    poll = selectors.DefaultSelector()
+    for peer in peers:
+        peer.open()
+        peer.subscribe()
+        peer.socket.setblocking(False)
+        poll.register(peer.socket, selectors.EVENT_READ, peer)
+    print("ready", flush=True)
+    got = first_at = 0
+    ids_seen: dict[Peer, set[int]] = {peer: set() for peer in peers}
+    waits: list[NDArray[Any]] = []
+    late = duplicates = 0
+    while got < args.count or any(ids_seen.values()):
+        events = poll.select(args.timeout)
+        if not events:
+            raise TimeoutError(f"{got} of {args.count} messages, then none for {args.timeout:g} s")
+        now = time.monotonic_ns()
+        first_at = first_at or now
+        for key, _ in events:
+            peer = key.data
+            peer.read()
+            for kind, rows, at in peer.runs():
+                if kind == PUBREL:
+                    ids_seen[peer].difference_update(rows[:, at : at + 2].copy().view(">u2").ravel().tolist())
+                    peer.write(acks(PUBCOMP, rows[:, at : at + 2]))
+                    continue
+                if kind != PUBLISH:
+                    raise ConnectionError(f"a subscriber got packet type {kind >> 4}")
+                qos = int(rows[0, 0]) >> 1 & 3
+                id_at = at + 2 + (int(rows[0, at]) << 8 | int(rows[0, at + 1]))
+                fresh = len(rows)
+                if qos == 1:
+                    peer.write(acks(PUBACK, rows[:, id_at : id_at + 2]))
+                elif qos == 2:
+                    ids = rows[:, id_at : id_at + 2]
+                    peer.write(acks(PUBREC, ids))
+                    numbers = set(ids.copy().view(">u2").ravel().tolist())
+                    duplicates += len(numbers & ids_seen[peer])
+                    fresh = len(numbers - ids_seen[peer])
+                    ids_seen[peer] |= numbers
+                late += fresh if got >= args.count else 0
+                got += fresh
+                if args.latency:
+                    stamps = np.ascontiguousarray(rows[:, -args.size :][:, :8]).view(">i8").ravel()
+                    waits.append(now - stamps.astype(np.int64))
+            if not peer.flush():
+                poll.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
+            elif key.events & selectors.EVENT_WRITE:
+                poll.modify(peer.socket, selectors.EVENT_READ, peer)
+    ended = time.monotonic_ns()
+    result: dict[str, Any] = {
+        "received": got,
+        "duplicates": duplicates,
+        "seconds": (ended - first_at) / 1e9,
+        "cpu": time.process_time(),
+    }
+    if waits:
+        every = np.concatenate(waits) / 1e3
+        every = every[len(every) // 10 :]  # the first tenth warms up
+        result["p50_us"], result["p99_us"] = (float(x) for x in np.percentile(every, [50, 99]))
+    for peer in peers:
+        peer.close()
+    return result
+
+
+def connect(args: argparse.Namespace) -> dict[str, Any]:
+    seconds: list[float] = []
+    while True:
+        began = time.monotonic()
+        peers = _connect_all(args)
+        seconds.append(time.monotonic() - began)
+        print("ready", flush=True)
+        if sys.stdin.readline().strip() != "again":
+            break
+        for peer in peers:
+            peer.drop()
+    for peer in peers:
+        peer.close()
+    return {"connections": args.connections, "seconds": seconds, "cpu": time.process_time()}
+
+
+def _connect_all(args: argparse.Namespace) -> list[Peer]:
+    """All connections, each with its CONNACK; `--at-once` are on their way at a time."""
+    poll = selectors.DefaultSelector()
+    peers: list[Peer] = []
+    done = 0
+    while done < args.connections:
+        while len(peers) < args.connections and len(peers) - done < args.at_once:
+            peer = Peer(args, len(peers))
+            peer.socket.setblocking(False)
+            peer.socket.connect_ex((args.host, args.port))
+            poll.register(peer.socket, selectors.EVENT_WRITE, peer)
+            peers.append(peer)
+        events = poll.select(args.timeout)
+        if not events:
+            raise TimeoutError(f"{done} of {args.connections} connections, then none for {args.timeout:g} s")
+        for key, event in events:
+            peer = key.data
+            if event & selectors.EVENT_WRITE:
+                error = peer.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if error:
+                    raise OSError(error, "cannot connect")
+                peer.socket.send(peer.connect_packet())
+                poll.modify(peer.socket, selectors.EVENT_READ, peer)
+                continue
+            peer.read()
+            size, at = length(peer.buffer)
+            if at and len(peer.buffer) >= size:
+                if peer.buffer[0] != 0x20 or peer.buffer[at + 1]:
+                    raise ConnectionError(f"CONNECT was answered by {peer.buffer!r}")
+                peer.buffer = b""
+                poll.unregister(peer.socket)
+                done += 1
+    return peers
+
+
+def barrier(args: argparse.Namespace, word: str) -> None:
+    if args.barrier:
+        print(word, flush=True)
+        sys.stdin.readline()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["publish", "subscribe", "connect"])
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--topic", default="bench", help="topic or filter")
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--size", type=int, default=100, help="payload bytes")
+    parser.add_argument("--qos", type=int, default=0, choices=[0, 1, 2])
+    parser.add_argument("--retain", action="store_true")
+    parser.add_argument("--version", type=int, default=V5, choices=[V311, V5])
+    parser.add_argument("--window", type=int, default=200, help="most unacknowledged messages of a connection")
+    parser.add_argument("--connections", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=200, help="connections on their way at a time")
+    parser.add_argument("--client-id", default="")
+    parser.add_argument("--persistent", action="store_true", help="sessions that stay (needs --client-id)")
+    parser.add_argument("--will", default="", help="topic of a will of each connection")
+    parser.add_argument("--rate", type=float, default=0, help="messages a second in all, 0 = as fast as it goes")
+    parser.add_argument("--latency", action="store_true")
+    parser.add_argument(
+        "--barrier", action="store_true", help="say 'ready', wait for a line, then begin; the same at the end"
+    )
+    parser.add_argument("--timeout", type=float, default=60)
+    args = parser.parse_args()
+    what = {"publish": publish, "subscribe": subscribe, "connect": connect}[args.what]
+    print(json.dumps(what(args)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
