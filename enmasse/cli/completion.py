@@ -31,6 +31,30 @@ def flavors(context: click.Context, _: click.Parameter, incomplete: str) -> list
     return _items({name: kind for name, kind in known.items() if type_ in (None, kind)}, incomplete)
 
 
+def subscriptions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of subscriptions of the running suite, each with its kind."""
+    from enmasse.cli.subctrl import NoAnswer, Refused, request
+    from enmasse.model.sessions import SubscriptionsReply
+
+    try:
+        rows = request(_offset(context), "subscriptions", None, SubscriptionsReply, PATIENCE).subscriptions
+    except (NoAnswer, Refused):
+        return []
+    return _items({row.id: row.kind for row in rows}, incomplete)
+
+
+def mqtt_clients(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """MQTT clients that are connected to the running suite, each with its gateway."""
+    from enmasse.cli.subctrl import NoAnswer, Refused, request
+    from enmasse.model.sessions import SessionsReply
+
+    try:
+        rows = request(_offset(context), "sessions", None, SessionsReply, PATIENCE).sessions
+    except (NoAnswer, Refused):
+        return []
+    return _items({row.client: row.gateway for row in rows if row.connected}, incomplete)
+
+
 def _addresses(context: click.Context) -> dict[str, dict[str, Any]]:
     from enmasse.cli.http import NotRunning, get_status
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -86,6 +87,13 @@ def print_table(titles: Titles, rows: Rows) -> None:
     _print_line(heads, widths)
     for line in cells:
         _print_line(line, widths)
+
+
+def print_json(value: Any) -> None:
+    """A struct as one JSON object on a line, with all its fields."""
+    import msgspec  # `status` does without
+
+    click.echo(json.dumps(msgspec.to_builtins(value)))
 
 
 def _print_line(cells: list[str], widths: list[int]) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.cli.common import AMQP_PORT
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
+from tests.cli.subctrl import RETAINED, ROW, SESSION, answering
 from tests.cli.test_client import PASSES, giving, peer, taking
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -24,11 +26,27 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "status": ("--json", "--port-offset", "{offset}"),
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
+    "subscription": ("list", "--json", "--port-offset", "{amqp}"),
+    "retained": ("list", "--json", "--port-offset", "{amqp}"),
+    "mqtt": ("clients", "--json", "--port-offset", "{amqp}"),
     "send": ("-a", "127.0.0.1:{port}/q", "-m", "5", "--json"),
     "receive": ("-a", "127.0.0.1:{port}/q"),
     "bench": ("-a", "127.0.0.1:{port}/q", "--seconds", "0.1"),
 }
 """What makes each command print something."""
+ASKS: dict[str, tuple[str, ...]] = {
+    "subscription": ("list",),
+    "retained": ("clear", "a"),
+    "mqtt": ("disconnect", "a"),
+}
+"""Commands that ask the subscription service."""
+ANSWERS = {
+    "subscriptions": {"subscriptions": [ROW]},
+    "retained": {"retained": [RETAINED], "total": 1},
+    "sessions": {"sessions": [SESSION]},
+    "clear_retained": {"count": 1},
+    "disconnect": {"count": 1},
+}
 Case = Callable[[Path], int]
 CASES: dict[tuple[str, int], list[Case]] = {}
 
@@ -325,6 +343,26 @@ def address_refused(command: str) -> Case:
     return run
 
 
+def answered(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with peer(answering(ANSWERS)) as port:
+            return of(command, *ASKS[command], "--port-offset", port - AMQP_PORT)
+
+    return run
+
+
+def request_refused(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with peer(answering({})) as port:
+            return of(command, *ASKS[command], "--port-offset", port - AMQP_PORT)
+
+    return run
+
+
+def nobody_to_ask(command: str) -> Case:
+    return lambda folder: of(command, *ASKS[command], "--port-offset", free_offset())
+
+
 def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs a command that has something to say with this as its standard output."""
 
@@ -337,6 +375,9 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
     if command == "scale":
         with running(folder) as up:
             return run(offset=up.offset)
+    if command in ASKS:
+        with peer(answering(ANSWERS)) as port:
+            return run(amqp=port - AMQP_PORT)
     if command in ("send", "receive", "bench"):
         peers = {
             "send": taking(lambda delivery, _: delivery.accept()),
@@ -382,9 +423,9 @@ def interrupted(command: str) -> Case:
         with socket.socket() as silent:
             offset = free_offset()
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            silent.bind(("127.0.0.1", 8080 + offset))
+            silent.bind(("127.0.0.1", AMQP_PORT + offset if command in ASKS else 8080 + offset))
             silent.listen()
-            given = [argument.format(offset=offset, port=8080 + offset) for argument in arguments]
+            given = [argument.format(offset=offset, amqp=offset, port=8080 + offset) for argument in arguments]
             with subprocess.Popen([ENMASSE, command, *given], stderr=subprocess.PIPE, text=True) as process:
                 silent.settimeout(60)
                 connection, _ = silent.accept()
@@ -436,12 +477,16 @@ def waiting_for_a_suite(folder: Path) -> int:
     return process.returncode
 
 
-for name in ("init", "up", "status", "scale", "address", "send", "receive", "bench"):
+for name in ("init", "up", "status", "scale", "address", *ASKS, "send", "receive", "bench"):
     case(name, 2)(wrong_usage(name))
     if name != "up":
         case(name, 141)(nobody_reads(name))
         case(name, 1)(disk_of_stdout_full(name))
         case(name, 130)(interrupted(name))
+for name in ASKS:
+    case(name, 0)(answered(name))
+    case(name, 1)(request_refused(name))
+    case(name, 4)(nobody_to_ask(name))
 for name in ("send", "receive", "bench"):
     case(name, 4)(no_connection(name))
     case(name, 4)(address_refused(name))

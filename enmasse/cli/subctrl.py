@@ -1,0 +1,73 @@
+"""Asks the subscription service of the running suite, on `$subctrl` (docs/contracts.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, TypeVar
+
+import msgspec
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import Rejected
+from enmasse.cli.amqp import client_for, explain
+from enmasse.cli.common import UNREACHABLE, end, report
+from enmasse.cli.remote import RemoteAddress, at_suite
+from enmasse.cli.show import plain
+from enmasse.text import offset_option
+
+ADDRESS = "$subctrl"
+PATIENCE = 20.0
+"""Seconds for an answer; the service may ask brokers for it."""
+R = TypeVar("R")
+
+
+class NoAnswer(Exception):
+    """The service cannot be asked; the text has the reason and a remedy."""
+
+
+class Refused(Exception):
+    """The service does not do what it was asked; the text has its words."""
+
+
+def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = PATIENCE) -> R:
+    """The reply to a request. Ends the command with status 1 if it is refused, with 4 if nobody answers."""
+    try:
+        return request(offset, subject, body, reply, timeout)
+    except NoAnswer as error:
+        report(str(error))
+        sys.exit(UNREACHABLE)
+    except Refused as error:
+        end(str(error))
+
+
+def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float) -> R:
+    """As `ask`. Raises NoAnswer, Refused."""
+    remote = at_suite(ADDRESS, offset)
+    try:
+        text = asyncio.run(_request(remote, subject, body, timeout))
+        return msgspec.json.decode(text, type=reply)
+    except msgspec.MsgspecError as error:
+        raise NoAnswer(f"{remote}: unexpected answer to {subject!r}: {error}") from None
+    except (AmqpError, TimeoutError) as error:
+        shown = f"`enmasse status{offset_option(offset)}` shows whether subserv runs and what it waits for."
+        reason = str(error) or f"nothing came within {timeout:g} s"
+        raise NoAnswer(f"the subscription service does not answer: {reason}. {shown}") from None
+    except OSError as error:
+        raise NoAnswer(explain(error, remote)) from None
+
+
+async def _request(remote: RemoteAddress, subject: str, body: Any, timeout: float) -> str:
+    content = None if body is None else msgspec.json.encode(body).decode()
+    async with asyncio.timeout(timeout), client_for(remote) as client:
+        replies = await client.receiver(None, dynamic=True, credit=1)
+        sender = await client.sender(ADDRESS)
+        message = Message(content, subject=subject, reply_to=replies.address, correlation_id=subject)
+        outcome = await sender.send(message, timeout=timeout)
+        if isinstance(outcome, Rejected):
+            error = outcome.error
+            raise Refused(error.description or str(error.condition) if error is not None else "refused")
+        delivery = await anext(aiter(replies))
+        await delivery.accept()
+        return str(plain(delivery.message.body))

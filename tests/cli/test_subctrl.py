@@ -1,0 +1,132 @@
+"""`enmasse subscription`, `retained` and `mqtt` against a stand-in for the subscription service."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from enmasse.cli.common import AMQP_PORT
+from tests.cli.running import enmasse, free_offset
+from tests.cli.subctrl import RETAINED, ROW, SESSION, Replies, answering
+from tests.cli.test_client import peer
+from tests.cli.test_completion import complete
+
+
+class Commands:
+    """Runs commands against a service with these replies. `seen`: what it was asked."""
+
+    def __init__(self, offset: int, replies: Replies, seen: list[tuple[str, Any]]) -> None:
+        self.offset, self.replies, self.seen = offset, replies, seen
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return enmasse(*words, "--port-offset", self.offset)
+
+    def done(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refused(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 1 and done.stdout == ""
+        return done.stderr
+
+
+@contextmanager
+def service(replies: Replies) -> Iterator[Commands]:
+    seen: list[tuple[str, Any]] = []
+    with peer(answering(replies, seen)) as port:
+        yield Commands(port - AMQP_PORT, replies, seen)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Commands]:
+    many = {**ROW, "id": "share.g", "kind": "share", "client": "", "filters": {f"f{i}": "0" for i in range(5)}}
+    with service(
+        {
+            "subscriptions": {"subscriptions": [ROW, many]},
+            "subscription": ROW,
+            "delete": {"count": 1},
+            "sessions": {"sessions": [SESSION, {**SESSION, "client": "away", "connected": False}]},
+            "disconnect": {"count": 1},
+            "retained": {"retained": [RETAINED], "total": 7},
+            "clear_retained": {"count": 7},
+        }
+    ) as found:
+        yield found
+
+
+def asked(commands: Commands) -> tuple[str, Any]:
+    """The newest request."""
+    return commands.seen[-1]
+
+
+def test_subscriptions_are_listed_and_shown(shared: Commands) -> None:
+    table = shared.done("subscription", "list").splitlines()
+    assert table[0].split() == ["subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers"]
+    assert table[1].split()[:4] == ["mqtt.thermo", "mqtt", "thermo", "no"] and "home/#, cmd/thermo" in table[1]
+    assert "f0, f1, f2 and 2 more" in table[2]
+    assert json.loads(shared.done("subscription", "list", "--json"))["subscriptions"][0] == ROW
+    shown = shared.done("subscription", "show", "mqtt.thermo")
+    assert "  filter: cmd/thermo (QoS 2)\n" in shown and "  messages: 3\n" in shown
+    assert asked(shared) == ("subscription", {"id": "mqtt.thermo"})
+    assert json.loads(shared.done("subscription", "show", "mqtt.thermo", "--json")) == ROW
+
+
+def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: Commands) -> None:
+    assert "3 messages wait" in shared.refused("subscription", "delete", "mqtt.thermo")
+    assert asked(shared)[0] == "subscription"
+    assert shared.done("subscription", "delete", "mqtt.thermo", "--force") == "deleted mqtt.thermo\n"
+    assert asked(shared) == ("delete", {"id": "mqtt.thermo"})
+    with service({"subscription": {**ROW, "depth": 0, "connected": True}, "delete": {"count": 1}}) as other:
+        assert "is connected" in other.refused("subscription", "delete", "mqtt.thermo")
+        other.replies["subscription"] = {**ROW, "depth": 0}
+        assert other.done("subscription", "delete", "mqtt.thermo") == "deleted mqtt.thermo\n"
+
+
+def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
+    table = shared.done("retained", "list", "home/+").splitlines()
+    assert table[1].split()[:3] == ["home/a", "5", "1"] and table[2].startswith("… and 6 more")
+    assert asked(shared) == ("retained", {"filter": "home/+", "limit": 1000})
+    assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == {"retained": [RETAINED], "total": 7}
+    assert shared.done("retained", "clear", "home/a") == "cleared 7 retained messages\n"
+    for filter_ in ("#", "a/#", "+/b", "a/+/b", "a/+"):
+        assert "matches 7 retained messages" in shared.refused("retained", "clear", filter_)
+        assert asked(shared) == ("retained", {"filter": filter_, "limit": 1})
+    assert shared.done("retained", "clear", "#", "--force") == "cleared 7 retained messages\n"
+    assert asked(shared)[0] == "clear_retained" and asked(shared)[1]["filter"] == "#"
+
+
+def test_clients_are_listed_and_disconnected(shared: Commands) -> None:
+    table = shared.done("mqtt", "clients").splitlines()
+    assert table[1].split()[:5] == ["thermo", "yes", "mqtt_gateway-0", "127.0.0.1:4000", "5"] and len(table) == 2
+    assert "away" in shared.done("mqtt", "clients", "--all")
+    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [SESSION]}
+    assert shared.done("mqtt", "disconnect", "thermo") == "disconnected thermo\n"
+    assert asked(shared)[0] == "disconnect" and asked(shared)[1]["client"] == "thermo"
+
+
+def test_completion(shared: Commands) -> None:
+    assert complete(f"enmasse subscription show --port-offset {shared.offset} mq") == ["plain,mqtt.thermo"]
+    assert complete(f"enmasse mqtt disconnect --port-offset {shared.offset} ") == ["plain,thermo"]
+    assert complete(f"enmasse mqtt disconnect --port-offset {free_offset()} ") == []
+
+
+def test_refusals_and_strange_answers() -> None:
+    with service({"disconnect": {"count": 0}, "sessions": "[]", "subscriptions": "no JSON"}) as commands:
+        commands.replies["subscription"] = ValueError("there is no subscription 'x'")
+        assert commands.refused("subscription", "show", "x") == "there is no subscription 'x'\n"
+        assert "no such client" in commands.refused("mqtt", "disconnect", "x")
+        for words in (("mqtt", "clients"), ("subscription", "list")):
+            done = commands.run(*words)
+            assert done.returncode == 4 and "unexpected answer" in done.stderr
+
+
+def test_nobody_answers() -> None:
+    done = enmasse("retained", "list", "--port-offset", free_offset())
+    assert done.returncode == 4 and "Is `enmasse up --port-offset" in done.stderr
