@@ -10,10 +10,12 @@ from pathlib import Path
 
 
 class Disk:
-    """`path`: where it is mounted."""
+    """`path`: where this process reaches it; `mounted`: where it is mounted for who is started with `inside`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, holder: int, mounted: Path) -> None:
+        self.path = Path(f"/proc/{holder}/root{mounted}")
+        self.mounted = mounted
+        self.inside = ["nsenter", f"--target={holder}", *(["--user"] if os.geteuid() else []), "--mount"]
 
     @property
     def filler(self) -> Path:
@@ -45,6 +47,6 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Disk]:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"\n", "a disk cannot be mounted here in a name space of its own"
         try:
-            yield Disk(Path(f"/proc/{holder.pid}/root{folder}"))
+            yield Disk(holder.pid, folder)
         finally:
             holder.terminate()

@@ -1,0 +1,27 @@
+"""What services must not lose: tables of key → value, in SQLite or in Redis, behind one interface.
+
+store = make_store(settings.store)           SqliteSettings | RedisSettings, a field of a service's settings
+store.start()                                opens it in the background, again and again until it can be used
+await store.ready()
+async for key, value in store.scan("wills"): …
+value = await store.get("wills", key)
+await store.write([Change("wills", key, value), Change("wills", other, None)])    # durable, all or nothing
+
+The subscription service (sessions, retained messages) and the last-will service stand on it. Imports enmasse.log,
+process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis is imported only if it is configured.
+"""
+
+from enmasse.stores.engine import Change
+from enmasse.stores.settings import RedisSettings, SqliteSettings, StoreSettings, make_store
+from enmasse.stores.store import State, Store, StoreError
+
+__all__ = [
+    "Change",
+    "RedisSettings",
+    "SqliteSettings",
+    "State",
+    "Store",
+    "StoreError",
+    "StoreSettings",
+    "make_store",
+]

@@ -1,0 +1,63 @@
+"""What a store needs of the product that keeps its tables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Change(NamedTuple):
+    """A value put under a key of a table; `value` None: what is there is deleted, if there is anything."""
+
+    table: str
+    key: str
+    value: bytes | None
+
+
+Tables = dict[str, dict[bytes, bytes | None]]
+"""The changes of one transaction: table → key in UTF-8 → its value, None if it is deleted."""
+
+
+class Page(NamedTuple):
+    """Some entries of a table and where to go on; `next` None: these were the last."""
+
+    entries: list[tuple[bytes, bytes]]
+    next: bytes | None
+
+
+class EngineError(Exception):
+    """What is wrong, where, and what to do. The engine must be opened again before it is used."""
+
+    def __init__(self, reason: str, *, undone: bool = False) -> None:
+        super().__init__(reason)
+        self.undone = undone
+        """Of a failed commit: nothing of it was stored, nor will be. Otherwise nobody knows."""
+
+
+class Engine(Protocol):
+    """SQLite or Redis. Its methods are called one after the other, each when the one before has returned or raised.
+
+    All raise EngineError.
+    """
+
+    place: str
+    """Where it stores, for people; without passwords."""
+
+    async def open(self) -> bytes:
+        """Makes it usable, or finds out why it is not. What was open is closed first.
+
+        Gives the name that the tables got when they were made: other tables have another one.
+        """
+
+    async def check(self) -> None:
+        """Whether it can still be used."""
+
+    async def commit(self, tables: Tables) -> None:
+        """Stores all of these changes or none. They are durable when it returns. Doing it twice changes nothing."""
+
+    async def get(self, table: str, key: bytes) -> bytes | None: ...
+
+    async def page(self, table: str, after: bytes) -> Page:
+        """Entries from `after` on: empty, or the `next` of a page. An entry that changes meanwhile may come twice."""
+
+    async def close(self) -> None:
+        """Raises nothing."""
