@@ -168,7 +168,7 @@ def test_damage_in_the_middle_is_found_by_who_reads_it(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_and_recovers(tmp_path: Path) -> None:
-    """The file may not grow: the system refuses the bytes. Whether they are stored nobody knows: they are written again."""
+    """The system refuses to let the file grow. Whether the bytes are stored nobody knows: they are written again."""
     path = tmp_path / "store"
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 
