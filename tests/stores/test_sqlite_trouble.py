@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from enmasse.stores import Change, SqliteSettings, Store, StoreError
 from enmasse.stores.sqlite import SqliteEngine
-from tests.stores.opened import content, not_ready, opened, run, started
+from tests.stores.opened import content, not_ready, opened, run, started, until
 
 
 def impatient(path: Path) -> Store:
@@ -121,28 +123,31 @@ def test_a_write_waits_for_a_file_and_fails_if_there_is_none(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_file_that_is_taken_away_under_the_service(tmp_path: Path, what: str) -> None:
-    """It does not go on with an empty one as if nothing had been."""
-    path = tmp_path / "store"
+def test_a_folder_that_is_taken_away_under_the_service(tmp_path: Path, what: str) -> None:
+    """It does not go on with an empty file, or another, as if nothing had been."""
+    folder, kept, other = tmp_path / "folder", tmp_path / "kept", tmp_path / "other"
+
+    def put_back(source: Path) -> bool:
+        """The store makes the folder anew whenever it looks."""
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            source.rename(folder)
+        return not source.exists()
 
     async def test() -> None:
-        async with opened(SqliteSettings(str(tmp_path / "other"))) as other:
-            await other.write([Change("t", "k", b"other")])
-        store = impatient(path)
+        async with opened(SqliteSettings(str(other / "store"))) as there:
+            await there.write([Change("t", "k", b"other")])
+        store = impatient(folder / "store")
         store.start()
         await store.ready()
         await store.write([Change("t", "k", b"1")])
-        kept = path.rename(tmp_path / "kept")
-        (tmp_path / "store-wal").rename(tmp_path / "kept-wal")
+        folder.rename(kept)
         if what == "replaced":
-            (tmp_path / "other").rename(path)
-        await not_ready(store, "what it held is gone", str(path), "restart")
+            await until(lambda: put_back(other))
+        await not_ready(store, "what it held is gone", str(folder), "restart")
         with pytest.raises(StoreError, match="what it held is gone"):
             await store.write([Change("t", "k", b"2")])
-        for name in ("store", "store-wal"):
-            (tmp_path / name).unlink(missing_ok=True)
-        (tmp_path / "kept-wal").rename(tmp_path / "store-wal")
-        kept.rename(path)
+        await until(lambda: put_back(kept))
         await store.ready()
         assert await store.get("t", "k") == b"1"
         await store.write([Change("t", "k", b"3")])
