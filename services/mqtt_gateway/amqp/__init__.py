@@ -1,0 +1,11 @@
+"""The gateway's way to the router, to the subscription service and to the last-will service.
+
+    values, mapping             an MQTT PUBLISH as an AMQP message, and back; pure
+    uplink                      a connection to the router that keeps itself connected
+    lanes, publishing           messages from clients: links, credit, outcomes
+    filters, sources            messages to clients: what a session subscribes to, the links it receives from
+    control, wills              the conversations with the subscription service and the last-will service
+    session, backend            `ports.Session` and `ports.Backend`, which put these together
+
+Imports enmasse, `ports`, and nothing else of the gateway.
+"""

@@ -1,0 +1,280 @@
+"""`ports.Backend`: opens sessions, and holds what they share: connections, addresses, conversations with services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from enmasse import log, process
+from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.metrics import counter, gauge, single
+from enmasse.model.feeds import Addresses
+from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
+from enmasse.model.topics import TopicMap
+from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.control import Control, RequestFailed
+from services.mqtt_gateway.amqp.mapping import Reader
+from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.session import MqttSession
+from services.mqtt_gateway.amqp.uplink import Uplink
+from services.mqtt_gateway.amqp.wills import WillRefused, Wills, will_message
+from services.mqtt_gateway.ports import UNKNOWN, Client, Ending, Refused, Request, Session
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+OPENING: Final = 8.0
+"""Seconds that the subscription service and the last-will service have for a CONNECT."""
+TICK: Final = 0.1
+"""Seconds between two looks at what waits."""
+CLOSING: Final = 3.0
+"""Seconds in which what sessions have asked for is done before the connections go."""
+TAKING: Final = 1.5
+"""Seconds that the last-will service has to take note of a client that is connected elsewhere, before that goes on."""
+
+
+class AmqpBackend:
+    """`name`: of this gateway, in the whole suite. `router`, `configserv`: host and port."""
+
+    def __init__(self, name: str, router: tuple[str, int], configserv: tuple[str, int]) -> None:
+        self.name = name
+        self.topics = TopicMap({})
+        self.reader = Reader(self.topics)
+        self.rejected = self.expired = self.unmatched = self.delivered = 0
+        self.sessions: dict[str, MqttSession] = {}
+        self.publishing = Publishing(self.topics, time.monotonic)
+        self.control = Control(name, self)
+        self.wills = Wills()
+        self._data = Uplink(*router, name, self._data_up)
+        self._services = Uplink(*router, name, self._services_up)
+        self._feeds = FeedsClient(*configserv, name, [FollowedFeed("addresses", Addresses, self._on_addresses)])
+        self._receiving: AmqpSession | None = None
+        self._complete = asyncio.Event()
+        self._running: list[asyncio.Task[Any]] = []
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._run = secrets.token_hex(8)
+        self._number = 0
+
+    # for the process
+
+    def start(self) -> None:
+        """Connects, and stays connected until `close`."""
+        for work, what in (
+            (self._data.run(), "the connection for messages"),
+            (self._services.run(), "the connection to the services"),
+            (self._feeds.run(), "the feeds"),
+            (self._tick(), "the ticks of the lanes"),
+        ):
+            self._running.append(process.spawn(work, what))
+
+    async def close(self) -> None:
+        """As ports.Backend."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                while self.control.unanswered or self.wills.waiting or self.publishing.busy:
+                    await asyncio.sleep(0.02)
+        for task in (*self._running, *self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._running, *self._tasks, return_exceptions=True)
+
+    def state(self) -> tuple[bool, str]:
+        """As ports.Backend."""
+        missing = self._missing()
+        return not missing, missing or f"{len(self.sessions)} sessions, {self.publishing.links} links to addresses"
+
+    def _missing(self) -> str:
+        if not self._complete.is_set():
+            return "waits for the addresses of the configuration service"
+        if not self._data.connected or not self._services.connected:
+            return "the router is not reached"
+        if not self.control.ready:
+            return "the subscription service is not reached"
+        if not self.wills.ready:
+            return "the last-will service is not reached"
+        return ""
+
+    def families(self) -> Iterator[Metric]:
+        """As ports.Backend."""
+        publishing, counters = self.publishing, self.publishing.counters
+        yield gauge("enmasse_mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
+        yield gauge("enmasse_mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
+        links = [
+            ({"direction": "in"}, publishing.links),
+            ({"direction": "out"}, sum(each.links for each in self.sessions.values())),
+        ]
+        yield gauge("enmasse_mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
+        yield gauge("enmasse_mqtt_waiting_messages", "From clients, waiting for credit.", single(publishing.waiting))
+        yield gauge(
+            "enmasse_mqtt_unanswered_requests",
+            "Requests and packet ids on their way to the subscription service.",
+            single(self.control.unanswered),
+        )
+        outcomes = [({"reason": _reason(code)}, count) for code, count in sorted(counters.outcomes.items())]
+        yield counter("enmasse_mqtt_publish_outcomes_total", "Messages of QoS 1 and 2 from clients.", outcomes)
+        yield counter(
+            "enmasse_mqtt_dropped_total", "Messages of QoS 0 that nobody took in time.", single(counters.dropped)
+        )
+        yield counter("enmasse_mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
+        yield counter("enmasse_mqtt_delivered_total", "Messages for clients.", single(self.delivered))
+        yield counter(
+            "enmasse_mqtt_not_delivered_total",
+            "Messages that came and went to no client.",
+            [
+                ({"why": "expired"}, self.expired),
+                ({"why": "no subscription"}, self.unmatched),
+                ({"why": "not possible in MQTT"}, self.rejected),
+            ],
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.publishing.tick()
+
+    def _on_addresses(self, body: Addresses) -> None:
+        self.topics = TopicMap(body.addresses)
+        self.reader = Reader(self.topics)
+        self.publishing.set_topics(self.topics)
+        for session in list(self.sessions.values()):
+            session.set_topics(self.topics)
+        self._complete.set()
+
+    def _data_up(self, connection: Connection) -> None:
+        self.publishing.up(connection)
+        self._receiving = connection.begin()
+        for session in list(self.sessions.values()):
+            session.attach()
+
+    def _services_up(self, connection: Connection) -> None:
+        self.control.up(connection)
+        self.wills.up(connection)
+
+    # for sessions
+
+    def wall(self) -> float:
+        return time.time()
+
+    def receiving(self) -> AmqpSession | None:
+        return self._receiving
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, call)
+
+    def duplicate_id(self) -> str:
+        self._number += 1
+        return f"{self._run}.{self._number}"
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.get().error("a request of a session failed", exc_info=task.exception())
+
+    # sessions
+
+    async def open(self, request: Request, client: Client) -> Session:
+        """As ports.Backend."""
+        try:
+            async with asyncio.timeout(OPENING):
+                await self._complete.wait()
+        except TimeoutError:
+            raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
+        try:
+            will = None if request.will is None else will_message(request.client_id, request.will, self.topics)
+        except WillRefused as refused:
+            raise Refused(refused.reason, refused.text) from None
+        reply = await self._opened(request)
+        try:
+            if will is not None:
+                await self.wills.put(request.client_id, will, OPENING)
+            elif reply.previous_will:
+                ended = request.version == 5 and not reply.present
+                (self.wills.publish if ended else self.wills.clear)(request.client_id)
+        except WillRefused as refused:
+            self.control.close(Close(client=request.client_id, epoch=reply.epoch))
+            raise Refused(refused.reason, refused.text) from None
+        except asyncio.CancelledError:
+            self.control.close(Close(client=request.client_id, epoch=reply.epoch))
+            raise
+        session = MqttSession(self, request, client, reply)
+        self.sessions[request.client_id] = session
+        session.start(reply.sources)
+        return session
+
+    async def _opened(self, request: Request) -> OpenReply:
+        body = Open(
+            client=request.client_id,
+            gateway=self.name,
+            clean=request.clean,
+            expiry=request.expiry,
+            protocol=5 if request.version == 5 else 4,
+            peer=request.peer,
+            will=request.will is not None,
+        )
+        try:
+            return await self.control.request("open", body, OpenReply, OPENING)
+        except RequestFailed as failed:
+            reason = failed.reason if failed.reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
+            raise Refused(reason, failed.text) from None
+
+    def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
+        """The session is over: its will is decided upon, then the subscription service learns of it."""
+        client = session.client_id
+        if self.sessions.get(client) is session:
+            del self.sessions[client]
+        body = Close(client=client, epoch=session.epoch, expiry=expiry, sent=list(sent))
+        if not session.has_will or ending is Ending.STOPPED:
+            self.control.close(body)
+        elif ending is Ending.CLEAN:
+            self.wills.clear(client)
+            self.control.close(body)
+        elif ending is Ending.LOST:
+            self.wills.publish(client)
+            self.control.close(body)
+        else:
+            self._taken(session, body)
+
+    def _taken(self, session: MqttSession, body: Close) -> None:
+        """Connected elsewhere, where the will is decided upon once this session is closed. Without a delay it is
+        published here, and before that: the connection has ended without DISCONNECT (v5 3.1.2.5)."""
+        if session.will_delay:
+            self.wills.forget(session.client_id)
+            self.control.close(body)
+            return
+        closing = asyncio.get_running_loop().call_later(TAKING, self.control.close, body)
+
+        def told(_: WillRefused | None) -> None:
+            if not closing.cancelled() and closing.when() > asyncio.get_running_loop().time():
+                closing.cancel()
+                self.control.close(body)
+
+        self.wills.publish(session.client_id, told)
+
+    # for Control
+
+    def held(self) -> list[tuple[str, int]]:
+        return [(session.client_id, session.epoch) for session in self.sessions.values()]
+
+    def disconnect(self, client: str, epoch: int | None, reason: int) -> None:
+        session = self.sessions.get(client)
+        if session is not None and epoch in (None, session.epoch) and session.client is not None:
+            session.client.disconnect(reason)
+
+    def sources(self, changed: SourcesChanged) -> None:
+        session = self.sessions.get(changed.client)
+        if session is not None and session.epoch == changed.epoch:
+            session.set_sources(changed.sources)
+
+
+def _reason(code: int) -> str:
+    return "unknown" if code == UNKNOWN else reasons.name(code)

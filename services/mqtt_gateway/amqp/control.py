@@ -1,0 +1,334 @@
+"""The conversation with the subscription service: `$mqtt/sessions` (docs/contracts.md, enmasse/model/sessions.py).
+
+Requests have a time limit and fail with the links. Changes of packet ids are repeated until they are stored: all of one
+turn of the loop are one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from enmasse import log
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.encoder import encode_string
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.performatives import Source, Target
+from enmasse.amqp.sections import Properties, Sections, encode_properties
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.sessions import (
+    ADDRESS,
+    Close,
+    Disconnect,
+    Failure,
+    Hello,
+    HelloReply,
+    PacketChange,
+    Packets,
+    PacketsReply,
+    SourcesChanged,
+    Takeover,
+)
+from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.uplink import LinkUser
+
+TIMEOUT: Final = 5.0
+"""Seconds until a request is given up."""
+MAX_CHANGES: Final = 1000
+"""Changes of packet ids in one message."""
+AGAIN: Final = 0.25
+"""Seconds until links that were refused are attached again."""
+
+R = TypeVar("R")
+
+
+class RequestFailed(Exception):
+    """`reason`: a reason code of MQTT 5."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Sessions(Protocol):
+    """What is held here, and what the service asks of it."""
+
+    def held(self) -> list[tuple[str, int]]:
+        """Client and epoch of each session."""
+
+    def disconnect(self, client: str, epoch: int | None, reason: int) -> None:
+        """Of this epoch, None: any."""
+
+    def sources(self, changed: SourcesChanged) -> None: ...
+
+
+class _Request(NamedTuple):
+    subject: str
+    reply: asyncio.Future[bytes]
+
+
+class _Batch:
+    """Changes that were sent together, and who waits for each."""
+
+    __slots__ = ("changes", "done", "key")
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.changes: list[PacketChange] = []
+        self.done: list[Callable[[], None] | None] = []
+
+
+class Control(LinkUser):
+    """`gateway`: the name of this one."""
+
+    def __init__(self, gateway: str, sessions: Sessions) -> None:
+        self._gateway = gateway
+        self._sessions = sessions
+        self._session: AmqpSession | None = None
+        self._sender: Sender | None = None
+        self._receiver: Receiver | None = None
+        self._attaching = False
+        self._number = 0
+        self._requests: dict[str, _Request] = {}
+        self._outbox: deque[bytes] = deque()
+        self._ready = asyncio.Event()
+        self._batch = _Batch()
+        self._batches: deque[_Batch] = deque()  # without an answer, in their order
+        self._scheduled = False
+        self._closes: dict[tuple[str, int], Close] = {}  # that were not answered yet
+        self._log = log.get(part="sessions")
+
+    @property
+    def ready(self) -> bool:
+        """The service answers."""
+        return self._ready.is_set()
+
+    @property
+    def unanswered(self) -> int:
+        """Requests, and changes of packet ids that are not stored."""
+        return len(self._requests) + len(self._batch.changes) + sum(len(each.changes) for each in self._batches)
+
+    # the links
+
+    def up(self, connection: Connection) -> None:
+        """There is a new connection."""
+        self._session = connection.begin()
+        self._attach()
+
+    def _attach(self) -> None:
+        session = self._session
+        if session is None or session.ended or self._attaching:
+            return
+        self._attaching = True
+        receiver = session.attach_receiver(None, Source(address=ADDRESS), Target(address=ADDRESS))
+        sender = session.attach_sender(None, Source(address=ADDRESS), Target(address=ADDRESS))
+        receiver.context = sender.context = self
+        receiver.on_delivery = self._on_delivery
+        receiver.credit_window = 1000
+        self._sender, self._receiver = sender, receiver
+
+    def on_attached(self, link: Link) -> None:
+        both = (self._sender, self._receiver)
+        if all(each is not None and each.attached for each in both):
+            self._attaching = False
+            self._hello()
+
+    def _hello(self) -> None:
+        """First of all: what this gateway holds."""
+        self._outbox.clear()
+        hello = Hello(gateway=self._gateway, sessions=self._sessions.held())
+        reply = self._ask("hello", hello)
+        reply.add_done_callback(self._greeted)
+        asyncio.get_running_loop().call_later(TIMEOUT, reply.cancel)
+
+    def _greeted(self, reply: asyncio.Future[bytes]) -> None:
+        if reply.cancelled() or reply.exception() is not None:
+            self._lost("the greeting was not answered")
+            return
+        for client in msgspec.json.decode(reply.result(), type=HelloReply).stale:
+            self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
+        for close in list(self._closes.values()):
+            self._send_close(close)
+        for batch in self._batches:
+            self._send_batch(batch)
+        self._ready.set()
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        if link in (self._sender, self._receiver):
+            self._lost("" if error is None else error.description)
+
+    def _lost(self, why: str) -> None:
+        sender, receiver = self._sender, self._receiver
+        self._sender = self._receiver = None
+        self._attaching = False
+        self._ready.clear()
+        for link in (sender, receiver):
+            if link is not None and not link.detached:
+                link.detach()
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            if not request.reply.done():
+                request.reply.set_exception(_unavailable(why))
+        if self._session is not None and not self._session.ended:
+            self._log.info("the subscription service is not reached", reason=why)
+            asyncio.get_running_loop().call_later(AGAIN, self._attach_if_lost)
+
+    def _attach_if_lost(self) -> None:
+        if self._sender is None:
+            self._attach()
+
+    # requests
+
+    async def request(self, subject: str, body: Any, kind: type[R], timeout: float = TIMEOUT) -> R:
+        """The answer. Raises RequestFailed."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+                answer = await self._ask(subject, body)
+        except TimeoutError:
+            raise _unavailable("no answer in time") from None
+        return msgspec.json.decode(answer, type=kind)
+
+    def _ask(self, subject: str, body: Any) -> asyncio.Future[bytes]:
+        self._number += 1
+        key = str(self._number)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._requests[key] = _Request(subject, reply)
+        reply.add_done_callback(lambda _: self._requests.pop(key, None))
+        self._send(subject, key, body)
+        return reply
+
+    def close(self, body: Close) -> None:
+        """A session ends. Repeated until it is answered."""
+        self._closes[body.client, body.epoch] = body
+        if self.ready:
+            self._send_close(body)
+
+    def _send_close(self, body: Close) -> None:
+        def answered(reply: asyncio.Future[bytes]) -> None:
+            failed = not reply.cancelled() and reply.exception()
+            if not failed or not isinstance(failed, _Unavailable):
+                self._closes.pop((body.client, body.epoch), None)
+
+        self._ask("close", body).add_done_callback(answered)
+
+    def change(self, change: PacketChange, done: Callable[[], None] | None) -> None:
+        """Stores a change of a packet id; `done` is called when it is durable."""
+        batch = self._batch
+        batch.changes.append(change)
+        batch.done.append(done)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        elif len(batch.changes) >= MAX_CHANGES:
+            self._close_batch()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._batch.changes:
+            self._close_batch()
+
+    def _close_batch(self) -> None:
+        batch, self._batch = self._batch, _Batch()
+        self._batches.append(batch)
+        if self.ready:
+            self._send_batch(batch)
+
+    def _send_batch(self, batch: _Batch) -> None:
+        self._number += 1
+        batch.key = f"p{self._number}"
+        self._send("packets", batch.key, Packets(changes=batch.changes))
+
+    def _stored(self, batch: _Batch, subject: str, body: bytes) -> None:
+        stale: list[str] = []
+        if subject == "error":
+            failure = msgspec.json.decode(body, type=Failure)
+            self._log.error("changes of packet ids were refused", reason=failure.description)
+            stale = list({change.client for change in batch.changes})
+        else:
+            stale = msgspec.json.decode(body, type=PacketsReply).stale
+        self._batches.remove(batch)
+        for client in stale:
+            self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
+        for change, done in zip(batch.changes, batch.done, strict=True):
+            if done is not None and change.client not in stale:
+                done()
+
+    # messages
+
+    def _send(self, subject: str, key: str, body: Any) -> None:
+        text = msgspec.json.encode(body).decode()
+        properties = Properties(subject=subject, correlation_id=key)
+        self._outbox.append(encode_properties(properties) + b"\x00\x53\x77" + encode_string(text))
+        self._pump()
+
+    def on_flow(self, link: Sender) -> None:
+        if link is self._sender:
+            self._pump()
+
+    def _pump(self) -> None:
+        sender, outbox = self._sender, self._outbox
+        while outbox and sender is not None and sender.credit > 0:
+            sender.send(outbox.popleft(), None)
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        if not settled:
+            link.settle(tokens)
+
+    def _on_delivery(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        if not settled:
+            link.session.settle(delivery_id)
+        try:
+            self._take(payload)
+        except (AmqpError, msgspec.MsgspecError) as error:
+            self._log.error("a message of the subscription service was not understood", reason=str(error))
+
+    def _take(self, payload: bytes) -> None:
+        sections = Sections(payload)
+        properties = sections.properties
+        _, values = sections.body()
+        body = values[0].encode() if values and isinstance(values[0], str) else b"{}"
+        subject, key = properties.subject or "", properties.correlation_id
+        if isinstance(key, str) and key:
+            self._answer(subject, key, body)
+        elif subject == "takeover":
+            taken = msgspec.json.decode(body, type=Takeover)
+            self._sessions.disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER)
+        elif subject == "disconnect":
+            told = msgspec.json.decode(body, type=Disconnect)
+            self._sessions.disconnect(told.client, told.epoch, told.reason)
+        elif subject == "sources":
+            self._sessions.sources(msgspec.json.decode(body, type=SourcesChanged))
+
+    def _answer(self, subject: str, key: str, body: bytes) -> None:
+        request = self._requests.get(key)
+        if request is None:
+            for batch in self._batches:
+                if batch.key == key:
+                    self._stored(batch, subject, body)
+                    return
+            return
+        if request.reply.done():
+            return
+        if subject == "error":
+            failure = msgspec.json.decode(body, type=Failure)
+            request.reply.set_exception(RequestFailed(failure.reason, failure.description or failure.condition))
+        else:
+            request.reply.set_result(body)
+
+
+class _Unavailable(RequestFailed):
+    """Nobody knows what became of the request."""
+
+
+def _unavailable(why: str) -> _Unavailable:
+    text = "the subscription service is not reached" + (f": {why}" if why else "")
+    return _Unavailable(reasons.SERVER_UNAVAILABLE, text)

@@ -1,0 +1,319 @@
+"""A lane: messages from clients that leave on one link, the anonymous relay or the link to one address.
+
+What has no credit waits, each client in its own line, and the lines take turns; so a client that sends too much waits
+for itself. What is lost with the link is sent again, in its order, before what came later.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Link, Sender
+from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.uplink import LinkUser
+from services.mqtt_gateway.ports import UNKNOWN
+
+PATIENCE: Final = 5.0
+"""Seconds a message of QoS 1 or 2 waits for somebody who takes it, also over a lost connection."""
+MULTICAST_PATIENCE: Final = 0.5
+"""Seconds until a multicast address without credit is known to have no receivers."""
+PAUSE: Final = 0.1
+"""Seconds until what was given back is tried again."""
+MAX_WAITING: Final = 256
+"""Messages of one client that wait; at it the client is not read."""
+MAX_WAITING_BYTES: Final = 4 << 20
+"""The same in bytes."""
+
+
+class Publisher(Protocol):
+    """Who publishes: a session."""
+
+    waiting: int
+    """Messages in lanes."""
+    waiting_bytes: int
+    held: bool
+    """Its client is not read for now."""
+
+    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+        """The outcome of a message: a reason code, or UNKNOWN."""
+
+    def hold(self) -> None: ...
+
+    def proceed(self) -> None: ...
+
+
+class Entry(NamedTuple):
+    """A message on its way. `until`: when waiting ends; `unknown`: it may have arrived already."""
+
+    who: Publisher
+    packet_id: int
+    qos: int
+    payload: bytes
+    until: float
+    unknown: bool = False
+
+
+class Counters:
+    """What became of the messages from clients, since the start."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[int, int] = {}
+        """Reason code, or UNKNOWN → messages of QoS 1 and 2."""
+        self.dropped = 0
+        """Messages of QoS 0 that nobody took."""
+        self.repeated = 0
+        """Messages sent again because their outcome was lost, or nobody took them yet."""
+
+
+class Lane(LinkUser):
+    """`address` None: the anonymous relay. `multicast`: nobody to receive is no failure. `now`: seconds, monotonic."""
+
+    def __init__(self, address: str | None, multicast: bool, counters: Counters, now: Callable[[], float]) -> None:
+        self.address = address
+        self.link: Sender | None = None
+        self.used = 0.0
+        """When it was used last, as its owner counts."""
+        self._multicast = multicast
+        self._counters = counters
+        self._now = now
+        self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
+        self._dry_since = now()  # no credit since; meaningless while there is some
+        self._paused_until = 0.0
+        self._error: AmqpError | None = None
+        self._attaching: Link | None = None
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    @property
+    def idle(self) -> bool:
+        return not self._lines and (self.link is None or not self.link.unsettled)
+
+    # sending
+
+    def send(self, who: Publisher, packet_id: int, qos: int, payload: bytes) -> None:
+        """Sends a message now, or when there is credit. QoS 0 has no outcome."""
+        link = self.link
+        if link is not None and who not in self._lines and not self._paused_until:
+            if qos:
+                entry = Entry(who, packet_id, qos, payload, self._now() + PATIENCE)
+                if link.pass_on(payload, entry):
+                    return
+                if link.credit > 0:
+                    link.send(payload, entry)
+                    return
+                self._wait(entry)
+                return
+            if link.credit > 0:
+                link.send(payload, settled=True)
+                return
+        if not qos and self._hopeless():
+            self._counters.dropped += 1
+            return
+        self._wait(Entry(who, packet_id, qos, payload, self._now() + PATIENCE))
+
+    def _hopeless(self) -> bool:
+        return not self._credit() and self._now() - self._dry_since > (
+            MULTICAST_PATIENCE if self._multicast else PATIENCE
+        )
+
+    def _credit(self) -> bool:
+        return self.link is not None and self.link.granted > 0
+
+    def _wait(self, entry: Entry) -> None:
+        who = entry.who
+        line = self._lines.get(who)
+        if line is None:
+            line = self._lines[who] = deque()
+        line.append(entry)
+        who.waiting += 1
+        who.waiting_bytes += len(entry.payload)
+        if not who.held and (who.waiting >= MAX_WAITING or who.waiting_bytes >= MAX_WAITING_BYTES):
+            who.held = True
+            who.hold()
+
+    def _again(self, entries: list[Entry]) -> None:
+        """In front of what waits, in their order."""
+        self._counters.repeated += len(entries)
+        lines = self._lines
+        for entry in reversed(entries):
+            line = lines.get(entry.who)
+            if line is None:
+                line = lines[entry.who] = deque()
+            line.appendleft(entry)
+            entry.who.waiting += 1
+            entry.who.waiting_bytes += len(entry.payload)
+
+    def _left(self, entry: Entry) -> None:
+        """It waits no longer."""
+        who = entry.who
+        who.waiting -= 1
+        who.waiting_bytes -= len(entry.payload)
+        if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
+            who.held = False
+            who.proceed()
+
+    def _pump(self) -> None:
+        """One message of each line in turn, while there is credit."""
+        link, lines = self.link, self._lines
+        while lines and link is not None and not self._paused_until and link.credit > 0:
+            who, line = lines.popitem(last=False)
+            entry = line.popleft()
+            if line:
+                lines[who] = line
+            if entry.qos:
+                link.send(entry.payload, entry)
+            else:
+                link.send(entry.payload, settled=True)
+            self._left(entry)
+            link = self.link
+
+    # the link
+
+    def attach(self, session: AmqpSession) -> None:
+        """Attaches the link, on a new connection or again."""
+        self._error = None
+        link = session.attach_sender(None, Source(), Target(address=self.address))
+        link.context = self
+        self._attaching = link
+        self._dry_since = self._now()
+
+    @property
+    def attached(self) -> bool:
+        """The link is attached, or about to be."""
+        return self.link is not None or self._attaching is not None
+
+    def close(self) -> None:
+        """Gives the link up; it is idle."""
+        if self.link is not None:
+            self.link.detach()
+            self.link = None
+
+    def on_attached(self, link: Link) -> None:
+        if link is self._attaching and link.remote_target is not None and isinstance(link, Sender):
+            self.link, self._attaching = link, None
+            self._dry_since = self._now()
+
+    def on_flow(self, link: Sender) -> None:
+        if self.link is link:
+            if not link.granted:
+                self._dry_since = self._now()
+            elif self._lines:
+                self._pump()
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        if link is self.link:
+            self.link = None
+        elif link is self._attaching:
+            self._attaching = None
+        else:
+            return
+        self._dry_since = self._now()
+        self._error = error
+        if error is not None and error.condition in _FINAL:
+            self._fail_all(error)
+
+    def on_outcomes(self, link: Sender, tokens: list[Entry], state: Any, settled: bool) -> None:
+        if state is ACCEPTED:
+            outcomes = self._counters.outcomes
+            outcomes[0] = outcomes.get(0, 0) + len(tokens)
+            for who, packet_id, qos, _, _, _ in tokens:
+                who.sent(packet_id, qos, 0, "")
+        elif state is None:
+            self._again([entry._replace(unknown=True) for entry in tokens])
+        elif isinstance(state, Rejected):
+            error = state.error
+            reason = reason_of("" if error is None else str(error.condition))
+            text = "" if error is None else error.description or str(error.condition)
+            for entry in tokens:
+                self._done(entry, reason, text)
+        elif isinstance(state, Modified) and state.undeliverable_here:
+            for entry in tokens:
+                self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "no receiver can take this message")
+        elif isinstance(state, Released | Modified):
+            self._given_back(tokens)
+        else:
+            for entry in tokens:
+                self._done(entry, 0, "")
+        if not settled:
+            link.settle(tokens)
+
+    def _given_back(self, tokens: list[Entry]) -> None:
+        if self._multicast:
+            for entry in tokens:
+                self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
+            return
+        self._again(tokens)
+        self._paused_until = self._now() + PAUSE
+
+    def _done(self, entry: Entry, reason: int, text: str) -> None:
+        outcomes = self._counters.outcomes
+        outcomes[reason] = outcomes.get(reason, 0) + 1
+        entry.who.sent(entry.packet_id, entry.qos, reason, text)
+
+    # time
+
+    def tick(self) -> None:
+        """Some times a second: what waited long enough is given up, what paused is tried again."""
+        now = self._now()
+        if self._paused_until and now >= self._paused_until:
+            self._paused_until = 0.0
+            self._pump()
+        if not self._lines:
+            return
+        for who, line in list(self._lines.items()):
+            while line and (line[0].until <= now or (self._multicast and self._hopeless() and not line[0].unknown)):
+                entry = line.popleft()
+                if not line:
+                    del self._lines[who]
+                self._give_up(entry)
+                self._left(entry)
+
+    def _give_up(self, entry: Entry) -> None:
+        if not entry.qos:
+            self._counters.dropped += 1
+        elif self._multicast and not entry.unknown and self.link is not None:
+            self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
+        elif entry.unknown:
+            self._done(entry, UNKNOWN, "the connection was lost before the outcome of a message was known")
+        else:
+            self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, self._why())
+
+    def _why(self) -> str:
+        if self._error is not None:
+            return f"{self.address or 'the topic'} takes no messages now: {self._error.description}"
+        if self.link is None:
+            return "the router is not reached"
+        return f"nobody took a message to {self.address or 'the topic'} for {PATIENCE:g} s"
+
+    def _fail_all(self, error: AmqpError) -> None:
+        lines, self._lines = self._lines, OrderedDict()
+        for line in lines.values():
+            for entry in line:
+                if entry.qos:
+                    self._done(entry, UNKNOWN if entry.unknown else reason_of(error.condition), error.description)
+                else:
+                    self._counters.dropped += 1
+                self._left(entry)
+
+
+_FINAL: Final = frozenset(("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
+_REASONS: Final = {
+    "amqp:not-found": reasons.TOPIC_NAME_INVALID,
+    "amqp:unauthorized-access": reasons.NOT_AUTHORIZED,
+    "amqp:not-allowed": reasons.NOT_AUTHORIZED,
+    "amqp:resource-limit-exceeded": reasons.QUOTA_EXCEEDED,
+    "amqp:link:message-size-exceeded": reasons.QUOTA_EXCEEDED,
+    "amqp:decode-error": reasons.PAYLOAD_FORMAT_INVALID,
+}
+
+
+def reason_of(condition: str) -> int:
+    """The reason code of PUBACK and PUBREC (v5 3.4.2.1) for a condition of AMQP."""
+    return _REASONS.get(condition, reasons.IMPLEMENTATION_SPECIFIC_ERROR)

@@ -1,0 +1,387 @@
+"""An MQTT PUBLISH as an AMQP message, and any AMQP message as what MQTT clients get (docs/mqtt.md, "How MQTT and AMQP
+map"). Bytes to values and back; no links, no clock but the one that is given.
+
+What most messages have before their payload is one of few: `Route` holds it encoded for those that leave, `Reader`
+knows those that come by their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from enmasse.amqp.encoder import encode, encode_binary
+from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.scan import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    after,
+    section_at,
+)
+from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties
+from enmasse.amqp.sections import Properties as AmqpProperties
+from enmasse.amqp.types import Int, Symbol, Timestamp
+from enmasse.model.addresses import AddressType
+from enmasse.model.topics import TopicMap, TopicOwner, escape, unescape
+from enmasse.mqtt.packets import NONE, Properties, Publish
+from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
+
+QOS: Final = Symbol("x-opt-mqtt-qos")
+RETAIN: Final = Symbol("x-opt-retain-message")
+PUBLISHER: Final = Symbol("x-opt-mqtt-publisher")
+RESPONSE_TOPIC: Final = Symbol("x-opt-mqtt-response-topic")
+CORRELATION_DATA: Final = Symbol("x-opt-mqtt-correlation-data")
+CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
+USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
+PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
+RETAINED_FOR: Final = "x-opt-retained-for"
+"""Of a copy of a retained message that the subscription service made: the filter of the subscription it is for."""
+ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
+DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+REPLY: Final = "$reply/"
+"""Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
+JSON: Final = "application/json"
+MAX_TTL: Final = 0xFFFF_FFFF
+MAX_FRONT: Final = 512
+"""Bytes before the body that are remembered with what they mean."""
+MAX_FRONTS: Final = 4096
+
+_DATA8 = b"\x00\x53\x75\xa0"
+_DATA32 = b"\x00\x53\x75\xb0"
+_FRONT_CODES = frozenset(range(0x70, 0x75))
+
+
+# -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
+class Route:
+    """Where the messages of one topic go. `to` is their properties.to; `link` the address of the link they go on, None:
+    the anonymous relay."""
+
+    __slots__ = ("_fronts", "link", "name", "to", "type")
+
+    def __init__(self, name: str, type: AddressType | None, link: str | None, to: str) -> None:
+        self.name = name
+        """Of the address, for people."""
+        self.type = type
+        """None: an AMQP client's reply address."""
+        self.link = link
+        self.to = to
+        self._fronts: list[bytes | None] = [None] * 6
+
+    @classmethod
+    def of(cls, owner: TopicOwner) -> Route:
+        return cls(owner.name, owner.type, None if owner.type == "topic" else owner.wire, owner.to)
+
+    def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
+        """The message of a PUBLISH without properties, of QoS 0 or 1."""
+        front = self._fronts[qos << 1 | retain]
+        if front is None:
+            front = self._fronts[qos << 1 | retain] = self._front(qos, retain)
+        size = len(payload)
+        if size < 256:
+            return b"%b\x00\x53\x75\xa0%c%b" % (front, size, payload)
+        return b"%b\x00\x53\x75\xb0%b%b" % (front, size.to_bytes(4, "big"), payload)
+
+    def _front(self, qos: int, retain: bool) -> bytes:
+        annotations: dict[Any, Any] = {QOS: Int(qos)}
+        if retain:
+            annotations[RETAIN] = True
+        return b"".join(
+            (
+                encode_header(Header(durable=qos > 0)),
+                encode_annotations(MESSAGE_ANNOTATIONS, annotations),
+                encode_properties(AmqpProperties(to=self.to)),
+            )
+        )
+
+    def full(
+        self,
+        publish: Publish,
+        topics: TopicMap,
+        now: float | None,
+        publisher: str | None = None,
+        duplicate_id: str = "",
+        subject: str | None = None,
+        further: Mapping[Any, Any] | None = None,
+    ) -> bytes:
+        """The message of any PUBLISH. `now`: seconds since the epoch, None if it expires after its sending only;
+        `publisher`: the client's id, if somebody wants to know it; `duplicate_id`: of QoS 2; `further`: annotations."""
+        given = publish.properties
+        annotations: dict[Any, Any] = {QOS: Int(publish.qos), **(further or {})}
+        if publish.retain:
+            annotations[RETAIN] = True
+        if publisher is not None:
+            annotations[PUBLISHER] = publisher
+        ttl = expires = reply_to = correlation = content_type = None
+        application: dict[str, str] = {}
+        if given is not NONE:
+            if given.message_expiry is not None:
+                milliseconds = max(1, given.message_expiry * 1000)
+                expires = None if now is None else Timestamp(int(now * 1000) + milliseconds)
+                ttl = milliseconds if milliseconds <= MAX_TTL else None
+            if given.response_topic is not None:
+                reply_to = _reply_to(given.response_topic, topics)
+                if reply_to is None or _response_topic(reply_to, topics) != given.response_topic:
+                    annotations[RESPONSE_TOPIC] = given.response_topic
+            if given.correlation_data is not None:
+                correlation = correlation_id(given.correlation_data)
+                if correlation_data(correlation) != given.correlation_data:
+                    annotations[CORRELATION_DATA] = given.correlation_data
+            if given.content_type is not None:
+                if given.content_type.isascii() and given.content_type:
+                    content_type = Symbol(given.content_type)
+                else:
+                    annotations[CONTENT_TYPE] = given.content_type
+            if given.payload_format:
+                annotations[PAYLOAD_FORMAT] = Int(1)
+            if given.user_properties:
+                application = _joined(given.user_properties)
+                if len(application) < len(given.user_properties) or DUPLICATE_ID in application:
+                    annotations[USER_PROPERTIES] = [part for pair in given.user_properties for part in pair]
+        if duplicate_id:
+            application[DUPLICATE_ID] = duplicate_id
+        return b"".join(
+            (
+                encode_header(Header(durable=publish.qos > 0, ttl=ttl)),
+                encode_annotations(MESSAGE_ANNOTATIONS, annotations),
+                encode_properties(
+                    AmqpProperties(
+                        message_id=duplicate_id or None,
+                        to=self.to,
+                        subject=subject,
+                        reply_to=reply_to,
+                        correlation_id=correlation,
+                        content_type=content_type,
+                        absolute_expiry_time=expires,
+                    )
+                ),
+                b"\x00\x53\x74" + encode(application) if application else b"",
+                b"\x00\x53\x75",
+                encode_binary(publish.payload),
+            )
+        )
+
+
+def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """User properties as application properties: the values of a repeated name, joined by ", "."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        known = found.get(name)
+        found[name] = value if known is None else f"{known}, {value}"
+    return found
+
+
+def reply_address(topic: str) -> str | None:
+    """The AMQP address that a topic `$reply/…` stands for; None if it is none that clients may send to by it."""
+    address = unescape(topic[len(REPLY) :])
+    if not address or (address[0] in "$_" and not address.startswith("_topo/")):
+        return None
+    return address
+
+
+def _reply_to(response_topic: str, topics: TopicMap) -> str | None:
+    if response_topic.startswith(REPLY):
+        return reply_address(response_topic)
+    owner = topics.owner(response_topic)
+    return None if owner is None else owner.wire
+
+
+def _response_topic(reply_to: str, topics: TopicMap) -> str:
+    owner = topics.owner_of_wire(reply_to)
+    return REPLY + escape(reply_to) if owner is None else topics.topic_of(reply_to)
+
+
+# -- AMQP to MQTT -----------------------------------------------------------------------------------------------------
+class Front:
+    """What the sections before the body say. `name`: the AMQP name under which the message was sent, None if it does
+    not say; `spellings`: the topics of this name. Times in milliseconds; `ttl` None: none, `expires` 0: none."""
+
+    __slots__ = (
+        "again",
+        "expires",
+        "name",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "retained_for",
+        "spellings",
+        "ttl",
+    )
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.spellings: tuple[str, ...] = ()
+        self.qos = 0
+        self.retain = False
+        self.publisher: str | None = None
+        self.retained_for: str | None = None
+        self.properties = NONE
+        self.ttl: int | None = None
+        self.expires = 0
+        self.again = False
+
+    def expires_at(self, now: float) -> float:
+        """Seconds since the epoch, 0: never. `now`: when it came."""
+        if self.expires:
+            return self.expires / 1000
+        return 0.0 if self.ttl is None else now + self.ttl / 1000
+
+
+class Reader:
+    """Reads messages for one snapshot of the addresses. Raises AmqpError for what is no message, or one that MQTT
+    cannot hold."""
+
+    def __init__(self, topics: TopicMap) -> None:
+        self._topics = topics
+        self._fronts: dict[bytes, Front] = {}
+
+    def read(self, payload: bytes) -> tuple[Front, bytes]:
+        """What is before the body, and the payload for MQTT."""
+        at = front_end(payload)
+        head = payload[:at]
+        front = self._fronts.get(head)
+        if front is None:
+            front = self._decode(payload, head)
+        size = at + 5
+        if payload[at : at + 4] == _DATA8 and len(payload) == size + payload[at + 4]:
+            return front, payload[size:]
+        if payload[at : at + 4] == _DATA32:
+            size = at + 8
+            if len(payload) == size + int.from_bytes(payload[at + 4 : size], "big"):
+                return front, payload[size:]
+        return self._with_body(front, payload)
+
+    def _decode(self, payload: bytes, head: bytes) -> Front:
+        sections = Sections(payload)
+        header, annotations, found = sections.header, sections.annotations, sections.properties
+        front = Front()
+        name = annotations.get(ORIGINAL_ADDRESS) or found.to
+        if isinstance(name, str) and name:
+            front.name = name
+            front.spellings = self._topics.spellings(name)
+            if not legal(front.spellings[-1]):
+                raise AmqpError("amqp:not-allowed", "MQTT has no topics of more than 65,535 bytes")
+        qos = annotations.get(QOS)
+        from_mqtt = isinstance(qos, int) and not isinstance(qos, bool) and 0 <= qos <= 2
+        front.qos = int(qos) if from_mqtt else 1 if header.durable else 0  # type: ignore[arg-type]
+        front.retain = annotations.get(RETAIN) is True
+        front.publisher = _text(annotations.get(PUBLISHER))
+        front.retained_for = _text(annotations.get(RETAINED_FOR))
+        front.ttl = header.ttl
+        front.again = header.delivery_count > 0
+        front.expires = max(1, found.absolute_expiry_time) if found.absolute_expiry_time is not None else 0
+        front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
+        if len(head) <= MAX_FRONT and found.message_id is None and found.correlation_id is None and not front.expires:
+            if len(self._fronts) >= MAX_FRONTS:
+                self._fronts.clear()
+            self._fronts[head] = front
+        return front
+
+    def _properties(
+        self, found: AmqpProperties, annotations: dict[Any, Any], application: dict[str, Any], from_mqtt: bool
+    ) -> Properties:
+        values: dict[str, Any] = {}
+        response_topic = _text(annotations.get(RESPONSE_TOPIC))
+        if response_topic is None and found.reply_to:
+            response_topic = _response_topic(found.reply_to, self._topics)
+        if response_topic and legal(response_topic) and not set("+#") & set(response_topic):
+            values["response_topic"] = response_topic
+        data = annotations.get(CORRELATION_DATA)
+        if not isinstance(data, bytes) or len(data) > MAX_TEXT:
+            given = found.correlation_id
+            if given is None and found.reply_to and not from_mqtt:
+                given = found.message_id  # what an AMQP client expects as the correlation-id of the reply
+            data = None if given is None else correlation_data(given)
+        if data is not None:
+            values["correlation_data"] = data
+        content_type = _text(annotations.get(CONTENT_TYPE)) or found.content_type
+        if content_type and legal(content_type):
+            values["content_type"] = str(content_type)
+        if annotations.get(PAYLOAD_FORMAT) == 1:
+            values["payload_format"] = 1
+        if application:
+            pairs = _pairs(annotations.get(USER_PROPERTIES)) or _texts(application)
+            if pairs:
+                values["user_properties"] = pairs
+        return Properties(**values) if values else NONE
+
+    def _with_body(self, front: Front, payload: bytes) -> tuple[Front, bytes]:
+        """A body that is not one section of data."""
+        sections = Sections(payload)
+        kind, values = sections.body()
+        sections.check()
+        if kind == DATA:
+            return front, b"".join(values)
+        value: Any = None
+        if kind == AMQP_SEQUENCE:
+            value = [each for part in values for each in part]
+        elif kind == AMQP_VALUE:
+            value = values[0]
+        if value is None:
+            return front, b""
+        if isinstance(value, bytes):
+            return front, bytes(value)
+        if isinstance(value, str):
+            return _with(front, payload_format=1), value.encode("utf-8", "replace")
+        changed = _with(front, payload_format=1, content_type=front.properties.content_type or JSON)
+        return changed, json_of(value).encode("utf-8", "replace")
+
+
+def front_end(payload: bytes) -> int:
+    """Where the body begins. Raises AmqpError."""
+    at, end = 0, len(payload)
+    try:
+        while payload[at] == 0 and payload[at + 1] == 0x53 and payload[at + 2] in _FRONT_CODES:
+            code = payload[at + 3]
+            if code == 0xC0 or code == 0xC1:
+                at += 5 + payload[at + 4]
+            elif code == 0x45:
+                at += 4
+            else:
+                at = after(payload, at + 3, end)
+    except IndexError:
+        if at != end:
+            raise malformed(f"the message ends within the section at byte {at}") from None
+        return end
+    if payload[at : at + 2] == b"\x00\x53":
+        return at
+    while at < end:
+        section, value = section_at(payload, at, end)
+        if section > APPLICATION_PROPERTIES:
+            break
+        at = after(payload, value, end)
+    return at
+
+
+def _with(front: Front, **values: Any) -> Front:
+    found = Front()
+    for field in Front.__slots__:
+        setattr(found, field, getattr(front, field))
+    given = {field: getattr(front.properties, field) for field in front.properties.__struct_fields__}
+    found.properties = Properties(**{**given, **values})
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, str) and legal(value) else None
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    """User properties as they were, from the annotation that keeps what a map cannot."""
+    if not isinstance(value, list) or len(value) % 2 or not all(_text(part) is not None for part in value):
+        return ()
+    return tuple((str(value[at]), str(value[at + 1])) for at in range(0, len(value), 2))
+
+
+def _texts(application: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Application properties as user properties; those that MQTT cannot hold are left out."""
+    found = []
+    for name, value in application.items():
+        if name != DUPLICATE_ID:
+            text = text_of(value)
+            if legal(name) and legal(text):
+                found.append((str(name), text))
+    return tuple(found)

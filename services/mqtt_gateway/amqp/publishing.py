@@ -1,0 +1,124 @@
+"""Messages from clients: which topic goes on which lane, and the lanes that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.topics import TopicMap
+from services.mqtt_gateway.amqp.lanes import Counters, Lane
+from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
+
+MAX_ROUTES: Final = 8192
+"""Topics whose way is remembered."""
+MAX_LINKS: Final = 512
+"""Links to addresses; the one unused for longest gives way."""
+
+
+class Way:
+    """A topic's route and its lane."""
+
+    __slots__ = ("lane", "route")
+
+    def __init__(self, route: Route, lane: Lane) -> None:
+        self.route = route
+        self.lane = lane
+
+
+class Publishing:
+    """`now`: seconds, monotonic."""
+
+    def __init__(self, topics: TopicMap, now: Callable[[], float]) -> None:
+        self.counters = Counters()
+        self._topics = topics
+        self._now = now
+        self._session: AmqpSession | None = None
+        self._ways: dict[str, Way | None] = {}
+        self._relay = Lane(None, False, self.counters, now)
+        self._replies = Lane(None, True, self.counters, now)
+        self._lanes: dict[str, Lane] = {}
+        self._turn = 0.0
+
+    @property
+    def links(self) -> int:
+        return sum(lane.link is not None for lane in self._all())
+
+    @property
+    def waiting(self) -> int:
+        return sum(lane.waiting for lane in self._all())
+
+    @property
+    def busy(self) -> bool:
+        """Something waits, or has no outcome yet."""
+        return not all(lane.idle for lane in self._all())
+
+    def _all(self) -> list[Lane]:
+        return [self._relay, self._replies, *self._lanes.values()]
+
+    def set_topics(self, topics: TopicMap) -> None:
+        """Other addresses are configured."""
+        self._topics = topics
+        self._ways.clear()
+
+    def up(self, connection: Connection) -> None:
+        """There is a new connection: attaches what is used."""
+        self._session = connection.begin()
+        for lane in self._all():
+            if lane in (self._relay, self._replies) or not lane.idle:
+                lane.attach(self._session)
+
+    def way(self, topic: str) -> Way | None:
+        """Where a topic goes; None: no address takes it."""
+        try:
+            way = self._ways[topic]
+        except KeyError:
+            way = self._find(topic)
+            if len(self._ways) >= MAX_ROUTES:
+                self._ways.clear()
+            self._ways[topic] = way
+        if way is not None and way.route.link is not None:
+            lane = way.lane
+            self._turn += 1
+            lane.used = self._turn
+            if not lane.attached:
+                self._attach(lane)
+        return way
+
+    def _find(self, topic: str) -> Way | None:
+        if topic.startswith(REPLY):
+            address = reply_address(topic)
+            return None if address is None else Way(Route(address, None, None, address), self._replies)
+        owner = self._topics.owner(topic)
+        if owner is None:
+            return None
+        route = Route.of(owner)
+        if route.link is None:
+            return Way(route, self._relay)
+        lane = self._lanes.get(route.link)
+        if lane is None:
+            lane = self._lanes[route.link] = Lane(route.link, owner.type == "multicast", self.counters, self._now)
+        return Way(route, lane)
+
+    def _attach(self, lane: Lane) -> None:
+        session = self._session
+        if session is None or session.ended or lane.attached:
+            return
+        open_lanes = [each for each in self._lanes.values() if each.link is not None]
+        if len(open_lanes) >= MAX_LINKS:
+            spare = min((each for each in open_lanes if each.idle), key=lambda each: each.used, default=None)
+            if spare is not None:
+                spare.close()
+        try:
+            lane.attach(session)
+        except AmqpError:
+            return  # no handle is left, or the session ends: the next tick tries again
+
+    def tick(self) -> None:
+        """Some times a second."""
+        for lane in self._all():
+            lane.tick()
+            if not lane.attached and (lane in (self._relay, self._replies) or not lane.idle):
+                self._attach(lane)

@@ -1,0 +1,456 @@
+"""What the AMQP half does for one MQTT connection: `ports.Session`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import structs
+
+from enmasse.model import sessions as wire
+from enmasse.model.sessions import Outgoing, PacketChange
+from enmasse.model.topics import TopicMap
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
+from services.mqtt_gateway.amqp.control import Control, RequestFailed
+from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.sources import SessionSource, Shared
+from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
+
+SUBSCRIBING: Final = 10.0
+"""Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up."""
+
+
+class House(Shared, Protocol):
+    """The backend, as its sessions see it."""
+
+    topics: TopicMap
+    publishing: Publishing
+    control: Control
+
+    def duplicate_id(self) -> str:
+        """A new one."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None: ...
+
+
+class _Exchange:
+    """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
+    again. `packet_id` 0: none yet. `taken`: PUBREC is stored, the broker may forget the message. `settled`: it has.
+    `finished`: PUBCOMP has come."""
+
+    __slots__ = ("delivery", "finished", "packet_id", "settled", "source", "taken")
+
+    def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
+        self.source = source
+        self.delivery = delivery
+        self.packet_id = packet_id
+        self.taken = False
+        self.settled = False
+        self.finished = False
+
+
+class MqttSession:
+    """Made by the backend's `open`."""
+
+    def __init__(self, house: House, request: Request, client: Client, reply: wire.OpenReply) -> None:
+        self.client_id = request.client_id
+        self.epoch = reply.epoch
+        self.present = reply.present
+        self.incoming: Sequence[int] = [packet_id for packet_id, _ in reply.received]
+        self.outgoing: Sequence[Outgoing] = reply.sent
+        self.window = request.window
+        self.v5 = request.version == 5
+        self.has_will = request.will is not None
+        self.will_delay = 0 if request.will is None else request.will.properties.will_delay or 0
+        self.client: Client | None = client
+        self.interest = Filters(request.client_id, house.topics, reply.subscriptions)
+        self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self.held = False
+        self._house = house
+        self._duplicates: dict[int, str] = dict(reply.received)
+        self._exchanges: dict[int, _Exchange] = {}
+        self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
+        self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
+        for each in reply.sent:
+            if each.state == "released" and each.identity is not None:
+                exchange = self._exchanges[each.pid] = _Exchange(each.source, None, each.pid)
+                exchange.taken = True
+                self._once[each.source, each.identity] = exchange
+        self._queues: dict[str, SessionSource] = {}
+        self._addresses: dict[str, SessionSource] = {}
+
+    def start(self, sources: Sequence[wire.Source]) -> None:
+        """From now on messages may come."""
+        self.set_sources(sources)
+        self.set_addresses()
+
+    # messages from the client
+
+    def publish(self, publish: Publish) -> None:
+        house = self._house
+        way = house.publishing.way(publish.topic)
+        qos = publish.qos
+        if way is None:
+            self._refuse(publish, reasons.TOPIC_NAME_INVALID, f"no address takes the topic {publish.topic[:100]!r}")
+            return
+        route = way.route
+        if publish.retain and route.type != "topic":
+            reason = reasons.IMPLEMENTATION_SPECIFIC_ERROR if qos else reasons.RETAIN_NOT_SUPPORTED
+            self._refuse(publish, reason, f"{route.name} is no topic address: it retains nothing")
+            return
+        if qos == 2:
+            self._publish_once(publish)
+            return
+        if publish.properties is NONE and not self.interest.wants_no_local:
+            payload = route.plain(qos, publish.retain, publish.payload)
+        else:
+            payload = route.full(publish, house.topics, house.wall(), self._publisher())
+        way.lane.send(self, publish.packet_id, qos, payload)
+
+    def _refuse(self, publish: Publish, reason: int, text: str) -> None:
+        client = self.client
+        if client is None:
+            return
+        if publish.qos:
+            if publish.qos == 2 and publish.packet_id in self._duplicates:
+                self._forget(publish.packet_id)
+            client.published(publish.packet_id, reason, text)
+        elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED:
+            client.disconnect(reason, text)
+
+    def _publisher(self) -> str | None:
+        return self.client_id if self.interest.wants_no_local else None
+
+    def _publish_once(self, publish: Publish) -> None:
+        """Stored under a duplicate id, then sent with it."""
+        packet_id = publish.packet_id
+        known = self._duplicates.get(packet_id)
+        if known is not None and publish.dup:
+            self._send_once(publish, known)
+            return
+        key = self._duplicates[packet_id] = self._house.duplicate_id()
+        self._change("in", packet_id, key, "", lambda: self._send_once(publish, key))
+
+    def _send_once(self, publish: Publish, key: str) -> None:
+        way = self._house.publishing.way(publish.topic)
+        if way is None:
+            self._refuse(publish, reasons.TOPIC_NAME_INVALID, "no address takes the topic")
+            return
+        payload = way.route.full(publish, self._house.topics, self._house.wall(), self._publisher(), key)
+        way.lane.send(self, publish.packet_id, 2, payload)
+
+    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+        """The outcome of a message of QoS 1 or 2."""
+        if qos == 2 and reason >= 0x80:
+            self._forget(packet_id)
+        client = self.client
+        if client is not None:
+            client.published(packet_id, reason, text)
+
+    def _forget(self, packet_id: int) -> None:
+        if self._duplicates.pop(packet_id, None) is not None:
+            self._change("in-", packet_id, None, "", None)
+
+    def release(self, packet_id: int) -> None:
+        self._duplicates.pop(packet_id, None)
+        self._change("in-", packet_id, None, "", lambda: self._told(packet_id))
+
+    def _told(self, packet_id: int) -> None:
+        if self.client is not None:
+            self.client.released(packet_id)
+
+    def _change(
+        self,
+        op: str,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[], None] | None,
+    ) -> None:
+        change = PacketChange(self.client_id, self.epoch, op, packet_id, key, source)  # type: ignore[arg-type]
+        self._house.control.change(change, done)
+
+    def hold(self) -> None:
+        if self.client is not None:
+            self.client.hold()
+
+    def proceed(self) -> None:
+        if self.client is not None:
+            self.client.proceed()
+
+    # messages to the client
+
+    def arrived(self, source: SessionSource, delivery: Delivery) -> None:
+        """A message came that matches a subscription."""
+        identity = delivery.identity
+        if (delivery.qos == 2 or self._once) and identity is not None and self._comes_again(delivery, identity):
+            return
+        if self.client is not None:
+            self.client.deliver(delivery)
+
+    def _comes_again(self, delivery: Delivery, identity: str) -> bool:
+        """Its exchange goes on with this delivery, if there is one already."""
+        key = delivery.source, identity
+        known = self._once.get(key)
+        if known is None:
+            if delivery.qos == 2:
+                self._once[key] = _Exchange(delivery.source, delivery)
+            return False
+        if known.delivery is None:
+            known.delivery = delivery
+        else:
+            known.delivery.handle = delivery.handle
+        if known.taken:
+            self._accept_once(known)
+        return True
+
+    def _accept(self, delivery: Delivery) -> bool:
+        source, link, delivery_id = delivery.handle
+        return link is not None and bool(source.accept(link, delivery_id))
+
+    def _accept_once(self, exchange: _Exchange) -> None:
+        """The broker may forget it: if this delivery is lost, the next one of the message is accepted."""
+        exchange.taken = True
+        delivery = exchange.delivery
+        if delivery is None or exchange.settled:
+            return
+        source, link, delivery_id = delivery.handle
+        if link is None or delivery.identity is None or not link.second:
+            self._accept(delivery)
+            exchange.settled = True
+        elif source.accept(link, delivery_id):
+            self._stated[source.address, delivery_id] = exchange
+
+    def settle(self, delivery: Delivery) -> None:
+        if delivery.qos == 2 and delivery.identity is not None:
+            self._once.pop((delivery.source, delivery.identity), None)
+        self._accept(delivery)
+
+    def assign(self, delivery: Delivery, packet_id: int) -> None:
+        self._exchange(delivery, packet_id)
+        if delivery.identity is None:
+            self._assigned(packet_id)
+        else:
+            self._change("out", packet_id, delivery.identity, delivery.source, lambda: self._assigned(packet_id))
+
+    def _exchange(self, delivery: Delivery, packet_id: int) -> _Exchange:
+        exchange = self._exchanges.get(packet_id)
+        if exchange is None and delivery.identity is not None:
+            exchange = self._once.get((delivery.source, delivery.identity))
+        if exchange is None:
+            exchange = _Exchange(delivery.source, delivery)
+        exchange.packet_id = packet_id
+        self._exchanges[packet_id] = exchange
+        return exchange
+
+    def _assigned(self, packet_id: int) -> None:
+        if self.client is not None:
+            self.client.assigned(packet_id)
+
+    def received(self, delivery: Delivery, packet_id: int) -> None:
+        exchange = self._exchange(delivery, packet_id)
+        if delivery.identity is None:
+            self._received(exchange)
+        else:
+            self._change("rel", packet_id, delivery.identity, delivery.source, lambda: self._received(exchange))
+
+    def _received(self, exchange: _Exchange) -> None:
+        self._accept_once(exchange)
+        if self.client is not None:
+            self.client.received(exchange.packet_id)
+
+    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
+        exchange = self._exchanges.get(packet_id) if delivery is None else self._exchange(delivery, packet_id)
+        if exchange is None:
+            self._change("out-", packet_id, None, "", None)
+            self._completed(packet_id)
+            return
+        exchange.finished = True
+        self._accept_once(exchange)
+        self._end(exchange)
+
+    def _end(self, exchange: _Exchange) -> None:
+        """Once PUBCOMP has come and the broker has settled, in whatever order."""
+        if not (exchange.finished and exchange.settled):
+            return
+        packet_id, delivery = exchange.packet_id, exchange.delivery
+        self._exchanges.pop(packet_id, None)
+        if delivery is None or delivery.identity is not None:
+            self._change("out-", packet_id, None, "", None)
+        self._completed(packet_id)
+
+    def _completed(self, packet_id: int) -> None:
+        if self.client is not None:
+            self.client.completed(packet_id)
+
+    def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
+        """The broker has settled: what was accepted does not come again."""
+        stated = self._stated
+        if not stated:
+            return
+        for delivery_id in delivery_ids:
+            exchange = stated.pop((source.address, delivery_id), None)
+            if exchange is not None:
+                self._gone(exchange)
+
+    def _gone(self, exchange: _Exchange) -> None:
+        """The broker has forgotten the message."""
+        exchange.settled = True
+        for key, each in list(self._once.items()):
+            if each is exchange:
+                del self._once[key]
+        self._end(exchange)
+
+    def unsure(self, source: SessionSource) -> bool:
+        """Was something accepted of which nobody knows whether the broker has settled it?"""
+        return any(each.taken and each.source == source.address for each in self._once.values())
+
+    def drained(self, source: SessionSource) -> None:
+        """Everything that the queue has came again: what did not come, the broker has settled."""
+        stated = set(map(id, self._stated.values()))
+        for exchange in list(self._once.values()):
+            if exchange.taken and exchange.source == source.address and id(exchange) not in stated:
+                self._gone(exchange)
+
+    def source_lost(self, source: SessionSource) -> None:
+        """What was not settled comes again, and so may what was accepted."""
+        for key in [key for key in self._stated if key[0] == source.address]:
+            del self._stated[key]
+
+    # subscriptions
+
+    def subscribe(self, subscribe: Subscribe) -> None:
+        self._house.spawn(self._subscribe(subscribe))
+
+    async def _subscribe(self, subscribe: Subscribe) -> None:
+        ids = subscribe.properties.subscription_ids
+        wanted = [
+            wire.Subscription(
+                filter=each.filter,
+                qos=each.qos,  # type: ignore[arg-type]
+                no_local=each.no_local,
+                retain_as_published=each.retain_as_published,
+                retain_handling=each.retain_handling,  # type: ignore[arg-type]
+                identifier=ids[0] if ids else 0,
+            )
+            for each in subscribe.subscriptions
+        ]
+        before = [self.interest.subscriptions.get(each.filter) for each in wanted]
+        for each in wanted:
+            self.interest.add(each)  # retained messages may come before the answer
+        body = wire.Subscribe(client=self.client_id, epoch=self.epoch, subscriptions=wanted)
+        codes: Sequence[int]
+        text = ""
+        try:
+            reply = await self._house.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
+            codes, text = reply.codes, reply.reason
+            sources: Sequence[wire.Source] | None = reply.sources
+        except RequestFailed as failed:
+            codes, text, sources = [_suback(failed.reason)] * len(wanted), failed.text, None
+        for each, code, old in zip(wanted, codes, before, strict=False):
+            if code >= 0x80:
+                if old is None:
+                    self.interest.remove(each.filter)
+                else:
+                    self.interest.add(old)
+            elif code != each.qos:
+                self.interest.add(_with_qos(each, code))
+        if self.client is None:
+            return
+        if sources is not None:
+            self.set_sources(sources)
+        self.set_addresses()
+        self.client.subscribed(subscribe.packet_id, codes, text)
+
+    def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        self._house.spawn(self._unsubscribe(unsubscribe))
+
+    async def _unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+        filters = list(unsubscribe.filters)
+        body = wire.Unsubscribe(client=self.client_id, epoch=self.epoch, filters=filters)
+        codes: Sequence[int]
+        text = ""
+        try:
+            reply = await self._house.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
+            codes, text = reply.codes, reply.reason
+            if self.client is not None:
+                self.set_sources(reply.sources)
+        except RequestFailed as failed:
+            codes, text = [_suback(failed.reason)] * len(filters), failed.text
+        for filter, code in zip(filters, codes, strict=False):
+            if code < 0x80:
+                self.interest.remove(filter)
+        if self.client is None:
+            return
+        self.set_addresses()
+        self.client.unsubscribed(unsubscribe.packet_id, codes, text)
+
+    def set_sources(self, sources: Sequence[wire.Source]) -> None:
+        """The queues to receive from, from now on."""
+        wanted = {each.address: each for each in sources}
+        for address in [address for address in self._queues if address not in wanted]:
+            self._queues.pop(address).close()
+        for address, each in wanted.items():
+            if address not in self._queues:
+                source = self._queues[address] = SessionSource(self._house, self, address, filter=each.filter)
+                source.attach()
+
+    def set_addresses(self) -> None:
+        """The addresses that are no topics to receive from, by the subscriptions and the addresses there are."""
+        wanted = self.interest.addresses() if self.interest.subscriptions else {}
+        for address in [address for address in self._addresses if address not in wanted]:
+            self._addresses.pop(address).close()
+        for address, (target, filter) in wanted.items():
+            if address not in self._addresses:
+                once = target.type == "queue" and self.interest.most(address) == 2
+                source = self._addresses[address] = SessionSource(
+                    self._house,
+                    self,
+                    target.pattern,
+                    filter=filter,
+                    topic_address=address,
+                    identified=once,
+                    selective=once,
+                )
+                source.attach()
+
+    def set_topics(self, topics: TopicMap) -> None:
+        """Other addresses are configured."""
+        self.interest.set_topics(topics)
+        self.set_addresses()
+
+    def attach(self) -> None:
+        """There is a new connection."""
+        for source in [*self._queues.values(), *self._addresses.values()]:
+            source.attach()
+
+    @property
+    def links(self) -> int:
+        return len(self._queues) + len(self._addresses)
+
+    # the connection
+
+    def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
+        if self.client is None:
+            return
+        self.client = None
+        for source in [*self._queues.values(), *self._addresses.values()]:
+            source.close()
+        self._queues.clear()
+        self._addresses.clear()
+        self._house.closed(self, ending, expiry, sent)
+
+
+def _suback(reason: int) -> int:
+    """A reason code that SUBACK and UNSUBACK may carry."""
+    return reason if reason in reasons.UNSUBACK and reason >= 0x80 else reasons.UNSPECIFIED_ERROR
+
+
+def _with_qos(subscription: wire.Subscription, qos: int) -> wire.Subscription:
+    return structs.replace(subscription, qos=qos)

@@ -1,0 +1,265 @@
+"""A source: the link from which a session receives, from its queue on a broker or from an address that is no topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from msgspec import structs
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import SECOND, Link, Receiver
+from enmasse.amqp.message import jms_selector
+from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.amqp.types import Symbol
+from enmasse.mqtt.packets import NONE, Properties
+from services.mqtt_gateway.amqp.filters import Filters, Match
+from services.mqtt_gateway.amqp.mapping import Front, Reader
+from services.mqtt_gateway.amqp.uplink import LinkUser
+from services.mqtt_gateway.ports import Delivery
+
+EVERYTHING: Final = "1 = 1"
+"""A selector: with one, a link to a queue is passed on to its broker, whose delivery-tags name the messages."""
+AGAIN: Final = 0.25
+"""Seconds until a link that was refused or lost is attached again."""
+IDENTITY: Final = 8
+"""Bytes of a delivery-tag that names a message."""
+
+
+class Receives(Protocol):
+    """Who receives: a session."""
+
+    window: int
+    v5: bool
+    interest: Filters
+
+    def arrived(self, source: SessionSource, delivery: Delivery) -> None: ...
+
+    def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
+        """The broker has settled deliveries whose outcome was stated."""
+
+    def unsure(self, source: SessionSource) -> bool:
+        """Was something accepted of which nobody knows whether the broker has settled it?"""
+
+    def drained(self, source: SessionSource) -> None:
+        """All that the queue has came."""
+
+    def source_lost(self, source: SessionSource) -> None:
+        """Its link is gone, with what was not settled."""
+
+
+class Shared(Protocol):
+    """What all sources have in common."""
+
+    reader: Reader
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+
+    def receiving(self) -> AmqpSession | None: ...
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None: ...
+
+    rejected: int
+    """Messages that MQTT cannot hold."""
+    expired: int
+    unmatched: int
+    delivered: int
+
+
+class SessionSource(LinkUser):
+    """`filter`: the shared subscription whose queue it is, or by which an address is received from; None: all of the
+    session's subscriptions. `topic_address` None: a queue of subscriptions, else the address that is no topic.
+    `identified`: the delivery-tag names the message, and its outcome is final when the broker has settled it."""
+
+    __slots__ = (
+        "_decided",
+        "_draining",
+        "_shared",
+        "_who",
+        "address",
+        "closed",
+        "filter",
+        "identified",
+        "link",
+        "selective",
+        "topic_address",
+    )
+
+    def __init__(
+        self,
+        shared: Shared,
+        who: Receives,
+        address: str,
+        *,
+        filter: str | None = None,
+        topic_address: str | None = None,
+        identified: bool = True,
+        selective: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._who = who
+        self.address = address
+        self.filter = filter
+        self.topic_address = topic_address
+        self.identified = identified
+        self.selective = selective
+        self.link: Receiver | None = None
+        self.closed = False
+        self._draining = False
+        self._decided: set[int] = set()  # accepted, and not settled by the broker yet
+
+    def attach(self) -> None:
+        """Attaches the link, if there is a connection and there is no link."""
+        session = self._shared.receiving()
+        if self.closed or self.link is not None or session is None or session.ended:
+            return
+        source = Source(address=self.address)
+        if self.selective:
+            source.filter = {Symbol(key): value for key, value in jms_selector(EVERYTHING).items()}
+        fields = {"rcv_settle_mode": SECOND} if self.identified else {}
+        try:
+            link = session.attach_receiver(None, source, Target(), **fields)
+        except AmqpError:
+            self._shared.later(AGAIN, self.attach)
+            return
+        link.context = self
+        link.on_delivery = self.deliver
+        self.link = link
+        if self.identified and self._who.unsure(self):
+            link.grant(self._who.window)
+            self._draining = True
+        else:
+            link.credit_window = self._who.window
+
+    def on_attached(self, link: Link) -> None:
+        if self._draining and link is self.link and link.remote_source is not None:
+            link.drain_credit()
+
+    def on_drained(self, link: Receiver) -> None:
+        """Unless all credit was used: there may be more."""
+        if link is not self.link:
+            return
+        self._draining = False
+        if link.deliveries < self._who.window:
+            self._who.drained(self)
+        link.credit_window = self._who.window
+
+    def close(self) -> None:
+        """Detaches; what is not settled goes back."""
+        self.closed = True
+        link, self.link = self.link, None
+        if link is None or link.detached:
+            return
+        link.on_delivery = _refuse
+        session = self._shared.receiving()
+        if session is not None and session is link.session:
+            _, unsettled = session.unsettled_in()
+            for delivery_id in [number for number, each in unsettled.items() if each is link]:
+                if delivery_id not in self._decided:
+                    session.settle(delivery_id, RELEASED)
+        link.detach()
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        if link is not self.link:
+            return
+        self.link = None
+        self._decided.clear()
+        self._who.source_lost(self)
+        if not self.closed:
+            self._shared.later(AGAIN, self.attach)
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        if link is self.link:
+            self._decided.difference_update(delivery_ids)
+            self._who.settled(self, delivery_ids)
+
+    def accept(self, link: Receiver, delivery_id: int) -> bool:
+        """The outcome of a delivery of this link. False: the link is another one by now, the message comes again."""
+        if link is not self.link:
+            return False
+        if link.second:
+            self._decided.add(delivery_id)
+        link.session.settle(delivery_id)
+        return True
+
+    # messages
+
+    def deliver(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        shared, who = self._shared, self._who
+        try:
+            if message_format:
+                raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
+            front, body = shared.reader.read(payload)
+            spellings = self._spellings(front)
+        except AmqpError as error:
+            shared.rejected += 1
+            link.session.settle(
+                delivery_id, Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
+            )
+            return
+        match = self._match(front, spellings)
+        expires = 0.0
+        if front.expires or front.ttl is not None:
+            now = shared.wall()
+            expires = front.expires_at(now)
+            if expires <= now:
+                shared.expired += 1
+                match = None
+        if match is None:
+            shared.unmatched += 1
+            if not settled:
+                self.accept(link, delivery_id)
+            return
+        shared.delivered += 1
+        who.arrived(
+            self,
+            Delivery(
+                match.topic,
+                body,
+                front.qos if front.qos < match.qos else match.qos,
+                front.retained_for is not None or (front.retain and match.as_published),
+                _properties(front, match) if who.v5 else NONE,
+                expires,
+                tag.hex() if self.identified and len(tag) == IDENTITY else None,
+                self.address,
+                front.again,
+                (self, None if settled else link, delivery_id),
+            ),
+        )
+
+    def _spellings(self, front: Front) -> tuple[str, ...]:
+        address = self.topic_address
+        name = front.name
+        if address is None:
+            if name is None:
+                raise AmqpError("amqp:not-allowed", "a message that does not say to which topic it was sent")
+            return front.spellings
+        if name is not None and name.startswith(address) and (len(name) == len(address) or name[len(address)] == "/"):
+            return front.spellings
+        return (address,)
+
+    def _match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
+        filters = self._who.interest
+        if self.filter is not None:
+            return filters.only(self.filter, front, spellings)
+        if front.retained_for is not None and self.topic_address is None:
+            return filters.only(front.retained_for, front, spellings)
+        return filters.match(front, spellings)
+
+
+def _properties(front: Front, match: Match) -> Properties:
+    if front.properties is NONE:
+        return match.properties
+    if match.properties is NONE:
+        return front.properties
+    return structs.replace(front.properties, subscription_ids=match.properties.subscription_ids)
+
+
+def _refuse(link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int) -> None:
+    """What comes after the session has ended."""
+    if not settled:
+        link.session.settle(delivery_id, RELEASED)

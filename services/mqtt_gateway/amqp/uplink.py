@@ -1,0 +1,152 @@
+"""A connection to the router that keeps itself connected. Its users attach their links when it is up, each time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from enmasse import log
+from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import CONNECTION_FORCED, AmqpError
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.limits import INNER_LIMITS
+from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.sasl import AnonymousClient, SaslClient
+from enmasse.backoff import ReconnectBackoff
+from enmasse.reconnect import keep_connected
+
+IDLE = 16.0
+"""Seconds without a frame after which the router is taken for gone."""
+OPENING = 10.0
+
+
+class LinkUser:
+    """Who holds a link (it is the link's `context`): what happens to it."""
+
+    def on_attached(self, link: Link) -> None:
+        """The peer has answered. A null terminus: a detach with the reason follows."""
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """The link is over; the connection may be."""
+
+    def on_flow(self, link: Sender) -> None:
+        """There may be credit."""
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        """As Handler.on_outcomes."""
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        """As Handler.on_settled."""
+
+    def on_drained(self, link: Receiver) -> None:
+        """As Handler.on_drained."""
+
+
+class _Handler(Handler):
+    def __init__(self, uplink: Uplink) -> None:
+        self._uplink = uplink
+
+    def on_open(self, c: Connection) -> None:
+        self._uplink.opened()
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        self._uplink.closed(error)
+
+    def on_attached(self, link: Link) -> None:
+        link.context.on_attached(link)
+
+    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
+        user = link.context
+        if user is not None:
+            user.on_detach(link, error)
+
+    def on_flow(self, link: Sender) -> None:
+        if link.drain:
+            link.drained()
+        link.context.on_flow(link)
+
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
+        link.context.on_outcomes(link, tokens, state, settled)
+
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
+        link.context.on_settled(link, delivery_ids)
+
+    def on_drained(self, link: Receiver) -> None:
+        link.context.on_drained(link)
+
+
+class Uplink:
+    """The connection to the router at host and port, under this container-id. `up` is called with each new one."""
+
+    def __init__(self, host: str, port: int, container: str, up: Callable[[Connection], None]) -> None:
+        self.connected = False
+        self._host = host
+        self._port = port
+        self._container = container
+        self._up = up
+        self._open: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._log = log.get(peer=f"{host}:{port}")
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        now = asyncio.get_running_loop().time
+        await keep_connected(
+            self._connection,
+            self._session,
+            self._failed,
+            failures=(AmqpError, OSError, TimeoutError),
+            backoff=ReconnectBackoff(now(), jitter=0.2),
+            now=now,
+        )
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        loop = asyncio.get_running_loop()
+        self._open = opened = loop.create_future()
+        self._gone = gone = loop.create_future()
+        connection = Connection(
+            _Handler(self),
+            container_id=self._container,
+            is_client=True,
+            hostname=self._host,
+            sasl=SaslClient([AnonymousClient()], self._host),
+            idle_timeout_ms=int(IDLE * 1000),
+            limits=INNER_LIMITS,
+        )
+        try:
+            async with asyncio.timeout(OPENING):
+                await dial(Hub(loop), self._host, self._port, connection)
+                await asyncio.wait((opened, gone), return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                gone.result()
+            yield connection
+        finally:
+            connection.close()
+            if not gone.done():
+                await asyncio.wait((gone,), timeout=1.0)
+            if gone.done() and not gone.cancelled():
+                gone.exception()
+
+    async def _session(self, connection: Connection) -> None:
+        assert self._gone is not None
+        self.connected = True
+        self._up(connection)
+        await asyncio.shield(self._gone)
+
+    async def _failed(self, error: Exception) -> None:
+        self._log.info("the router is not reached", reason=str(error))
+
+    # for the handler
+
+    def opened(self) -> None:
+        if self._open is not None and not self._open.done():
+            self._open.set_result(None)
+
+    def closed(self, error: AmqpError | None) -> None:
+        self.connected = False
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_exception(error or AmqpError(CONNECTION_FORCED, "the connection is closed"))

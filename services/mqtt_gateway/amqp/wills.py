@@ -1,0 +1,202 @@
+"""The wills of connected clients, with the last-will service: `$lwt` (docs/contracts.md). One link for all of them.
+
+The key of a will is the client id. What is not accepted yet is sent again over the next link, in its order, and before
+it the wills of all that are connected: the service gives them some seconds for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from enmasse import log
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.link import Link, Sender
+from enmasse.amqp.performatives import ACCEPTED, Rejected, Source, Target
+from enmasse.amqp.scan import MESSAGE_ANNOTATIONS
+from enmasse.amqp.sections import Properties, encode_annotations, encode_properties
+from enmasse.amqp.session import Session as AmqpSession
+from enmasse.amqp.types import Symbol, UInt
+from enmasse.model.topics import TopicMap
+from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import Publish, Will
+from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
+from services.mqtt_gateway.amqp.uplink import LinkUser
+
+ADDRESS: Final = "$lwt"
+AGAIN: Final = 0.25
+"""Seconds until the link that was refused is attached again, or what was not accepted is sent again."""
+CLIENT: Final = Symbol("x-opt-client-id")
+DELAY: Final = Symbol("x-opt-will-delay")
+
+
+class WillRefused(Exception):
+    """`reason`: a reason code of CONNACK."""
+
+    def __init__(self, reason: int, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class _Op:
+    """Something to tell the service of a client."""
+
+    __slots__ = ("client", "done", "message", "subject")
+
+    def __init__(self, client: str, subject: str, message: bytes, done: Callable[[WillRefused | None], None]) -> None:
+        self.client = client
+        self.subject = subject
+        self.message = message
+        self.done = done
+
+
+def _nothing(_: WillRefused | None) -> None:
+    """Nobody waits for it."""
+
+
+def will_message(client: str, will: Will, topics: TopicMap) -> bytes:
+    """The message of subject `will`. Raises WillRefused if no address takes its topic, or it is to be retained where
+    that has no effect."""
+    if will.topic.startswith(REPLY):
+        address = reply_address(will.topic)
+        route = None if address is None else Route(address, None, None, address)
+    else:
+        owner = topics.owner(will.topic)
+        route = None if owner is None else Route.of(owner)
+    if route is None:
+        raise WillRefused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
+    if will.retain and route.type != "topic":
+        raise WillRefused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
+    publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+    further: dict[Any, Any] = {CLIENT: client}
+    if will.properties.will_delay:
+        further[DELAY] = UInt(will.properties.will_delay)
+    return route.full(publish, topics, None, subject="will", further=further)
+
+
+def _about(client: str, subject: str) -> bytes:
+    annotations = encode_annotations(MESSAGE_ANNOTATIONS, {CLIENT: client})
+    return annotations + encode_properties(Properties(subject=subject)) + b"\x00\x53\x77\x40"
+
+
+class Wills(LinkUser):
+    """`up` when there is a connection; `put`, `clear` and `publish` whenever something happens to a client."""
+
+    def __init__(self) -> None:
+        self._session: AmqpSession | None = None
+        self._link: Sender | None = None
+        self._attached = False
+        self._held: dict[str, bytes] = {}  # client → its will, as it was accepted
+        self._waiting: deque[_Op] = deque()
+        self._log = log.get(part="wills")
+
+    @property
+    def ready(self) -> bool:
+        return self._attached
+
+    @property
+    def held(self) -> int:
+        """Connected clients with a will."""
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def put(self, client: str, message: bytes, timeout: float) -> None:
+        """Stores a will, instead of the one before. Raises WillRefused."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(refused: WillRefused | None) -> None:
+            if stored.done():
+                return
+            if refused is None:
+                self._held[client] = message
+                stored.set_result(None)
+            else:
+                stored.set_exception(refused)
+
+        op = _Op(client, "will", message, done)
+        self._tell(op)
+        try:
+            async with asyncio.timeout(timeout):
+                await stored
+        except TimeoutError:
+            raise WillRefused(reasons.SERVER_UNAVAILABLE, "the last-will service is not reached") from None
+        finally:
+            if not stored.done() or stored.cancelled():
+                op.done = _nothing
+                self._tell(_Op(client, "will-clear", _about(client, "will-clear"), _nothing))
+
+    def clear(self, client: str, done: Callable[[WillRefused | None], None] = _nothing) -> None:
+        """The will is dropped."""
+        self._held.pop(client, None)
+        self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
+
+    def publish(self, client: str, done: Callable[[WillRefused | None], None] = _nothing) -> None:
+        """The client is lost: the will is published, now or after its delay."""
+        self._held.pop(client, None)
+        self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
+
+    def forget(self, client: str) -> None:
+        """What becomes of the will is decided elsewhere."""
+        self._held.pop(client, None)
+
+    # the link
+
+    def up(self, connection: Connection) -> None:
+        """There is a new connection."""
+        self._session = connection.begin()
+        self._attach()
+
+    def _attach(self) -> None:
+        session = self._session
+        if self._link is None and session is not None and not session.ended:
+            self._link = session.attach_sender(None, Source(), Target(address=ADDRESS))
+            self._link.context = self
+
+    def on_attached(self, link: Link) -> None:
+        if link is self._link and link.remote_target is not None:
+            self._attached = True
+            again = [_Op(client, "will", message, _nothing) for client, message in self._held.items()]
+            self._waiting.extendleft(reversed(again))
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        if link is not self._link:
+            return
+        self._link, self._attached = None, False
+        self._log.info("the last-will service is not reached", reason="" if error is None else error.description)
+        asyncio.get_running_loop().call_later(AGAIN, self._attach)
+
+    def on_flow(self, link: Sender) -> None:
+        self._pump()
+
+    def on_outcomes(self, link: Sender, tokens: list[_Op], state: Any, settled: bool) -> None:
+        if state is ACCEPTED:
+            for op in tokens:
+                op.done(None)
+        elif isinstance(state, Rejected):
+            error = state.error
+            text = "the last-will service refused it" if error is None else error.description or str(error.condition)
+            for op in tokens:
+                op.done(WillRefused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text))
+        else:
+            self._waiting.extendleft(reversed(tokens))
+            if state is not None:
+                asyncio.get_running_loop().call_later(AGAIN, self._pump)
+        if not settled:
+            link.settle(tokens)
+
+    def _tell(self, op: _Op) -> None:
+        self._waiting.append(op)
+        self._pump()
+
+    def _pump(self) -> None:
+        link, waiting = self._link, self._waiting
+        while waiting and link is not None and link.credit > 0:
+            op = waiting.popleft()
+            link.send(op.message, op)
