@@ -65,12 +65,13 @@ class Refused(Exception):
 class _Sent:
     """A publication that is not complete."""
 
-    __slots__ = ("future", "packet", "released")
+    __slots__ = ("answer", "future", "packet", "released")
 
     def __init__(self, packet: Publish, future: asyncio.Future[Any]) -> None:
         self.packet = packet
         self.future = future
         self.released = False  # PUBREC has come: only PUBREL may be sent again
+        self.answer: PubRec | None = None  # a PUBREC that says more than success
 
 
 class Client:
@@ -238,8 +239,8 @@ class Client:
         retain: bool = False,
         properties: Properties = NONE,
     ) -> asyncio.Future[Any] | None:
-        """Send at the end of this turn. The future of the PUBACK, PUBCOMP or refusing PUBREC; None at QoS 0. The caller
-        minds `room`. Raises Disconnected, ValueError."""
+        """Send at the end of this turn. The future of the PUBACK or PUBCOMP, or of the PUBREC if that says more than
+        success; None at QoS 0. The caller minds `room`. Raises Disconnected, ValueError."""
         wire = self.wire
         body = payload.encode() if isinstance(payload, str) else payload
         packet = Publish(topic, body, qos, retain, properties=properties)
@@ -339,7 +340,7 @@ class Client:
             elif kind is PubAck or kind is PubComp:
                 sent = self._sent.pop(packet.packet_id, None)  # type: ignore[union-attr]
                 if sent is not None and not sent.future.done():
-                    sent.future.set_result(packet)
+                    sent.future.set_result(sent.answer or packet)
             else:
                 self._on_other(packet)
         self._changed.set()
@@ -367,6 +368,7 @@ class Client:
                 return
             if sent is not None:
                 sent.released = True
+                sent.answer = packet if packet.reason else None
             wire.write(encode.ack(encode.PUBREL, packet.packet_id))
         elif isinstance(packet, PubRel):
             self._received.discard(packet.packet_id)

@@ -23,6 +23,8 @@ COMMANDS = {
     "mqtt": "List and disconnect MQTT clients.",
     "send": "Send messages to an address.",
     "receive": "Receive messages from an address.",
+    "publish": "Publish messages to an MQTT topic.",
+    "subscribe": "Print the messages of MQTT topics.",
     "bench": "Measure rate and latency of an address.",
 }
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
-import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -28,8 +26,6 @@ WINDOW = 500
 OUTCOMES = ("accepted", "rejected", "released", "modified")
 INTERRUPTED_SECONDS = 2.0
 """After Ctrl-C, for outcomes that are on their way; a second Ctrl-C does not wait."""
-READ_AHEAD = 16
-"""Pieces of 64 KiB read from stdin and not sent."""
 
 
 @click.command(name="send", short_help="Send messages to an address.")
@@ -57,6 +53,7 @@ def command(
     within --timeout. 4: no connection, or the address was refused.
     """
     from enmasse.cli import amqp
+    from enmasse.cli.bodies import bodies
     from enmasse.cli.remote import choose, is_from_environment
     from enmasse.cli.show import properties_from
 
@@ -75,7 +72,7 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--property") from None
     tally = Tally(remote.address)
-    status = amqp.run(_send(remote, _bodies(body, count), template, timeout, tally), remote)
+    status = amqp.run(_send(remote, bodies(body, count), template, timeout, tally), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
@@ -223,48 +220,3 @@ def _take_those_done(waiting: deque[asyncio.Future[Any]], tally: Tally) -> None:
         if outcome.done() and not outcome.exception():
             tally.take(outcome.result())
     waiting.clear()
-
-
-async def _bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
-    if body is not None:
-        for _ in range(1 if count is None else count):
-            yield body
-    elif count is not None:
-        for number in range(1, count + 1):
-            yield {"sequence": number}
-    else:
-        async for line in _lines():
-            yield line
-
-
-async def _lines() -> AsyncIterator[str | bytes]:
-    """Lines of stdin as they arrive, without line ends; bytes if they are not UTF-8."""
-    loop = asyncio.get_running_loop()
-    pieces: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(READ_AHEAD)
-
-    def read() -> None:
-        while True:
-            room.acquire()
-            piece = os.read(0, 65536)
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-            if not piece:
-                return
-
-    threading.Thread(target=read, daemon=True).start()  # a thread that waits for input must not hold up the end
-    rest = b""
-    while piece := await pieces.get():
-        room.release()
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            yield _text(line)
-    if rest:
-        yield _text(rest)
-
-
-def _text(line: bytes) -> str | bytes:
-    line = line.removesuffix(b"\r")
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line

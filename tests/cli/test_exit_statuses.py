@@ -16,6 +16,7 @@ import pytest
 
 from enmasse.cli.common import AMQP_PORT
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
+from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, answering
 from tests.cli.test_client import PASSES, giving, peer, taking
@@ -31,6 +32,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "mqtt": ("clients", "--json", "--port-offset", "{amqp}"),
     "send": ("-a", "127.0.0.1:{port}/q", "-m", "5", "--json"),
     "receive": ("-a", "127.0.0.1:{port}/q"),
+    "publish": ("t", "x", "--server", "127.0.0.1:{port}"),
+    "subscribe": ("t", "--server", "127.0.0.1:{port}"),
     "bench": ("-a", "127.0.0.1:{port}/q", "--seconds", "0.1"),
 }
 """What makes each command print something."""
@@ -284,6 +287,48 @@ def too_few(folder: Path) -> int:
         return of("receive", "-a", f"127.0.0.1:{port}/q", "--count", 3, "--timeout", 1)
 
 
+@case("publish", 0)
+def acknowledged(folder: Path) -> int:
+    with mqtt_peer(Broker()) as port:
+        return of("publish", "t", "-m", 5, "--server", f"127.0.0.1:{port}")
+
+
+@case("publish", 1)
+def publications_refused(folder: Path) -> int:
+    with mqtt_peer(Broker(reason=0x97)) as port:
+        return of("publish", "t", "-m", 5, "--server", f"127.0.0.1:{port}")
+
+
+@case("publish", 3)
+def no_acknowledgement(folder: Path) -> int:
+    with mqtt_peer(Broker(acknowledges=False)) as port:
+        return of("publish", "t", "-m", 5, "--server", f"127.0.0.1:{port}", "--timeout", PASSES)
+
+
+@case("subscribe", 0)
+def printed(folder: Path) -> int:
+    with mqtt_peer(Broker("a", "b")) as port:
+        return of("subscribe", "t", "--server", f"127.0.0.1:{port}", "--count", 2, "--timeout", 60)
+
+
+@case("subscribe", 0)
+def printed_as_long_as_something_came(folder: Path) -> int:
+    with mqtt_peer(Broker("a", "b")) as port:
+        return of("subscribe", "t", "--server", f"127.0.0.1:{port}", "--timeout", 1)
+
+
+@case("subscribe", 3)
+def too_few_messages(folder: Path) -> int:
+    with mqtt_peer(Broker("a", "b")) as port:
+        return of("subscribe", "t", "--server", f"127.0.0.1:{port}", "--count", 3, "--timeout", 1)
+
+
+@case("subscribe", 4)
+def filter_refused(folder: Path) -> int:
+    with mqtt_peer(Broker(reason=0x87)) as port:
+        return of("subscribe", "t", "--server", f"127.0.0.1:{port}")
+
+
 @case("bench", 0)
 def measured(folder: Path) -> int:
     with peer(passing_on()) as port:
@@ -335,6 +380,23 @@ def no_connection(command: str) -> Case:
     return run
 
 
+def no_mqtt_connection(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            return of(command, *(option.format(port=nobody.getsockname()[1]) for option in OPTIONS[command]))
+
+    return run
+
+
+def client_refused(command: str) -> Case:
+    def run(folder: Path) -> int:
+        with mqtt_peer(Broker(connack=0x87)) as port:
+            return of(command, *(option.format(port=port) for option in OPTIONS[command]))
+
+    return run
+
+
 def address_refused(command: str) -> Case:
     def run(folder: Path) -> int:
         with peer(refusing) as port:
@@ -378,6 +440,9 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
     if command in ASKS:
         with peer(answering(ANSWERS)) as port:
             return run(amqp=port - AMQP_PORT)
+    if command in ("publish", "subscribe"):
+        with mqtt_peer(Broker(*["x" * 1000] * 100)) as port:
+            return run(port=port)
     if command in ("send", "receive", "bench"):
         peers = {
             "send": taking(lambda delivery, _: delivery.accept()),
@@ -477,7 +542,7 @@ def waiting_for_a_suite(folder: Path) -> int:
     return process.returncode
 
 
-for name in ("init", "up", "status", "scale", "address", *ASKS, "send", "receive", "bench"):
+for name in ("init", "up", "status", "scale", "address", *ASKS, "send", "receive", "publish", "subscribe", "bench"):
     case(name, 2)(wrong_usage(name))
     if name != "up":
         case(name, 141)(nobody_reads(name))
@@ -490,6 +555,9 @@ for name in ASKS:
 for name in ("send", "receive", "bench"):
     case(name, 4)(no_connection(name))
     case(name, 4)(address_refused(name))
+for name in ("publish", "subscribe"):
+    case(name, 4)(no_mqtt_connection(name))
+    case(name, 4)(client_refused(name))
 case("status", 130)(waiting_for_a_suite)
 
 

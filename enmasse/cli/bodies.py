@@ -1,0 +1,59 @@
+"""What `send` and `publish` send: a body of the command line, numbers, or the lines of stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+READ_AHEAD = 16
+"""Pieces of 64 KiB read from stdin and not sent."""
+
+
+async def bodies(body: str | None, count: int | None) -> AsyncIterator[Any]:
+    """`body`, `count` times (once if that is None); without it {"sequence": 1} to `count`; without both the lines of
+    stdin, as they come."""
+    if body is not None:
+        for _ in range(1 if count is None else count):
+            yield body
+    elif count is not None:
+        for number in range(1, count + 1):
+            yield {"sequence": number}
+    else:
+        async for line in _lines():
+            yield line
+
+
+async def _lines() -> AsyncIterator[str | bytes]:
+    """Lines of stdin as they arrive, without line ends; bytes if they are not UTF-8."""
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(READ_AHEAD)
+
+    def read() -> None:
+        while True:
+            room.acquire()
+            piece = os.read(0, 65536)
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            if not piece:
+                return
+
+    threading.Thread(target=read, daemon=True).start()  # a thread that waits for input must not hold up the end
+    rest = b""
+    while piece := await pieces.get():
+        room.release()
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield _text(line)
+    if rest:
+        yield _text(rest)
+
+
+def _text(line: bytes) -> str | bytes:
+    line = line.removesuffix(b"\r")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line

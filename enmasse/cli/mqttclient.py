@@ -1,0 +1,167 @@
+"""Shared by `publish` and `subscribe`: the server, the options of the connection, the exit status for each error."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, report
+from enmasse.text import offset_option
+
+if TYPE_CHECKING:
+    from enmasse.aio.mqtt import Client
+    from enmasse.mqtt.packets import Will
+
+CONNECT_SECONDS = 10.0
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+NEVER = "never"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_OPTIONS = (
+    click.option("--server", metavar="URL",
+                 help="mqtt[s]://[user:password@]host[:port], instead of this machine's suite."),
+    click.option("--mqtt", "version", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True,
+                 help="The version of MQTT."),
+    click.option("-i", "--client-id", metavar="ID", help="Client id (default: one that the server gives)."),
+    click.option("--will-topic", metavar="TOPIC",
+                 help="Where the server publishes --will-message if this command is lost."),
+    click.option("--will-message", metavar="TEXT", default="", help="The message of the will."),
+    click.option("--will-retain", is_flag=True, help="The will becomes the retained message of its topic."),
+    click.option("--will-delay", type=Seconds(), metavar="SECONDS", help="How long the server waits with it."),
+)  # fmt: skip
+
+
+def connection_options(function: F) -> F:
+    """What `publish` and `subscribe` can say about their connection."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+class Expiry(Seconds):
+    """Seconds, or "never"."""
+
+    name = "number of seconds or never"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NEVER if value == NEVER else super().convert(value, param, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An MQTT server; `offset`: of the suite on this machine, None for a server that the user named."""
+
+    host: str
+    port: int
+    tls: bool = False
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+
+
+def server_from(url: str | None, offset: int) -> Server:
+    """The server of --server, or the suite's. Ends the command (wrong usage) for a URL that is none."""
+    if url is None:
+        return Server("127.0.0.1", MQTT_PORT + offset, offset=offset)
+    scheme, found, rest = url.partition("://")
+    if not found:
+        scheme, rest = "mqtt", url
+    try:
+        if scheme not in PORTS:
+            raise ValueError(f"unknown scheme {scheme!r}; known are mqtt and mqtts")
+        parts = urlsplit(f"//{rest}")
+        if parts.path not in ("", "/"):
+            raise ValueError("a server has no path; the topic is an argument of its own")
+        try:
+            port = parts.port or PORTS[scheme]
+        except ValueError:
+            raise ValueError("the port must be a number up to 65535") from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--server") from None
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password else None
+    return Server(parts.hostname or "localhost", port, scheme == "mqtts", user, password)
+
+
+def will_from(
+    topic: str | None, message: str, qos: int, retain: bool, delay: float | None, version: str
+) -> Will | None:
+    """The will of the options. Ends the command (wrong usage) if they contradict each other."""
+    from enmasse.mqtt.packets import NONE, Properties, Will
+    from enmasse.mqtt.topics import fault_of_topic
+
+    if topic is None:
+        if message or retain or delay is not None:
+            raise click.UsageError("--will-message, --will-retain and --will-delay need --will-topic TOPIC")
+        return None
+    if fault := fault_of_topic(topic):
+        raise click.BadParameter(f"{topic!r} {fault}", param_hint="--will-topic")
+    if delay is not None and version != "5":
+        raise click.UsageError("--will-delay needs MQTT 5")
+    values = NONE if delay is None else Properties(will_delay=int(delay))
+    return Will(topic, message.encode(), qos, retain, values)
+
+
+def client_for(server: Server, version: str, client_id: str | None, will: Will | None, **more: Any) -> Client:
+    """A client for the server, not connected yet."""
+    from enmasse.aio.mqtt import connect
+    from enmasse.mqtt.packets import V5, V311
+
+    return connect(
+        host=server.host,
+        port=server.port,
+        ssl=server.tls or None,
+        user=server.user,
+        password=server.password,
+        client_id=client_id or "",
+        will=will,
+        version=V5 if version == "5" else V311,
+        timeout=CONNECT_SECONDS,
+        **more,
+    )
+
+
+def run(work: Coroutine[Any, Any, int], server: Server) -> int:
+    """The exit status of `work`; an exception becomes a line on stderr and a status."""
+    from enmasse.aio.mqtt import Refused
+
+    try:
+        return asyncio.run(work)
+    except Refused as error:
+        report(f"{server}: {error}")
+        return UNREACHABLE
+    except OSError as error:
+        report(explain(error, server))
+        return UNREACHABLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def explain(error: OSError, server: Server) -> str:
+    """The error, the server, and a remedy."""
+    from enmasse.aio.mqtt import Disconnected
+
+    if isinstance(error, Disconnected) or (isinstance(error, TimeoutError) and error.errno is None):
+        return f"{server}: {error}"
+    return f"cannot connect to {server.host}:{server.port}: {error.strerror or error}. {_remedy(error, server)}"
+
+
+def _remedy(error: OSError, server: Server) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Set SSL_CERT_FILE to the file of its authority, and use the host name of the certificate."
+    if isinstance(error, ssl.SSLError):
+        return "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…"
+    if server.offset is None:
+        return "Is a server running there, on this port?"
+    return f"Is `enmasse up{offset_option(server.offset)}` running? --port-offset selects another suite."

@@ -1,0 +1,155 @@
+"""`enmasse publish` and `subscribe` against a peer that does as it is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from enmasse.mqtt.packets import NEVER, NONE, Connect, Properties, PubAck, Publish, Subscribe, Subscription, Will
+from tests.cli.mqtt_peer import Broker, mqtt_peer
+from tests.cli.running import ENMASSE, enmasse
+
+
+def told(broker: Broker, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    with mqtt_peer(broker) as port:
+        done = enmasse(*arguments, "--server", f"127.0.0.1:{port}", input=input)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_everything_that_can_be_said_of_a_message() -> None:
+    broker = Broker()
+    done = told(
+        broker,
+        *("publish", "a/b", "hello", "-q", "2", "-r", "--ttl", "30", "--content-type", "text/plain"),
+        *("--response-topic", "answers", "--correlation-data", "7", "--property", "b=1", "--property", "a=x=y"),
+        *("--client-id", "me", "--will-topic", "w", "--will-message", "gone", "--will-retain", "--will-delay", "5"),
+        "--json",
+    )
+    assert done.returncode == 0
+    assert lines(done) == [
+        {"topic": "a/b", "sent": 1, "acknowledged": 1, "no_subscribers": 0, "refused": 0, "error": None}
+    ]
+    connect, publish = broker.packets[0], broker.packets[1]
+    assert isinstance(connect, Connect) and isinstance(publish, Publish)
+    assert connect.will == Will("w", b"gone", 2, True, Properties(will_delay=5)) and connect.client_id == "me"
+    assert (publish.topic, publish.payload, publish.qos, publish.retain) == ("a/b", b"hello", 2, True)
+    assert publish.properties == Properties(
+        message_expiry=30,
+        content_type="text/plain",
+        response_topic="answers",
+        correlation_data=b"7",
+        user_properties=(("b", "1"), ("a", "x=y")),
+    )
+
+
+def test_lines_of_stdin_and_numbers() -> None:
+    broker = Broker()
+    assert told(broker, "publish", "t", input="a\r\n\nlast").returncode == 0
+    assert [p.payload for p in broker.of(Publish)] == [b"a", b"", b"last"]  # type: ignore[union-attr]
+    broker = Broker()
+    assert told(broker, "publish", "t", "-m", "2", "-q", "0", "--mqtt", "3.1.1").returncode == 0
+    assert broker.of(Publish) == [Publish("t", b'{"sequence": 1}'), Publish("t", b'{"sequence": 2}')]
+
+
+def test_more_messages_than_packet_ids_are_waiting() -> None:
+    broker = Broker()
+    done = told(broker, "publish", "t", "x", "-m", "1200")
+    assert done.stdout.endswith("topic t: 1200 acknowledged\n")
+
+
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_a_refusal_is_told_with_its_reason(qos: str) -> None:
+    done = told(Broker(reason=0x97, text="the queue is full"), "publish", "t", "x", "-q", qos)
+    assert done.returncode == 1
+    assert "t: refused: quota exceeded (the queue is full)" in done.stderr
+    assert done.stdout.endswith("0 acknowledged, 1 refused\n")
+    done = told(Broker(reason=0x10), "publish", "t", "x", "-q", qos)
+    assert done.returncode == 0 and "1 of them had no subscriber" in done.stdout
+
+
+def test_messages_are_printed_once_each_and_acknowledged() -> None:
+    values = Properties(content_type="x/y", correlation_data=b"\xff", message_expiry=9, user_properties=(("k", "v"),))
+    broker = Broker("plain", Publish("t/é", "é".encode(), 2, True, properties=values), Publish("t", b"\xff\xfe", 1))
+    done = told(broker, "subscribe", "t/#", "-m", "3", "-q", "2", "--json")
+    assert done.returncode == 0
+    assert lines(done) == [
+        {"topic": "t", "body": "plain", "qos": 1, "retain": False},
+        {
+            "topic": "t/é",
+            "body": "é",
+            "qos": 2,
+            "retain": True,
+            "content_type": "x/y",
+            "correlation_data": {"base64": "/w=="},
+            "ttl": 9,
+            "properties": [["k", "v"]],
+        },
+        {"topic": "t", "body": {"base64": "//4="}, "qos": 1, "retain": False},
+    ]
+    (subscribe,) = broker.of(Subscribe)
+    assert isinstance(subscribe, Subscribe) and subscribe.subscriptions == (Subscription("t/#", 2),)
+    assert told(Broker("a", "b"), "subscribe", "t", "-v", "-m", "2").stdout == "t a\nt b\n"
+
+
+def test_it_connects_again_and_goes_on_with_its_session() -> None:
+    broker = Broker("a", "b", "c", close_after=1, present=False)
+    with mqtt_peer(broker) as port:
+        command = [ENMASSE, "subscribe", "t", "--server", f"127.0.0.1:{port}", "-m", "3", "-i", "me"]
+        done = subprocess.run([*command, "--session-expiry", "never"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "a\nb\nc\n")
+    assert "connecting again" in done.stderr
+    first, second = broker.of(Connect)
+    assert isinstance(first, Connect) and first == second
+    assert not first.clean and first.properties.session_expiry == NEVER
+    assert len(broker.of(PubAck)) == 3
+
+
+def test_a_session_is_deleted_by_a_clean_one() -> None:
+    broker = Broker("a")
+    assert (
+        told(broker, "subscribe", "t", "-m", "1", "-i", "me", "--session-expiry", "60", "--unsubscribe").returncode == 0
+    )
+    last = broker.of(Connect)[-1]
+    assert isinstance(last, Connect) and last.clean and last.properties is not None and last.client_id == "me"
+    assert last.properties == NONE
+
+
+def test_a_taken_over_client_does_not_fight_back() -> None:
+    done = told(Broker(connack=0x87, text="no"), "subscribe", "t")
+    assert done.returncode == 4
+    assert done.stderr.endswith("refused: not authorized (no)\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("publish", "a/#", "x"),
+        ("publish", "", "x"),
+        ("publish", "t", "x", "--ttl", "3", "--mqtt", "3.1.1"),
+        ("publish", "t", "x", "--property", "novalue"),
+        ("publish", "t", "x", "--will-message", "x"),
+        ("publish", "t", "x", "--will-topic", "+"),
+        ("publish", "t", "x", "--server", "amqp://h"),
+        ("publish", "t", "x", "--server", "mqtt://h/path"),
+        ("publish", "t", "x", "--server", "mqtt://h:99999"),
+        ("publish", "t", "x", "--response-topic", "a/+"),
+        ("subscribe",),
+        ("subscribe", "a#"),
+        ("subscribe", "$share/g"),
+        ("subscribe", "t", "--session-expiry", "9"),
+        ("subscribe", "t", "--unsubscribe"),
+        ("subscribe", "t", "--session-expiry", "soon", "-i", "me"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    done = enmasse(*arguments)
+    assert done.returncode == 2
+    assert "Error:" in done.stderr
