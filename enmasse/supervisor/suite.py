@@ -28,7 +28,14 @@ WRITE_AGAIN = 1.0
 """Seconds after which the files for others are written again if they could not be, for example on a full disk."""
 PATIENCE = 20.0
 """Seconds after which a start that is not over names what it waits for."""
-STOP_ORDER = (("storage_controller", "ragent"), ("mqtt_gateway",), ("router",), ("broker",), ("configserv",))
+STOP_ORDER = (
+    ("storage_controller", "ragent"),
+    ("mqtt_gateway",),
+    ("subserv",),
+    ("router",),
+    ("broker",),
+    ("configserv",),
+)
 """Who only watches goes first, so that nobody reacts to the end of the others; clients are closed before their
 brokers go.
 """

@@ -1,0 +1,144 @@
+"""Subscriptions of AMQP clients: made, changed and ended over `$subctrl`. Durable before it is answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from enmasse.model.topics import FilterRefused
+from enmasse.stores import Change, Store
+from services.subserv import names, records
+from services.subserv.binding import Binder, Wanted
+from services.subserv.brokers import Brokers
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.records import AmqpRecord
+from services.subserv.turns import Turns
+
+MAX_SUBSCRIPTIONS = 100_000
+MAX_FILTERS = 2_000
+"""Of one subscription."""
+
+
+class AmqpSubscription(Subscriber):
+    """`filters` are names on AMQP, with the brokers' wildcards."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: AmqpRecord) -> None:
+        super().__init__(names.amqp_id(record.subscription), record.created, record.filters, amqp=True)
+        self.record = record
+
+
+class AmqpSubscriptions:
+    """All of them, by id."""
+
+    def __init__(self, store: Store, desired: Desired, brokers: Brokers, binder: Binder) -> None:
+        self.by_id: dict[str, AmqpSubscription] = {}
+        self._store = store
+        self._desired = desired
+        self._brokers = brokers
+        self._binder = binder
+        self._turns = Turns()
+
+    def put(self, record: AmqpRecord) -> AmqpSubscription:
+        """The subscription is now as this record says."""
+        made = AmqpSubscription(record)
+        self.by_id[made.id] = made
+        return made
+
+    def of(self, subscription: str) -> AmqpSubscription | None:
+        """By the id that the client gave."""
+        return self.by_id.get(names.amqp_id(subscription))
+
+    async def subscribe(
+        self, subscription: str, filters: Mapping[str, str | None], created: int, *, partly: bool
+    ) -> dict[str, str]:
+        """Filter → why it could not be made. Unless `partly`, nothing is made then. `created`: a number of its own, if
+        it is new. Raises StoreError."""
+        async with self._turns.of(subscription):
+            old = self.by_id.get(names.amqp_id(subscription))
+            before = old.record if old is not None else None
+            refused = self._refused(before, filters)
+            good = {filter: tag for filter, tag in filters.items() if filter not in refused}
+            if not good or (refused and not partly):
+                return refused
+            known = dict(before.filters) if before is not None else {}
+            base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
+            record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
+            subscriber = self.put(record)
+            wanted = [Wanted(filter, filter, subscriber.id, True, True) for filter in good if filter not in known]
+            try:
+                failed = await self._binder.bind(wanted, f"{subscriber.id}:{base.created}:{base.round}")
+                if failed:
+                    kept = {} if not partly else {f: tag for f, tag in good.items() if f not in failed}
+                    record = msgspec.structs.replace(record, filters={**known, **kept})
+                if not record.filters and before is None:
+                    self._forget(subscriber)
+                else:
+                    self.put(record)
+                    self._brokers.touch((subscriber.id,) if failed else ())
+                    await self._store.write([records.put(records.AMQP, subscription, record)])
+            except BaseException:
+                if before is not None:
+                    self.put(before)
+                    self._brokers.touch((subscriber.id,))
+                else:
+                    self._forget(subscriber)
+                raise
+            return {**refused, **failed}
+
+    def _refused(self, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        known = set(before.filters) if before is not None else set()
+        for filter in filters:
+            try:
+                self._desired.targets(filter, amqp=True)
+            except FilterRefused as error:
+                refused[filter] = str(error)
+                continue
+            known.add(filter)
+            if len(known) > MAX_FILTERS:
+                refused[filter] = f"a subscription may have {MAX_FILTERS} topics"
+            elif before is None and len(self.by_id) >= MAX_SUBSCRIPTIONS:
+                refused[filter] = f"there are {MAX_SUBSCRIPTIONS} subscriptions already: close some"
+        return refused
+
+    async def unsubscribe(self, subscription: str, filters: Iterable[str]) -> str:
+        """The queue stays until it is empty, or the subscription is closed. Why a broker has not done it yet, if so.
+        Raises StoreError."""
+        async with self._turns.of(subscription):
+            subscriber = self.by_id.get(names.amqp_id(subscription))
+            if subscriber is None:
+                return ""
+            gone = set(filters)
+            kept = {filter: tag for filter, tag in subscriber.record.filters.items() if filter not in gone}
+            record = msgspec.structs.replace(subscriber.record, filters=kept)
+            await self._store.write([records.put(records.AMQP, subscription, record)])
+            self.put(record)
+            return await self._binder.applied(subscriber.id)
+
+    async def close(self, subscription: str) -> bool:
+        """Ends it, with the messages that wait. False: there is none. Raises StoreError."""
+        async with self._turns.of(subscription):
+            subscriber = self.by_id.get(names.amqp_id(subscription))
+            if subscriber is None:
+                return False
+            await self._store.write([Change(records.AMQP, subscription, None)])
+            self._forget(subscriber)
+            await self._binder.applied(subscriber.id)
+            return True
+
+    def _forget(self, subscriber: AmqpSubscription) -> None:
+        self.by_id.pop(subscriber.id, None)
+        self._brokers.touch((subscriber.id,))
+
+    def addresses(self, subscription: str) -> list[str]:
+        """Where to receive from."""
+        subscriber = self.by_id.get(names.amqp_id(subscription))
+        if subscriber is None:
+            return []
+        found = self._desired.brokers(subscriber)
+        found.update(broker.name for broker in self._brokers if subscriber.id in broker.conversation.held)
+        return [names.queue_name(broker, subscriber.id) for broker in sorted(found)]

@@ -1,0 +1,86 @@
+"""The process: settings, connections to the store, the router and the configuration service."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enmasse import health, log, process, settings
+from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.stores import StoreSettings, make_store
+from services.subserv.control import SubscriptionControl
+from services.subserv.service import SubscriptionService
+
+CONTAINER = "subscription-service"
+"""Container-id by which the router knows where the links to `$mqtt/sessions` go."""
+AGAIN = 0.25
+"""Seconds until `$subctrl` is attached again: the router may not have the address yet."""
+
+
+class SubservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The service's settings (docs/contracts.md, "A service as a process")."""
+
+    router: settings.HostPort
+    configserv: settings.HostPort
+    store: StoreSettings
+
+
+class Routed:
+    """The connection to the router: `$mqtt/sessions` and `$subctrl`."""
+
+    def __init__(self, service: SubscriptionService) -> None:
+        self.serving = False
+        """`$subctrl` is attached."""
+        self._service = service
+        self._control = SubscriptionControl(service)
+
+    def prepare(self, connection: ControlConnection) -> None:
+        connection.on_attach = self._service.gateways.attached
+
+    async def session(self, connection: ControlConnection) -> None:
+        """What keep_connected runs."""
+        self._service.gateways.reachable()
+        try:
+            while True:
+                ended = asyncio.Event()
+                try:
+                    await self._control.attach(connection, ended.set)
+                    self.serving = True
+                    await ended.wait()
+                except ControlError as error:
+                    log.get().debug("cannot attach to the router", reason=str(error))
+                self.serving = False
+                await asyncio.sleep(AGAIN)
+        finally:
+            self.serving = False
+            self._service.gateways.unreachable()
+
+
+async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    store = make_store(config.store)
+    service = SubscriptionService(store)
+    routed = Routed(service)
+    state = health.Health(config.health, service.metrics, counts=service.counts)
+    state.check = lambda: service.healthy(routed.serving)
+    await state.start()
+    store.start()
+    work = process.spawn(_run(service, routed, config), "subscription service")
+    try:
+        await stop.wait()
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        service.close()
+        await store.close()
+        await state.close()
+
+
+async def _run(service: SubscriptionService, routed: Routed, config: SubservSettings) -> None:
+    await service.store.ready()
+    await service.load()
+    router, configserv = settings.host_port(config.router), settings.host_port(config.configserv)
+    await asyncio.gather(
+        service.run(),
+        keep_connected(*configserv, service.follow, container=config.name),
+        keep_connected(*router, routed.session, container=CONTAINER, prepare=routed.prepare, max_links=4096),
+    )

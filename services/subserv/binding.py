@@ -1,0 +1,127 @@
+"""A subscription is made: patterns lead to the subscriber's queues, and retained messages lie in them first.
+
+On each broker that carries a part of what the filter covers: pause the queue if it is there already, send a marker
+through the broker's feed of retained messages, bind, send a second marker, wait for both, put copies of the retained
+messages that came before into the queue, resume it. What came after the second marker has come to the queue by itself;
+of what came between the two (next to nothing) the broker is asked whether it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from enmasse import log
+from enmasse.control import ControlError
+from enmasse.stores import StoreError
+from services.subserv.brokers import Broker, Brokers
+from services.subserv.conversation import Bound, Refused
+from services.subserv.desired import Desired
+from services.subserv.retained import Retained
+from services.subserv.retaining import NotRetained, RetainedMessages
+
+PATIENCE = 5.0
+"""Seconds a broker may take for all of it; then the subscription is refused."""
+
+
+class Wanted(NamedTuple):
+    """A filter for a subscriber. `name`: the filter as the client gave it (`$share/…`). `retained`: whether the
+    subscriber is to get the retained messages. `amqp`: see Subscriber."""
+
+    name: str
+    filter: str
+    id: str
+    retained: bool
+    amqp: bool = False
+
+
+class Binder:
+    """Brings about on brokers what was put into memory before."""
+
+    def __init__(self, desired: Desired, brokers: Brokers, retained: RetainedMessages) -> None:
+        self._desired = desired
+        self._brokers = brokers
+        self._retained = retained
+
+    async def bind(self, wanted: Sequence[Wanted], number: str) -> dict[str, str]:
+        """Name → why it could not be made, of those that could not. `number`: see RetainedMessages.give."""
+        places: dict[tuple[str, str], list[Wanted]] = {}
+        refused: dict[str, str] = {}
+        for each in wanted:
+            brokers = self._desired.where(each.filter, amqp=each.amqp)
+            if not brokers:
+                refused[each.name] = f"no broker carries an address of {each.filter[:100]!r} yet"
+            for broker in brokers:
+                places.setdefault((broker, each.id), []).append(each)
+        work = [self._bind_one(broker, id, filters, number) for (broker, id), filters in places.items()]
+        results = await asyncio.gather(*work)
+        for filters, reason in zip(places.values(), results, strict=True):
+            if reason:
+                refused.update((each.name, reason) for each in filters)
+        return refused
+
+    async def applied(self, id: str) -> str:
+        """Waits until the brokers that hold anything of a subscriber have what it is to have now. Why one has not."""
+        holding = [broker for broker in self._brokers if id in broker.conversation.held]
+        results = await asyncio.gather(*(self._bind_one(broker.name, id, (), "") for broker in holding))
+        return next(filter(None, results), "")
+
+    async def _bind_one(self, name: str, id: str, filters: Sequence[Wanted], number: str) -> str:
+        broker = self._brokers.get(name)
+        if broker is None:
+            return f"broker {name} is not known"
+        giving = [each for each in filters if each.retained]
+        paused = False
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if giving and id in broker.conversation.held:
+                    paused = True
+                    await broker.conversation.pause(id)
+                bound = await broker.conversation.bound(id)
+                if giving:
+                    await self._give(broker, id, giving, bound, number)
+        except TimeoutError:
+            return f"broker {name} does not answer"
+        except (Refused, NotRetained, StoreError) as error:
+            return str(error)
+        except ControlError as error:
+            return f"broker {name}: {error}"
+        finally:
+            if paused:
+                await self._resume(broker, id)
+        return ""
+
+    async def _resume(self, broker: Broker, id: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await broker.conversation.resume(id)
+        except (ControlError, TimeoutError) as error:
+            log.get(broker=broker.name).warning("a queue is resumed later", id=id[:200], reason=str(error)[:200])
+            broker.conversation.leave_paused(id)
+
+    async def _give(self, broker: Broker, id: str, giving: Iterable[Wanted], bound: Bound, number: str) -> None:
+        before, after = await bound.before, await bound.after
+        for each in giving:
+            entries: list[Retained] = []
+            for entry in self.matching(each, broker.name):
+                came_live = entry.broker == broker.name and (
+                    entry.arrival > after
+                    or (entry.arrival > before and await broker.conversation.has_live(id, entry.name))
+                )
+                if not came_live:
+                    entries.append(entry)
+            if entries:
+                assert broker.connection is not None
+                await self._retained.give(broker.connection, broker.name, id, entries, each.filter, number)
+
+    def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
+        """The retained messages that a filter covers, of the addresses that a broker carries, in their order."""
+        index = self._retained.index
+        patterns = self._desired.where(wanted.filter, amqp=wanted.amqp).get(broker, ())
+        found = {entry.name: entry for pattern in patterns for entry in index.match(pattern)}
+        entries = sorted(found.values(), key=lambda entry: entry.number)
+        if wanted.filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1] (v3.1.1, v5)
+            topic_of = self._desired.topics.topic_of
+            entries = [entry for entry in entries if not topic_of(entry.name).startswith("$")]
+        return entries

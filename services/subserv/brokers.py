@@ -1,0 +1,72 @@
+"""The brokers of the placements, each with a conversation that is kept up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from enmasse.control import ControlConnection, keep_connected
+from enmasse.model.feeds import Placements
+from services.subserv.conversation import BrokerConversation, Owner
+from services.subserv.feed import RetainedFeed, Store
+
+CONTAINER = "subserv"
+
+
+class Broker:
+    """A broker and what is done there."""
+
+    def __init__(self, name: str, address: tuple[str, int], owner: Owner, store: Store) -> None:
+        self.name = name
+        self.address = address
+        self.connection: ControlConnection | None = None
+        self.conversation = BrokerConversation(name, owner, RetainedFeed(name, store))
+        host, port = address
+        self._task = asyncio.ensure_future(keep_connected(host, port, self._session, container=CONTAINER))
+
+    async def _session(self, connection: ControlConnection) -> None:
+        self.connection = connection
+        await self.conversation.session(connection)
+
+    def close(self) -> None:
+        self._task.cancel()
+
+
+class Brokers:
+    """All of them, by name."""
+
+    def __init__(self, owner: Owner, store: Store) -> None:
+        self._owner = owner
+        self._store = store
+        self._brokers: dict[str, Broker] = {}
+
+    def follow(self, placements: Placements) -> None:
+        """These are the brokers now; those whose host and port are unknown stay as they are."""
+        invalid = placements.invalid if isinstance(placements.invalid, list) else []
+        wanted = {name: (broker.host, broker.port) for name, broker in placements.brokers.items()}
+        for name in list(self._brokers):
+            if name not in invalid and self._brokers[name].address != wanted.get(name):
+                self._brokers.pop(name).close()
+        for name, address in wanted.items():
+            if name not in self._brokers:
+                self._brokers[name] = Broker(name, address, self._owner, self._store)
+
+    def get(self, name: str) -> Broker | None:
+        return self._brokers.get(name)
+
+    def __iter__(self) -> Iterator[Broker]:
+        return iter(self._brokers.values())
+
+    def __len__(self) -> int:
+        return len(self._brokers)
+
+    def touch(self, ids: Iterable[str]) -> None:
+        """What these are to have may have changed, wherever."""
+        ids = list(ids)
+        for broker in self:
+            broker.conversation.touch(ids)
+
+    def close(self) -> None:
+        for broker in self:
+            broker.close()
+        self._brokers.clear()

@@ -1,0 +1,419 @@
+"""MQTT clients come, subscribe and go: what gateways ask for (docs/contracts.md, "$mqtt/sessions").
+
+Everything is durable before it is answered. Requests for one client are served in their order. The epoch fences: once a
+client is opened again, nothing that its former gateway asks for has an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from enmasse import process
+from enmasse.model import sessions as wire
+from enmasse.model.sessions import Subscription
+from enmasse.model.topics import FilterRefused
+from enmasse.mqtt.topics import fault_of_filter
+from enmasse.stores import Store
+from services.subserv import names, records
+from services.subserv.binding import Binder, Wanted
+from services.subserv.brokers import Broker, Brokers
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.packets import Packets
+from services.subserv.records import SessionRecord
+from services.subserv.sessions import Session, Sessions, Share, share_of
+from services.subserv.turns import Turns
+
+HANDOVER = 2.0
+"""Seconds a gateway has to close a client that is opened elsewhere."""
+MAX_SESSIONS = 200_000
+MAX_SUBSCRIPTIONS = 2_000
+"""Of one session."""
+MAX_SUBSCRIPTIONS_ALL = 1_000_000
+UNSPECIFIED, IMPLEMENTATION, FILTER_INVALID, QUOTA, NO_SHARED = 0x80, 0x83, 0x8F, 0x97, 0x9E
+TAKEN_OVER = 0x8E
+NO_SUBSCRIPTION = 0x11
+
+
+class Refusal(Exception):
+    """A request is not served: the body of the answer."""
+
+    def __init__(self, condition: str, description: str, reason: int) -> None:
+        super().__init__(description)
+        self.failure = wire.Failure(condition=condition, description=description, reason=reason)
+
+
+class Gateways(Protocol):
+    """The gateways that are there."""
+
+    def command(self, gateway: str, subject: str, body: Any) -> bool:
+        """Tells a gateway; False if it is not there."""
+
+
+class _Plan(NamedTuple):
+    """What becomes of one filter of a SUBSCRIBE: a refusal, or a subscription, and what brokers have to do for it."""
+
+    asked: Subscription
+    code: int
+    reason: str
+    wanted: Wanted | None
+
+
+class Clients:
+    """The sessions' operations. They raise Refusal, and StoreError if nothing could be stored."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        store: Store,
+        packets: Packets,
+        desired: Desired,
+        brokers: Brokers,
+        binder: Binder,
+        gateways: Gateways,
+    ) -> None:
+        self.sessions = sessions
+        self._store = store
+        self._packets = packets
+        self._desired = desired
+        self._brokers = brokers
+        self._binder = binder
+        self._gateways = gateways
+        self._turns = Turns()
+        self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
+
+    # open, close
+
+    async def open(self, request: wire.Open) -> wire.OpenReply:
+        async with self._turns.of(request.client):
+            sessions = self.sessions
+            old = sessions.by_client.get(request.client)
+            if old is None and len(sessions.by_client) >= MAX_SESSIONS:
+                raise Refusal("amqp:resource-limit-exceeded", f"there are {MAX_SESSIONS} sessions already", QUOTA)
+            closed = await self._take_over(old) if old is not None and old.record.connected else None
+            now = time.time()
+            if old is not None and old.record.ends is not None and old.record.ends <= now:
+                await self._end(old)
+                old = None
+            previous_will = "pending" if old is not None and old.record.will else ""
+            present = old is not None and not request.clean
+            epoch = sessions.next_epoch()
+            fresh = SessionRecord(
+                client=request.client,
+                created=old.created if old is not None and present else epoch,
+                epoch=epoch,
+                protocol=request.protocol,
+                expiry=request.expiry,
+                connected=True,
+                gateway=request.gateway,
+                peer=request.peer,
+                will=request.will,
+                since=now,
+                round=old.record.round if old is not None and present else 0,
+                subscriptions=old.record.subscriptions if old is not None and present else [],
+            )
+            changes = [records.put(records.SESSIONS, request.client, fresh)]
+            if old is not None:
+                # No change of the former epoch's is taken from now on, and none is on its way to the store.
+                old.record = msgspec.structs.replace(old.record, epoch=epoch)
+                await self._packets.settled()
+                if not present:
+                    changes = [*sessions.end(old), *changes]
+                elif closed is not None:
+                    changes += [old.packets.keep(request.client, message) for message in closed.sent]
+            await self._store.write(changes)
+            ended = old if old is not None and not present else None
+            session = sessions.put(fresh)
+            if ended is not None:
+                self._doom(ended)
+            sources = self.sources(session)
+            session.told = [source.address for source in sources]
+            return wire.OpenReply(
+                epoch=epoch,
+                present=present,
+                subscriptions=fresh.subscriptions,
+                sources=sources,
+                received=list(session.packets.received.items()),
+                sent=session.packets.messages(),
+                previous_will="pending" if previous_will else "",
+            )
+
+    async def _take_over(self, session: Session) -> wire.Close | None:
+        """The gateway that has the client closes it; what it said of it, if it did in time."""
+        record = session.record
+        future: asyncio.Future[wire.Close] = asyncio.get_running_loop().create_future()
+        self._handing_over[record.client] = future
+        try:
+            command = wire.Takeover(client=record.client, epoch=record.epoch)
+            if not self._gateways.command(record.gateway, "takeover", command):
+                return None
+            async with asyncio.timeout(HANDOVER):
+                return await future
+        except TimeoutError:
+            return None
+        finally:
+            del self._handing_over[record.client]
+
+    async def close(self, request: wire.Close) -> wire.CloseReply:
+        self._check(request.client, request.epoch)
+        taking = self._handing_over.get(request.client)
+        if taking is not None:
+            if not taking.done():
+                taking.set_result(request)
+            return wire.CloseReply()
+        async with self._turns.of(request.client):
+            session = self._check(request.client, request.epoch)
+            await self._disconnect(session, request.expiry, request.sent)
+        return wire.CloseReply()
+
+    async def lose(self, client: str, epoch: int) -> None:
+        """The gateway of this client is gone, or does not know it. Raises StoreError."""
+        async with self._turns.of(client):
+            session = self.sessions.by_client.get(client)
+            if session is not None and session.record.connected and session.record.epoch == epoch:
+                await self._disconnect(session, None, ())
+
+    async def _disconnect(self, session: Session, expiry: int | None, sent: Iterable[wire.Outgoing]) -> None:
+        record = session.record
+        expiry = record.expiry if expiry is None else expiry
+        await self._packets.settled()
+        if expiry == 0:
+            await self._end(session)
+            return
+        now = time.time()
+        closed = msgspec.structs.replace(
+            record, connected=False, expiry=expiry, since=now, ends=records.end_of(expiry, now)
+        )
+        kept = [session.packets.keep(record.client, message) for message in sent]
+        await self._store.write([records.put(records.SESSIONS, record.client, closed), *kept])
+        self.sessions.put(closed)
+
+    async def _end(self, session: Session) -> None:
+        await self._packets.settled()
+        await self._store.write(self.sessions.end(session))
+        self.sessions.remove(session)
+        self._doom(session)
+
+    def _doom(self, session: Session) -> None:
+        """What it had on brokers goes."""
+        self._touch(session, [each.filter for each in session.record.subscriptions])
+
+    def _leave(self, shares: Iterable[str]) -> None:
+        for id in shares:
+            if id not in self.sessions.shares:
+                for broker in self._brokers:
+                    broker.conversation.doom(id)
+
+    async def end_over(self, now: float) -> None:
+        """Ends the sessions whose time is over. Raises StoreError."""
+        await asyncio.gather(*(self._end_if_over(session.record.client, now) for session in self.sessions.over(now)))
+
+    async def _end_if_over(self, client: str, now: float) -> None:
+        async with self._turns.of(client):
+            session = self.sessions.by_client.get(client)
+            if session is not None and session.record.ends is not None and session.record.ends <= now:
+                await self._end(session)
+
+    async def delete(self, client: str) -> int:
+        """Disconnects the client and ends its session."""
+        async with self._turns.of(client):
+            session = self.sessions.by_client.get(client)
+            if session is None:
+                return 0
+            if session.record.connected:
+                self.disconnect(client, 0x98)
+            await self._end(session)
+            return 1
+
+    def disconnect(self, client: str, reason: int) -> int:
+        """Has the gateway disconnect a client; 0 if it is not connected."""
+        session = self.sessions.by_client.get(client)
+        if session is None or not session.record.connected:
+            return 0
+        command = wire.Disconnect(client=client, epoch=session.record.epoch, reason=reason)
+        return int(self._gateways.command(session.record.gateway, "disconnect", command))
+
+    # hello, packets
+
+    def hello(self, request: wire.Hello) -> wire.HelloReply:
+        """What the gateway does not hold any more is disconnected."""
+        sessions = self.sessions
+        held = dict(request.sessions)
+        stale = []
+        for client, epoch in request.sessions:
+            session = sessions.by_client.get(client)
+            if session is None or session.record.epoch != epoch or not session.record.connected:
+                stale.append(client)
+        for session in sessions.of(request.gateway):
+            if held.get(session.record.client) != session.record.epoch:
+                process.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
+        return wire.HelloReply(stale=stale)
+
+    async def gateway_gone(self, gateway: str) -> None:
+        """Disconnects all it had. Raises StoreError."""
+        await asyncio.gather(*(self.lose(s.record.client, s.record.epoch) for s in list(self.sessions.of(gateway))))
+
+    async def packets(self, request: wire.Packets) -> wire.PacketsReply:
+        return wire.PacketsReply(stale=await self._packets.change(request.changes))
+
+    # subscribe, unsubscribe
+
+    async def subscribe(self, request: wire.Subscribe) -> wire.SubscribeReply:
+        async with self._turns.of(request.client):
+            session = self._check(request.client, request.epoch)
+            before = session.record
+            plans = [self._plan(session, each) for each in self._within_limits(session, request.subscriptions)]
+            new = {plan.asked.filter: plan.asked for plan in plans if plan.code < UNSPECIFIED}
+            old = {each.filter: each for each in before.subscriptions}
+            number = f"{session.id}:{before.created}:{before.round}"
+            self._try(session, {**old, **new})
+            try:
+                failed = await self._binder.bind([plan.wanted for plan in plans if plan.wanted is not None], number)
+                kept = {filter: each for filter, each in new.items() if filter not in failed}
+                record = self._try(session, {**old, **kept}) if failed else session.record
+                await self._store.write([records.put(records.SESSIONS, request.client, record)])
+            except BaseException:
+                self.sessions.put(before)
+                self._touch(session, new)
+                raise
+            if failed:
+                self._touch(session, new)
+            codes = []
+            reason = next((text for plan in plans if (text := plan.reason or failed.get(plan.asked.filter, ""))), "")
+            for plan in plans:
+                code = IMPLEMENTATION if plan.asked.filter in failed and plan.code < UNSPECIFIED else plan.code
+                codes.append(UNSPECIFIED if code >= UNSPECIFIED and before.protocol == 4 else code)
+            return wire.SubscribeReply(codes=codes, sources=self._tell(session), reason=reason)
+
+    async def unsubscribe(self, request: wire.Unsubscribe) -> wire.UnsubscribeReply:
+        async with self._turns.of(request.client):
+            session = self._check(request.client, request.epoch)
+            old = {each.filter: each for each in session.record.subscriptions}
+            codes = [0 if filter in old else NO_SUBSCRIPTION for filter in request.filters]
+            gone = {filter: each for filter in request.filters if (each := old.pop(filter, None)) is not None}
+            if gone:
+                record = msgspec.structs.replace(session.record, subscriptions=list(old.values()))
+                await self._store.write([records.put(records.SESSIONS, request.client, record)])
+                self.sessions.put(record)
+                failed = await self._unbind(session, gone)
+                if failed:  # it is done as soon as the broker can be asked; the client may be told now
+                    return wire.UnsubscribeReply(codes=codes, sources=self._tell(session), reason=failed)
+            return wire.UnsubscribeReply(codes=codes, sources=self._tell(session))
+
+    async def _unbind(self, session: Session, gone: Mapping[str, Subscription]) -> str:
+        """Waits until the brokers lead nothing of these to the session any more; why one does not yet, if so."""
+        self._touch(session, gone)
+        return await self._binder.applied(session.id)
+
+    def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
+        """Each with why it is too many; empty: it is not."""
+        sessions = self.sessions
+        known = {each.filter for each in session.record.subscriptions}
+        for each in asked:
+            reason = ""
+            if each.filter not in known:
+                if len(known) >= MAX_SUBSCRIPTIONS:
+                    reason = f"a session may have {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe from some"
+                elif sessions.subscriptions + len(known) >= MAX_SUBSCRIPTIONS_ALL:
+                    reason = f"there are {MAX_SUBSCRIPTIONS_ALL} subscriptions already"
+                else:
+                    known.add(each.filter)
+            yield each, reason
+
+    def _plan(self, session: Session, asked: tuple[Subscription, str]) -> _Plan:
+        each, too_many = asked
+        if too_many:
+            return _Plan(each, QUOTA, too_many, None)
+        share = None
+        try:
+            share = share_of(each.filter)
+            filter = each.filter if share is None else next(iter(share.filters))
+            if (fault := fault_of_filter(filter)) is not None:
+                raise FilterRefused(f"the filter {fault}")
+            targets = self._desired.targets(filter)
+        except ValueError as error:
+            return _Plan(each, FILTER_INVALID, str(error), None)
+        if share is not None and any(target.type == "multicast" for target in targets):
+            return _Plan(
+                each, NO_SHARED, "every receiver of a multicast address gets each message: do not share it", None
+            )
+        is_new = all(known.filter != each.filter for known in session.record.subscriptions)
+        retained = share is None and (each.retain_handling == 0 or (each.retain_handling == 1 and is_new))
+        if all(target.type != "topic" for target in targets) or not (is_new or retained):
+            return _Plan(each, each.qos, "", None)
+        id = session.id if share is None else share.id
+        return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained))
+
+    def _try(self, session: Session, subscriptions: Mapping[str, Subscription]) -> SessionRecord:
+        """The session has these from now on in memory; they are stored when the brokers have them."""
+        before = session.record
+        record = msgspec.structs.replace(before, subscriptions=list(subscriptions.values()), round=before.round + 1)
+        self.sessions.put(record)
+        return record
+
+    def _touch(self, session: Session, filters: Iterable[str]) -> None:
+        """What these filters lead to may have changed."""
+        shares = {share.id for share in map(_share, filters) if share is not None}
+        self._leave(shares)
+        self._brokers.touch((session.id, *shares))
+
+    # sources
+
+    def sources(self, session: Session) -> list[wire.Source]:
+        """Where the gateway is to receive for a session."""
+        found = [wire.Source(address=address) for address in self._addresses(session)]
+        for share in self.sessions.shares_of(session.record):
+            found += [wire.Source(address=address, filter=share.name) for address in self._addresses(share)]
+        return found
+
+    def _addresses(self, subscriber: Subscriber) -> list[str]:
+        brokers = self._desired.brokers(subscriber)
+        brokers.update(broker.name for broker in self._brokers if _holds(broker, subscriber))
+        return [names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
+
+    def _tell(self, session: Session) -> list[wire.Source]:
+        sources = self.sources(session)
+        session.told = [source.address for source in sources]
+        return sources
+
+    def lies(self, ids: Iterable[str]) -> None:
+        """Queues of these have come or gone: tells gateways what they do not know yet."""
+        clients: dict[str, None] = {}
+        for id in ids:
+            session = self.sessions.by_id.get(id)
+            if session is not None:
+                clients[session.record.client] = None
+            elif (share := self.sessions.shares.get(id)) is not None:
+                clients.update(dict.fromkeys(share.members))
+        for client in clients:
+            self._tell_changes(self.sessions.by_client[client])
+
+    def _tell_changes(self, session: Session) -> None:
+        if session.told is None or not session.record.connected or self._turns.busy(session.record.client):
+            return  # who serves a request of the client tells with its reply
+        before, sources = session.told, self._tell(session)
+        if session.told != before:
+            command = wire.SourcesChanged(client=session.record.client, epoch=session.record.epoch, sources=sources)
+            self._gateways.command(session.record.gateway, "sources", command)
+
+    def _check(self, client: str, epoch: int) -> Session:
+        session = self.sessions.by_client.get(client)
+        if session is None or session.record.epoch != epoch or not session.record.connected:
+            raise Refusal(wire.STALE, f"client {client[:100]!r} is connected elsewhere, or has no session", TAKEN_OVER)
+        return session
+
+
+def _holds(broker: Broker, subscriber: Subscriber) -> bool:
+    held = broker.conversation.held.get(subscriber.id)
+    return held is not None and held.created == subscriber.created
+
+
+def _share(filter: str) -> Share | None:
+    try:
+        return share_of(filter)
+    except ValueError:
+        return None

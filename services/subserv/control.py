@@ -1,0 +1,179 @@
+"""`$subctrl`: AMQP clients and the command line ask for subscriptions (docs/contracts.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from enmasse import log, process
+from enmasse.amqp.errors import AmqpError
+from enmasse.control import ControlConnection, ControlError, ControlSender, Delivery
+from enmasse.control.errors import INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED
+from enmasse.model import sessions as wire
+from enmasse.stores import StoreError
+from services.subserv import messages
+from services.subserv.service import SubscriptionService
+from services.subserv.views import Unknown, Views
+
+ADDRESS = "$subctrl"
+WINDOW = 250
+MAX_ID = 1024
+"""Characters of a subscription's id."""
+NOT_IMPLEMENTED = "amqp:not-implemented"
+
+
+class _Rejected(Exception):
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description
+
+
+class SubscriptionControl:
+    """Serves `$subctrl` on one connection to the router after the other."""
+
+    def __init__(self, service: SubscriptionService) -> None:
+        self._service = service
+        views = Views(service)
+        self._replies: ControlSender
+        self._amqp: dict[str, Callable[[messages.Request], Awaitable[None]]] = {
+            "subscribe": self._subscribe,
+            "unsubscribe": self._unsubscribe,
+            "list": self._list,
+            "close": self._close,
+            "list_topics": self._list_topics,
+        }
+        self._views: dict[str, tuple[type[Any] | None, Callable[..., Any]]] = {
+            "subscriptions": (None, views.subscriptions),
+            "subscription": (wire.ById, views.subscription),
+            "delete": (wire.ById, views.delete),
+            "retained": (wire.ByFilter, views.retained),
+            "clear_retained": (wire.ByFilter, views.clear_retained),
+            "sessions": (None, views.sessions),
+            "disconnect": (wire.ByClient, views.disconnect),
+        }
+
+    async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
+        """Serves on this connection; `closed` is called when it cannot any more. Raises ControlError."""
+        self._replies = connection.sender(None)
+        receiver = connection.receiver(ADDRESS, window=WINDOW)
+        receiver.on_message = self._on_message
+        await self._replies.opened()
+        await receiver.opened()
+        receiver.on_closed = self._replies.on_closed = lambda _: closed()
+
+    def _on_message(self, delivery: Delivery) -> None:
+        process.spawn(self._serve(delivery), ADDRESS)
+
+    async def _serve(self, delivery: Delivery) -> None:
+        try:
+            await self._dispatch(messages.read(delivery.data))
+        except _Rejected as rejected:
+            delivery.reject(rejected.condition, rejected.description[:500])
+        except AmqpError as error:
+            delivery.reject(error.condition, (error.description or "")[:500])
+        except Unknown as unknown:
+            delivery.reject(NOT_FOUND, str(unknown)[:500])
+        except (StoreError, ControlError) as error:
+            delivery.reject(INTERNAL_ERROR, str(error)[:500])
+        except (ValueError, TypeError) as error:
+            delivery.reject(INVALID_FIELD, str(error)[:500])
+        except Exception as error:
+            log.get().exception("a request failed", address=ADDRESS)
+            delivery.reject(INTERNAL_ERROR, str(error)[:500])
+        else:
+            delivery.accept()
+
+    async def _dispatch(self, request: messages.Request) -> None:
+        if (operation := self._amqp.get(request.subject)) is not None:
+            await operation(request)
+        elif (view := self._views.get(request.subject)) is not None:
+            await self._view(request, *view)
+        else:
+            known = ", ".join([*self._amqp, *self._views])
+            raise _Rejected(NOT_IMPLEMENTED, f"no subject {request.subject[:50]!r}; there are {known}")
+
+    async def _view(self, request: messages.Request, kind: type[Any] | None, function: Callable[..., Any]) -> None:
+        if not request.reply_to:
+            raise _Rejected(INVALID_FIELD, "reply-to is missing")
+        result = function(msgspec.json.decode(request.body or b"{}", type=kind)) if kind is not None else function()
+        if isinstance(result, Awaitable):
+            result = await result
+        self._replies.send(
+            messages.json_answer(request.subject, result, request.correlation, request.reply_to), settled=True
+        )
+
+    # AMQP clients
+
+    async def _subscribe(self, request: messages.Request) -> None:
+        subscription, filters = _subscription(request), _filters(request.body)
+        service = self._service
+        created = service.sessions.next_epoch()
+        failed = await service.amqp.subscribe(subscription, filters, created, partly=bool(request.reply_to))
+        if request.reply_to:
+            self._answer(request, "subscribed", {filter: failed.get(filter, True) for filter in filters})
+        if len(failed) == len(filters) or (failed and not request.reply_to):
+            known = service.desired.topics
+            unknown = any(known.owner_of_wire(filter.split("/+")[0].split("/#")[0]) is None for filter in failed)
+            condition = PRECONDITION_FAILED if unknown else INTERNAL_ERROR
+            raise _Rejected(condition, "; ".join(failed.values()))
+
+    async def _unsubscribe(self, request: messages.Request) -> None:
+        subscription, filters = _subscription(request), _filters(request.body)
+        reason = await self._service.amqp.unsubscribe(subscription, filters)
+        if reason:
+            log.get().warning("a subscription ends later", reason=reason)
+
+    async def _list(self, request: messages.Request) -> None:
+        subscription = _subscription(request)
+        if not request.reply_to:
+            raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the list go?")
+        found = self._service.amqp.of(subscription)
+        filters = found.record.filters if found is not None else {}
+        self._answer(
+            request, "subscriptions", {filter: True if tag is None else tag for filter, tag in filters.items()}
+        )
+
+    async def _close(self, request: messages.Request) -> None:
+        await self._service.amqp.close(_subscription(request))
+
+    async def _list_topics(self, request: messages.Request) -> None:
+        if not request.reply_to:
+            raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the topics go?")
+        data = messages.answer("topics", self._service.desired.topic_names(), request.correlation, request.reply_to)
+        self._replies.send(data, settled=True)
+
+    def _answer(self, request: messages.Request, subject: str, body: Mapping[str, Any]) -> None:
+        """With the addresses from which to receive, divided by blanks."""
+        assert request.reply_to is not None
+        addresses = " ".join(self._service.amqp.addresses(_subscription(request)))
+        data = messages.answer(subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses})
+        self._replies.send(data, settled=True)
+
+
+def _subscription(request: messages.Request) -> str:
+    found = request.correlation
+    text = found if isinstance(found, str) else "" if found is None else str(found)
+    if not text:
+        raise _Rejected(INVALID_FIELD, "correlation-id is missing: it is the subscription's id")
+    if len(text) > MAX_ID or any("\ud800" <= character <= "\udfff" for character in text):
+        raise _Rejected(INVALID_FIELD, f"a subscription's id is text of {MAX_ID} characters at most")
+    return text
+
+
+def _filters(body: Any) -> dict[str, str | None]:
+    """Filter → tag, of a string, a list or a map."""
+    found: dict[str, str | None]
+    if isinstance(body, str):
+        found = {body: None}
+    elif isinstance(body, list):
+        found = dict.fromkeys(body)
+    elif isinstance(body, dict):
+        found = {key: None if tag is None or tag is True else str(tag) for key, tag in body.items()}
+    else:
+        raise _Rejected(INVALID_FIELD, "the body must be a topic, a list of topics, or a map topic: tag")
+    if not found or not all(isinstance(filter, str) and filter for filter in found):
+        raise _Rejected(INVALID_FIELD, "the body names no topic")
+    return found

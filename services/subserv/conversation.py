@@ -1,0 +1,352 @@
+"""What one broker is to hold for subscribers, and the conversation that brings it about (enmasse.reconcile.Managed).
+
+The keys are ids of subscribers. Everything is computed from what is desired now and what the broker lists: a queue
+whose subscriber has gone, or whose mark names an earlier one of the same id, is deleted with what it holds; a queue to
+which no filter leads any more is kept until it is empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from enmasse import log
+from enmasse.control import ControlConnection, Reply
+from enmasse.reconcile import NEVER, NOW, Reconciler, Step
+from services.subserv import names
+from services.subserv.feed import RetainedFeed
+from services.subserv.management import ERRORS, BrokerManagement, Row, outcomes
+
+SWEEP_FIRST, SWEEP_LAST = 5.0, 60.0
+"""Seconds between two looks at everything; COST times as long as a look takes, in between."""
+COST = 200
+RETIRE_EVERY = 1.0
+"""Seconds between two looks at queues that are kept until they are empty."""
+RETIRE_BATCH = 100
+
+
+class Want(NamedTuple):
+    """What a subscriber is to have on a broker: patterns that lead to its queue. None: only what it still holds."""
+
+    created: int
+    patterns: set[str]
+
+
+class Held:
+    """What a subscriber has on the broker. `created`: of the subscriber for which the queue was made."""
+
+    __slots__ = ("created", "patterns", "paused")
+
+    def __init__(self, created: int, patterns: set[str], *, paused: bool = False) -> None:
+        self.created = created
+        self.patterns = patterns
+        self.paused = paused
+
+
+class Bound(NamedTuple):
+    """A subscriber's patterns lead to its queue. Retained messages that came before `before` did not reach the queue
+    by these; those that came after `after` did (positions in the broker's feed)."""
+
+    before: asyncio.Future[int]
+    after: asyncio.Future[int]
+
+
+class Refused(Exception):
+    """The broker has refused something; the text says what and why."""
+
+
+class Owner(Protocol):
+    """Who knows what is desired."""
+
+    @property
+    def complete(self) -> bool:
+        """What is not desired by now is not desired at all."""
+
+    def want(self, broker: str, id: str, *, held: bool) -> Want | None:
+        """None: there is no such subscriber."""
+
+    def wanted_on(self, broker: str) -> Iterable[str]:
+        """Ids of all subscribers that are to have something there."""
+
+    def lies(self, ids: Iterable[str]) -> None:
+        """On which brokers these have queues has changed."""
+
+
+class BrokerConversation:
+    """The conversation with one broker, over one connection after the other (`session`)."""
+
+    def __init__(self, broker: str, owner: Owner, feed: RetainedFeed) -> None:
+        self.broker = broker
+        self.feed = feed
+        self.held: dict[str, Held] = {}
+        self.connected = False
+        """Everything has been read over the connection there is."""
+        self._owner = owner
+        self._connection: ControlConnection
+        self._management: BrokerManagement
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, list[asyncio.Future[Bound]]] = {}
+        self._retiring: set[str] = set()
+        self._doomed: set[str] = set()
+        self._retire_at = NEVER
+        self._resuming: set[str] = set()
+        """Queues that an operation has paused."""
+        self._reconciler: Reconciler[str] = Reconciler(
+            self,
+            changed=owner.lies,
+            lost=lambda _: None,
+            steps=(Step(self._retire_due, self._retire),),
+            errors=ERRORS,
+            logger=log.get(broker=broker),
+        )
+
+    # what the service asks for
+
+    async def session(self, connection: ControlConnection) -> None:
+        """Works over this connection until it is gone (what keep_connected runs)."""
+        self._connection = connection
+        try:
+            await self._reconciler.run()
+        finally:
+            self.connected = False
+            self.feed.lost()
+
+    def touch(self, ids: Iterable[str]) -> None:
+        """What these are to have here may have changed."""
+        self._reconciler.queue(ids)
+
+    def doom(self, id: str) -> None:
+        """The subscriber has ended: its queue goes even if one of the same id comes."""
+        if id in self.held:
+            self._doomed.add(id)
+        self._reconciler.queue((id,))
+
+    def read_again(self) -> None:
+        """More is known of what may be deleted."""
+        self._reconciler.read_again()
+
+    @property
+    def pending(self) -> int:
+        """Subscribers for which something could not be done."""
+        return len(self._reconciler.refused)
+
+    async def bound(self, id: str) -> Bound:
+        """Waits until the broker has what this subscriber is to have now. Raises Refused."""
+        future: asyncio.Future[Bound] = self._loop.create_future()
+        self._waiting.setdefault(id, []).append(future)
+        self._reconciler.queue((id,))
+        return await future
+
+    async def pause(self, id: str) -> None:
+        """Its queue delivers nothing until `resume`. Raises ControlError."""
+        self._resuming.add(id)
+        await outcomes([(id, self._management.pause(id))])
+
+    async def resume(self, id: str) -> None:
+        """Raises ControlError; the queue is resumed then as soon as the broker can be asked."""
+        await outcomes([(id, self._management.resume(id))])
+        self._resuming.discard(id)
+
+    async def has_live(self, id: str, name: str) -> bool:
+        """Whether a message that was published to this name as retained lies in its queue. Raises ControlError."""
+        return await self._management.live(id, name) > 0
+
+    def leave_paused(self, id: str) -> None:
+        """It could not be resumed: the next look at the broker does it."""
+        self._resuming.discard(id)
+        self._reconciler.read_again()
+
+    async def rows(self) -> list[Row]:
+        """Every queue of the broker. Raises ControlError, ValueError."""
+        return (await self._management.listing()).queues
+
+    async def delete_queue(self, name: str) -> None:
+        """Any queue, by its name. Raises ControlError."""
+        await self._management.destroy_named(name)
+
+    # what the reconciler asks for
+
+    @property
+    def is_gone(self) -> bool:
+        return self._connection.is_gone
+
+    async def open(self) -> None:
+        self._management = BrokerManagement(self.broker, self._connection)
+        await self._management.opened()
+
+    def failed(self, error: Exception) -> None:
+        self.connected = False
+        self.feed.lost()
+        if not self._connection.is_gone:
+            self._management.close()
+
+    async def read(self) -> None:
+        await self._management.configure()
+        await self._look()
+        if not self.feed.attached:
+            await self.feed.attach(self._connection)
+        self.connected = True
+        self._reconciler.queue(self._waiting)
+        self._reconciler.news(self.held)
+
+    async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
+        waiting = {key: self._waiting.pop(key) for key in keys if key in self._waiting}
+        before = self.feed.mark() if waiting else None
+        under_way: list[tuple[str, asyncio.Future[Reply]]] = []
+        then: dict[str, Held | None] = {}
+        try:
+            for key in keys:
+                held = self.held.get(key)
+                want = self._owner.want(self.broker, key, held=held is not None)
+                then[key] = self._begin(key, want, held, under_way)
+            refused = await outcomes(under_way)
+        except BaseException:
+            for key, futures in waiting.items():
+                self._waiting.setdefault(key, [])[:0] = futures
+            raise
+        changed = []
+        for key, result in then.items():
+            if key in refused:
+                continue
+            was = self.held.get(key)
+            if (was is None) != (result is None):
+                changed.append(key)
+            if result is None:
+                self.held.pop(key, None)
+            else:
+                self.held[key] = result
+            self._doomed.discard(key)
+        self._answer(waiting, refused, before)
+        self._reconciler.news(changed)
+        return refused
+
+    async def verify(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Each operation was confirmed after it was stored; what is lost later the sweep finds."""
+        return {}
+
+    async def reread(self, keys: Collection[str]) -> Iterable[str]:
+        await self._look()  # what was done of them is unknown
+        return keys
+
+    async def sweep(self) -> float:
+        began = self._loop.time()
+        await self._look()
+        return max(SWEEP_FIRST, min(SWEEP_LAST, COST * (self._loop.time() - began)))
+
+    # how
+
+    def _begin(
+        self, key: str, want: Want | None, held: Held | None, under_way: list[tuple[str, asyncio.Future[Reply]]]
+    ) -> Held | None:
+        """Sends what makes it as it should be, new before old; gives what is there then."""
+        management = self._management
+        if held is not None and self._is_old(key, want, held):
+            if want is None and not self._owner.complete:
+                return held
+            under_way += [(key, management.undivert(key, pattern)) for pattern in held.patterns]
+            under_way.append((key, management.destroy(key)))
+            held = None
+        if want is None:
+            return held
+        if held is None:
+            if not want.patterns:
+                return None
+            under_way.append((key, management.create(key, want.created)))
+            under_way += [(key, management.divert(key, pattern)) for pattern in want.patterns]
+            return Held(want.created, set(want.patterns))
+        under_way += [(key, management.divert(key, pattern)) for pattern in want.patterns - held.patterns]
+        if self._owner.complete:
+            under_way += [(key, management.undivert(key, pattern)) for pattern in held.patterns - want.patterns]
+        if not want.patterns:
+            self._retiring.add(key)
+            self._retire_at = min(self._retire_at, self._loop.time())
+        return Held(held.created, set(want.patterns))
+
+    def _is_old(self, key: str, want: Want | None, held: Held) -> bool:
+        return want is None or held.created != want.created or key in self._doomed
+
+    def _answer(
+        self,
+        waiting: Mapping[str, list[asyncio.Future[Bound]]],
+        refused: Mapping[str, str],
+        before: asyncio.Future[int] | None,
+    ) -> None:
+        if before is None:
+            return
+        bound = Bound(before, self.feed.mark())
+        for key, futures in waiting.items():
+            for future in futures:
+                if future.done():
+                    continue
+                if key in refused:
+                    future.set_exception(Refused(refused[key]))
+                else:
+                    future.set_result(bound)
+
+    async def _look(self) -> None:
+        """Lists everything, and queues what is not as it should be."""
+        listing = await self._management.listing()
+        found: dict[str, Held] = {}
+        for row in listing.queues:
+            id, created = names.id_of(self.broker, row.name), names.marked(row.user)
+            if id is not None and id != names.FEED and created is not None:
+                found[id] = Held(created, set(), paused=row.paused == "true")
+        stray: list[tuple[str, asyncio.Future[Reply]]] = []
+        for name in listing.diverts:
+            parts = names.divert_parts(name)
+            if parts is None or parts[0] == names.FEED:
+                continue
+            if parts[0] in found:
+                found[parts[0]].patterns.add(parts[1])
+            elif self._owner.complete:
+                stray.append((name, self._management.undivert(*parts)))
+        paused = [id for id, held in found.items() if held.paused and id not in self._resuming]
+        stray += [(id, self._management.resume(id)) for id in paused]
+        await outcomes(stray)
+        changed = found.keys() ^ self.held.keys()
+        self.held = found
+        self._reconciler.queue(self._differing())
+        if changed:
+            self._reconciler.news(changed)
+
+    def _differing(self) -> list[str]:
+        owner, differing = self._owner, []
+        for id, held in self.held.items():
+            want = owner.want(self.broker, id, held=True)
+            if want is None or held.created != want.created or held.patterns != want.patterns:
+                differing.append(id)
+            elif not want.patterns:
+                self._retiring.add(id)
+                self._retire_at = min(self._retire_at, self._loop.time())
+        differing += [id for id in owner.wanted_on(self.broker) if id not in self.held]
+        return differing
+
+    # queues that are kept until they are empty
+
+    def _retire_due(self) -> float:
+        return (NOW if self._retire_at <= self._loop.time() else self._retire_at) if self._retiring else NEVER
+
+    async def _retire(self) -> None:
+        batch = [self._retiring.pop() for _ in range(min(RETIRE_BATCH, len(self._retiring)))]
+        self._retire_at = self._loop.time() + (0 if self._retiring else RETIRE_EVERY)
+        kept = [id for id in batch if self._is_retiring(id)]
+        depths = await asyncio.gather(*(self._management.depth(id) for id in kept), return_exceptions=True)
+        empty = []
+        for id, depth in zip(kept, depths, strict=True):
+            if isinstance(depth, BaseException):
+                self._reconciler.read_again()
+            elif depth:
+                self._retiring.add(id)
+            elif self._is_retiring(id):
+                empty.append(id)
+                del self.held[id]  # nobody is led there any more; the broker is asked to delete it
+        self._owner.lies(empty)
+        await outcomes([(id, self._management.destroy(id)) for id in empty])
+
+    def _is_retiring(self, id: str) -> bool:
+        held = self.held.get(id)
+        if held is None or held.patterns:
+            return False
+        want = self._owner.want(self.broker, id, held=True)
+        return want is not None and not want.patterns

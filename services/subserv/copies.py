@@ -1,0 +1,81 @@
+"""Retained messages as they come from a broker's feed, and the copies that a new subscriber gets. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from enmasse.amqp.encoder import encode
+from enmasse.amqp.scan import APPLICATION_PROPERTIES, PROPERTIES, after, section_at
+from enmasse.amqp.sections import Sections
+from enmasse.amqp.types import Symbol
+
+RETAIN = "x-opt-retain-message"
+QOS = "x-opt-mqtt-qos"
+ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
+FOR = "x-opt-retained-for"
+"""Annotation of a copy: the filter of the subscription for which it was made."""
+DUPLICATE_ID = "_AMQ_DUPL_ID"
+PRIORITY = 9
+"""Of a copy: it comes before what waits already."""
+
+
+class Arrival(NamedTuple):
+    """A retained publish. `message` None: it deletes. Times are milliseconds since 1970, `expires` 0: never."""
+
+    name: str
+    qos: int
+    expires: int
+    message: bytes | None
+
+
+def read(data: bytes, now: int) -> Arrival | None:
+    """What a message of the feed says; None: it is no retained publish to anything. Raises AmqpError."""
+    sections = Sections(data)
+    annotations = sections.annotations
+    name = annotations.get(ORIGINAL_ADDRESS) or sections.to
+    if annotations.get(RETAIN) is not True or not isinstance(name, str) or not name:
+        return None
+    header, properties = sections.header, sections.properties
+    qos = annotations.get(QOS)
+    if isinstance(qos, bool) or not isinstance(qos, int) or not 0 <= qos <= 2:
+        qos = 1 if header.durable else 0
+    expires = 0
+    if properties.absolute_expiry_time:
+        expires = max(1, properties.absolute_expiry_time)
+    elif header.ttl:
+        expires = now + header.ttl
+    _, values = sections.body()
+    empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
+    return Arrival(name, qos, expires, None if empty else data)
+
+
+def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: int, now: int) -> bytes:
+    """The message as a new subscriber gets it: before all others, marked as retained and by the filter it is for.
+
+    Its properties, application properties and body are the publisher's, but for the duplicate id. Raises AmqpError.
+    """
+    sections = Sections(data)
+    ttl = max(1, expires - now) if expires else None
+    header = sections.header._replace(priority=PRIORITY, ttl=ttl, first_acquirer=False, delivery_count=0)
+    annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(FOR): filter}
+    annotations.pop(ORIGINAL_ADDRESS, None)
+    if sections.to != name:
+        annotations[Symbol(ORIGINAL_ADDRESS)] = name
+    application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
+    properties, body = _parts(data)
+    return b"".join((sections.front(header, annotations), properties, b"\x00\x53\x74", application, body))
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    """The section of properties, and what follows the application properties, as they came."""
+    properties, end = b"", len(data)
+    at = 0
+    while at < end:
+        section, value = section_at(data, at, end)
+        if section > APPLICATION_PROPERTIES:
+            break
+        following = after(data, value, end)
+        if section == PROPERTIES:
+            properties = data[at:following]
+        at = following
+    return properties, data[at:]

@@ -1,0 +1,117 @@
+"""Where subscriptions belong: filters over the addresses, and the brokers that carry these. Pure.
+
+A `Subscriber` is whoever has a queue of its own: an MQTT session, a shared subscription, a subscription of an AMQP
+client. Its filters together say which patterns lead to its queue on each broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from enmasse.model.feeds import Addresses, Placements
+from enmasse.model.names import AddressName, wire_name
+from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
+from enmasse.reconcile import Sources
+
+MAX_CACHED = 100_000
+
+
+class Subscriber:
+    """`created`: a number that no other subscriber of this id has or had. `amqp`: the filters are names on AMQP with
+    the brokers' wildcards, else MQTT's."""
+
+    __slots__ = ("amqp", "created", "filters", "id")
+
+    def __init__(self, id: str, created: int, filters: Iterable[str] = (), *, amqp: bool = False) -> None:
+        self.id = id
+        self.created = created
+        self.amqp = amqp
+        self.filters = set(filters)
+
+
+class Desired:
+    """The feeds, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.sources = Sources(("addresses", "placements"))
+        self.topics = TopicMap({})
+        self.placements = Placements(brokers={}, addresses={})
+        self._names: list[AddressName] = []
+        self._cached: dict[tuple[str, bool], list[FilterTarget] | FilterRefused] = {}
+
+    def set_addresses(self, body: Addresses) -> None:
+        """Raises ValueError if the addresses cannot be read."""
+        self.topics = TopicMap(body.addresses)
+        self._names = sorted(name for name, address in body.addresses.items() if address.type == "topic")
+        self._cached.clear()
+        self.sources.deliver("addresses")
+
+    def set_placements(self, body: Placements) -> None:
+        self.placements = body
+        self.sources.deliver("placements")
+
+    def topic_names(self) -> list[str]:
+        """The names on AMQP of the topic addresses."""
+        return [wire_name(name) for name in self._names]
+
+    def targets(self, filter: str, *, amqp: bool = False) -> list[FilterTarget]:
+        """What a filter covers. Raises FilterRefused."""
+        key = filter, amqp
+        found = self._cached.get(key)
+        if found is None:
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            try:
+                found = self._targets_of_name(filter) if amqp else self.topics.targets(filter)
+            except FilterRefused as refused:
+                found = refused
+            self._cached[key] = found
+        if isinstance(found, FilterRefused):
+            raise FilterRefused(str(found))
+        return found
+
+    def _targets_of_name(self, name: str) -> list[FilterTarget]:
+        levels = name.split("/")
+        first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
+        owner = self.topics.owner_of_wire("/".join(levels[:first])) if first else None
+        if owner is None or owner.type != "topic":
+            raise FilterRefused(
+                f"there is no topic address for {name[:100]!r}: begin with the name of one; wildcards (+ #) may follow"
+            )
+        return [FilterTarget(owner.name, owner.type, name)]
+
+    def where(self, filter: str, *, amqp: bool = False) -> dict[str, set[str]]:
+        """Broker → patterns, for the topic addresses that a filter covers and that a broker carries."""
+        found: dict[str, set[str]] = {}
+        try:
+            targets = self.targets(filter, amqp=amqp)
+        except FilterRefused:
+            return found
+        for target in targets:
+            if target.type == "topic":
+                for broker in self.carriers(target.name):
+                    found.setdefault(broker, set()).add(target.pattern)
+        return found
+
+    def carriers(self, name: AddressName, *, draining: bool = False) -> list[str]:
+        """The brokers that carry an address; `draining`: those that are being emptied of it, too."""
+        placed = self.placements.addresses.get(name, ())
+        return [each.broker for each in placed if draining or not each.draining]
+
+    def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
+        """What is to lead to its queue on this broker. `held`: the queue is there already, so it stays bound to what
+        the broker is being emptied of."""
+        found: set[str] = set()
+        for filter in subscriber.filters:
+            try:
+                targets = self.targets(filter, amqp=subscriber.amqp)
+            except FilterRefused:
+                continue
+            for target in targets:
+                if target.type == "topic" and broker in self.carriers(target.name, draining=held):
+                    found.add(target.pattern)
+        return found
+
+    def brokers(self, subscriber: Subscriber) -> set[str]:
+        """The brokers on which a subscriber is to have a queue."""
+        return {broker for filter in subscriber.filters for broker in self.where(filter, amqp=subscriber.amqp)}

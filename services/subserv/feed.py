@@ -1,0 +1,144 @@
+"""Retained messages from one broker, in the broker's order: its queue `$sub/<broker>/retained`.
+
+A message is accepted when it is stored. `mark()` sends a message of our own through the queue: when it comes back,
+every retained message that was acknowledged to its publisher before has been stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+
+import proton
+
+from enmasse import log, process
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.sections import Sections
+from enmasse.control import ConnectionLost, ControlConnection, ControlError, Delivery, LinkClosed
+from enmasse.control.link import ControlReceiver, ControlSender
+from enmasse.stores import StoreError
+from services.subserv import names
+
+WINDOW = 500
+MARKER = "retained-marker"
+AGAIN = 1.0
+"""Seconds until messages are tried again that could not be stored."""
+
+Store = Callable[[str, Sequence[tuple[int, bytes]]], Awaitable[None]]
+"""Stores messages of a broker, each with its position. Raises StoreError."""
+
+
+class RetainedFeed:
+    """The feed of one broker, over one connection after the other."""
+
+    def __init__(self, broker: str, store: Store) -> None:
+        self.broker = broker
+        self.attached = False
+        self.position = 0
+        """Messages that have come since the service started."""
+        self._store = store
+        self._receiver: ControlReceiver
+        self._sender: ControlSender
+        self._markers: dict[str, asyncio.Future[int]] = {}
+        self._numbers = itertools.count(1)
+        self._own = uuid.uuid4().hex
+        self._waiting: list[Delivery] = []
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def attach(self, connection: ControlConnection) -> None:
+        """Begins on a connection. Raises LinkClosed, ConnectionLost."""
+        address = names.queue_name(self.broker, names.FEED)
+        self._sender = connection.sender(address)
+        self._receiver = connection.receiver(address, window=WINDOW)
+        self._receiver.on_message = self._on_message
+        await self._sender.opened()
+        await self._receiver.opened()
+        self._receiver.on_closed = self._sender.on_closed = lambda _: self._closed(connection)
+        self.attached = True
+        self._task = process.spawn(self._run(), f"retained messages of {self.broker}")
+
+    def _closed(self, connection: ControlConnection) -> None:
+        """Somebody has deleted the queue, say: everything begins anew."""
+        if self.attached:
+            self.lost()
+            connection.close()
+
+    def lost(self) -> None:
+        """The connection is of no use any more."""
+        self.attached = False
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._waiting = []
+        markers, self._markers = self._markers, {}
+        for future in markers.values():
+            if not future.done():
+                future.set_exception(ConnectionLost("connection lost", f"broker {self.broker}"))
+                future.exception()
+
+    def mark(self) -> asyncio.Future[int]:
+        """The position in the feed of a message that is sent now. In the future: ConnectionLost."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        number = f"{self._own}:{next(self._numbers)}"
+        message = proton.Message(subject=MARKER, correlation_id=number, body=None)
+        try:
+            if not self.attached:
+                raise LinkClosed("closed", "the feed is not attached")
+            self._sender.send(message, lambda outcome: self._sent(number, outcome.accepted))
+        except ControlError as error:
+            future.set_exception(ConnectionLost(error.condition, error.description))
+            future.exception()
+        else:
+            self._markers[number] = future
+        return future
+
+    def _sent(self, number: str, accepted: bool) -> None:
+        future = None if accepted else self._markers.pop(number, None)
+        if future is not None and not future.done():
+            future.set_exception(ConnectionLost("refused", f"broker {self.broker} takes no messages for {MARKER}"))
+            future.exception()
+
+    def _on_message(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._work.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            batch, self._waiting = self._waiting, []
+            messages: list[tuple[int, bytes]] = []
+            arrived: list[tuple[asyncio.Future[int], int]] = []
+            for delivery in batch:
+                marker = _marker(delivery.data)
+                if marker is None:
+                    self.position += 1
+                    messages.append((self.position, delivery.data))
+                elif (future := self._markers.pop(marker, None)) is not None:
+                    arrived.append((future, self.position))
+            while messages:
+                try:
+                    await self._store(self.broker, messages)
+                    break
+                except StoreError as error:
+                    log.get(broker=self.broker).error("retained messages cannot be stored", reason=str(error))
+                    await asyncio.sleep(AGAIN)
+            for delivery in batch:
+                delivery.accept()
+            for future, position in arrived:
+                if not future.done():
+                    future.set_result(position)
+
+
+def _marker(data: bytes) -> str | None:
+    """The number of a marker; None: it is none."""
+    try:
+        properties = Sections(data).properties
+    except AmqpError:
+        return None
+    if properties.subject != MARKER or properties.to is not None:
+        return None
+    return properties.correlation_id if isinstance(properties.correlation_id, str) else None

@@ -1,0 +1,227 @@
+"""`$mqtt/sessions`: gateways attach through the router, ask, and are told (docs/contracts.md).
+
+A gateway's two links have the same name; its first request is `hello`. When they go the gateway counts as gone after
+GRACE seconds, of those in which the router can be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from enmasse import log, process
+from enmasse.amqp.errors import AmqpError
+from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
+from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
+from enmasse.model import sessions as wire
+from enmasse.stores import StoreError
+from services.subserv import messages
+from services.subserv.clients import UNSPECIFIED, Clients, Refusal
+
+GRACE = 5.0
+WINDOW = 500
+"""Requests of a gateway that may be on their way."""
+OUTSTANDING = 20_000
+"""Requests of a gateway that are being served; with more it gets credit only as they are answered."""
+UNREAD = 100_000
+"""Answers that a gateway has not read; with more it is detached."""
+
+Handler = Callable[[Any], Awaitable[Any]]
+
+
+class Channel:
+    """The links of one gateway. `gateway` is empty until its hello."""
+
+    def __init__(self) -> None:
+        self.gateway = ""
+        self.receiver: ControlReceiver | None = None
+        self.sender: ControlSender | None = None
+        self.serving = 0
+
+    def close(self, condition: str, description: str) -> None:
+        for link in (self.receiver, self.sender):
+            if link is not None:
+                link.close(condition, description)
+
+
+class GatewayLinks:
+    """All gateways that are attached (services.subserv.clients.Gateways)."""
+
+    def __init__(self) -> None:
+        self.by_gateway: dict[str, Channel] = {}
+        self._channels: dict[str, Channel] = {}
+        self._missing: dict[str, asyncio.TimerHandle | None] = {}
+        """Gateways that are not there; their timer while the router can be reached."""
+        self._reachable = False
+        self._clients: Clients
+        self._handlers: dict[str, tuple[type[Any], Handler]] = {}
+
+    def serve(self, clients: Clients) -> None:
+        """Where requests go."""
+        self._clients = clients
+        self._handlers = {
+            "open": (wire.Open, clients.open),
+            "subscribe": (wire.Subscribe, clients.subscribe),
+            "unsubscribe": (wire.Unsubscribe, clients.unsubscribe),
+            "close": (wire.Close, clients.close),
+            "packets": (wire.Packets, clients.packets),
+        }
+        self._missing = {
+            session.record.gateway: None for session in clients.sessions.by_client.values() if session.record.connected
+        }
+
+    # the router
+
+    def reachable(self) -> None:
+        """The router is connected: gateways can come."""
+        self._reachable = True
+        for gateway in list(self._missing):
+            self._await(gateway)
+
+    def unreachable(self) -> None:
+        """The router is not connected: nobody can come, and no gateway counts as gone because of that."""
+        self._reachable = False
+        for gateway, timer in self._missing.items():
+            if timer is not None:
+                timer.cancel()
+            self._missing[gateway] = None
+
+    def attached(self, link: ControlLink) -> None:
+        """An attach that the router has passed on."""
+        address = link.remote_source if link.is_sender else link.remote_target
+        if address != wire.ADDRESS:
+            link.refuse(NOT_FOUND, f"there is no {address}: attach to {wire.ADDRESS}")
+            return
+        channel = self._channels.setdefault(link.name, Channel())
+        link.on_closed = lambda _: self._closed(link, channel)
+        if isinstance(link, ControlSender):
+            channel.sender = link
+            link.accept()
+        elif isinstance(link, ControlReceiver):
+            channel.receiver = link
+            link.window = WINDOW
+            link.on_message = lambda delivery: self._on_message(channel, delivery)
+            link.accept()
+            link.grant(WINDOW)
+
+    def _closed(self, link: ControlLink, channel: Channel) -> None:
+        if self._channels.get(link.name) is channel:
+            del self._channels[link.name]
+        if self.by_gateway.get(channel.gateway) is channel:
+            del self.by_gateway[channel.gateway]
+            log.get().info("a gateway is gone", gateway=channel.gateway)
+            self._missing[channel.gateway] = None
+            if self._reachable:
+                self._await(channel.gateway)
+        channel.close("amqp:link:detach-forced", "the other link of this gateway has ended")
+
+    def _await(self, gateway: str) -> None:
+        loop = asyncio.get_running_loop()
+        timer = self._missing.get(gateway)
+        if timer is None:
+            self._missing[gateway] = loop.call_later(GRACE, self._give_up, gateway)
+
+    def _give_up(self, gateway: str) -> None:
+        self._missing.pop(gateway, None)
+        process.spawn(self._gone(gateway), f"gateway {gateway} is gone")
+
+    async def _gone(self, gateway: str) -> None:
+        try:
+            await self._clients.gateway_gone(gateway)
+        except StoreError as error:
+            log.get().error("clients of a gateway cannot be disconnected", gateway=gateway, reason=str(error))
+            if gateway not in self.by_gateway:
+                self._missing[gateway] = None
+                if self._reachable:
+                    self._await(gateway)
+
+    # requests
+
+    def _on_message(self, channel: Channel, delivery: Delivery) -> None:
+        if channel.sender is not None and channel.sender.queued > UNREAD:
+            channel.close(RESOURCE_LIMIT, f"more than {UNREAD} answers were not read")
+            return
+        try:
+            request = messages.read(delivery.data)
+        except AmqpError as error:
+            delivery.reject(error.condition, error.description or "")
+            return
+        channel.serving += 1
+        if channel.serving <= OUTSTANDING:
+            delivery.accept()
+        if request.subject == "hello" or request.subject not in self._handlers:
+            self._answer_now(channel, request)
+            self._served(channel, delivery)
+        else:
+            process.spawn(self._serve(channel, request, delivery), request.subject)
+
+    def _served(self, channel: Channel, delivery: Delivery) -> None:
+        channel.serving -= 1
+        delivery.accept()
+
+    def _answer_now(self, channel: Channel, request: messages.Request) -> None:
+        body: Any
+        if request.subject == "hello":
+            try:
+                body = self._hello(channel, msgspec.json.decode(_text(request.body), type=wire.Hello))
+            except ValueError as error:
+                body = _invalid(error)
+        else:
+            text = f"no operation {request.subject[:50]!r}; there are hello, {', '.join(self._handlers)}"
+            body = wire.Failure(condition="amqp:not-implemented", description=text, reason=UNSPECIFIED)
+        self._reply(channel, request, body)
+
+    def _hello(self, channel: Channel, hello: wire.Hello) -> wire.HelloReply:
+        old = self.by_gateway.get(hello.gateway)
+        channel.gateway = hello.gateway
+        self.by_gateway[hello.gateway] = channel
+        if old is not None and old is not channel:
+            old.close("amqp:link:stolen", "this gateway has attached again")
+        if (timer := self._missing.pop(hello.gateway, None)) is not None:
+            timer.cancel()
+        log.get().info("a gateway is there", gateway=hello.gateway, sessions=len(hello.sessions))
+        return self._clients.hello(hello)
+
+    async def _serve(self, channel: Channel, request: messages.Request, delivery: Delivery) -> None:
+        kind, handler = self._handlers[request.subject]
+        try:
+            if not channel.gateway:
+                raise Refusal(NOT_ALLOWED, "the first request of a gateway is hello", UNSPECIFIED)
+            body = await handler(msgspec.json.decode(_text(request.body), type=kind))
+        except Refusal as refusal:
+            body = refusal.failure
+        except StoreError as error:
+            body = wire.Failure(condition="amqp:internal-error", description=str(error)[:500], reason=0x88)
+        except ValueError as error:
+            body = _invalid(error)
+        except Exception as error:  # the gateway's other clients are not to wait for an answer that never comes
+            log.get().exception("a request failed", subject=request.subject)
+            body = wire.Failure(condition="amqp:internal-error", description=str(error)[:500], reason=UNSPECIFIED)
+        self._reply(channel, request, body)
+        self._served(channel, delivery)
+
+    def _reply(self, channel: Channel, request: messages.Request, body: Any) -> None:
+        subject = "error" if isinstance(body, wire.Failure) else request.subject
+        if channel.sender is not None and not channel.sender.closed:
+            channel.sender.send(messages.json_answer(subject, body, request.correlation), settled=True)
+
+    def command(self, gateway: str, subject: str, body: Any) -> bool:
+        """Tells a gateway; False if it is not there."""
+        channel = self.by_gateway.get(gateway)
+        if channel is None or channel.sender is None or channel.sender.closed:
+            return False
+        channel.sender.send(messages.json_answer(subject, body), settled=True)
+        return True
+
+
+def _text(body: Any) -> str | bytes:
+    if isinstance(body, str | bytes):
+        return body
+    raise ValueError("the body must be JSON text: a string in an amqp-value section")
+
+
+def _invalid(error: ValueError) -> wire.Failure:
+    return wire.Failure(condition="amqp:invalid-field", description=str(error)[:500], reason=UNSPECIFIED)

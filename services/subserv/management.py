@@ -1,0 +1,160 @@
+"""What the service asks of a broker's management (`activemq.management`, as Apache ActiveMQ Artemis has it)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from enmasse.control import Artemis, ControlConnection, ControlError, Reply, RequestFailed
+from services.subserv import names
+
+ERRORS = (ControlError, ValueError, OSError)
+"""After these it is unknown what was done."""
+FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
+"""Codes of refusals that state that it is there already, or not there any more: as it should be."""
+_ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
+RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
+"""Filter of the feed: what is published as retained, and no copies of it."""
+SETTINGS = {
+    "maxDeliveryAttempts": -1,
+    "autoCreateQueues": False,
+    "autoCreateAddresses": False,
+    "autoDeleteQueues": False,
+    "autoDeleteAddresses": False,
+}
+"""Of all session queues: what a device does not take is kept until its session ends."""
+
+K = TypeVar("K")
+
+
+class Row(msgspec.Struct):
+    """What is used of a row of listQueues; Artemis gives every value as a string."""
+
+    name: str
+    address: str = ""
+    user: str = ""
+    messageCount: str = "0"
+    consumerCount: str = "0"
+    paused: str = "false"
+    durable: str = "true"
+    routingType: str = ""
+    temporary: str = "false"
+    internalQueue: str = "false"
+    filter: str | None = None
+
+
+class _Page(msgspec.Struct):
+    data: list[Row]
+
+
+class Listing(NamedTuple):
+    """Every queue and the name of every divert of a broker."""
+
+    queues: list[Row]
+    diverts: list[str]
+
+
+class BrokerManagement:
+    """One broker's management. Requests leave in the order of the calls, and the broker serves them in this order; each
+    gives a future of the reply (`outcomes`). The others raise RequestFailed if the broker refuses, ControlError if it
+    does not answer, or not as it should.
+    """
+
+    def __init__(self, broker: str, connection: ControlConnection) -> None:
+        self._broker = broker
+        self._node = Artemis(connection)
+
+    async def opened(self) -> None:
+        await self._node.opened()
+
+    def close(self) -> None:
+        self._node.close()
+
+    async def configure(self) -> None:
+        """Settings of the session queues, and the feed of retained messages with all that leads to it."""
+        await self._node.invoke("broker", "addAddressSettings", "$sub/#", json.dumps(SETTINGS))
+        feed = names.queue_name(self._broker, names.FEED)
+        made = await outcomes(
+            [("queue", self.create(names.FEED, 0)), ("divert", self.divert(names.FEED, "#", RETAINED_ONLY))]
+        )
+        if made:
+            raise RequestFailed(0, f"{feed} cannot be made: {next(iter(made.values()))}")
+
+    def create(self, id: str, created: int) -> asyncio.Future[Reply]:
+        """A subscriber's queue; that of a shared subscription takes any number of consumers."""
+        name = names.queue_name(self._broker, id)
+        configuration = {
+            "name": name,
+            "address": name,
+            "routing-type": "ANYCAST",
+            "durable": True,
+            "max-consumers": -1 if id.startswith("share.") else 1,
+            "user": names.mark(created),
+            "auto-create-address": True,
+        }
+        return self._ask("createQueue", json.dumps(configuration))
+
+    def destroy(self, id: str) -> asyncio.Future[Reply]:
+        """With what it holds; its consumers are ended."""
+        return self._ask("destroyQueue", names.queue_name(self._broker, id), True, True)
+
+    def divert(self, id: str, pattern: str, filter: str | None = None) -> asyncio.Future[Reply]:
+        name, queue = names.divert_name(id, pattern), names.queue_name(self._broker, id)
+        return self._ask("createDivert", name, name, pattern, queue, False, filter, None, "ANYCAST")
+
+    def undivert(self, id: str, pattern: str) -> asyncio.Future[Reply]:
+        return self._ask("destroyDivert", names.divert_name(id, pattern))
+
+    def pause(self, id: str) -> asyncio.Future[Reply]:
+        """It delivers nothing until it is resumed."""
+        return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "pause")
+
+    def resume(self, id: str) -> asyncio.Future[Reply]:
+        return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "resume")
+
+    async def depth(self, id: str) -> int:
+        """Messages in a subscriber's queue."""
+        return int(await self._node.attribute(f"queue.{names.queue_name(self._broker, id)}", "messageCount"))
+
+    async def live(self, id: str, name: str) -> int:
+        """Messages in a subscriber's queue that were published as retained to this name, and are no copies."""
+        text = name.replace("'", "''")
+        selector = f"(JMSDestination = '{text}' OR _AMQ_ORIG_ADDRESS = '{text}') AND {RETAINED_ONLY}"
+        return int(await self._node.invoke(f"queue.{names.queue_name(self._broker, id)}", "countMessages", selector))
+
+    async def listing(self) -> Listing:
+        """Everything. Raises ValueError, too."""
+        queues, diverts = await asyncio.gather(
+            self._node.invoke("broker", "listQueues", _ALL, 1, 2147483647),
+            self._node.invoke("broker", "getDivertNames"),
+        )
+        if not isinstance(queues, str) or not isinstance(diverts, list):
+            raise ValueError("its management does not answer as Artemis' does")
+        return Listing(msgspec.json.decode(queues, type=_Page).data, [str(name) for name in diverts])
+
+    async def destroy_named(self, queue: str) -> None:
+        """Any queue, by its name."""
+        await self._node.invoke("broker", "destroyQueue", queue, True, True)
+
+    def _ask(self, operation: str, *arguments: object) -> asyncio.Future[Reply]:
+        return self._node.ask("broker", operation, *arguments)
+
+
+async def outcomes(under_way: Sequence[tuple[K, asyncio.Future[Reply]]]) -> dict[K, str]:
+    """Waits for all; gives what was refused, and why. Raises ControlError, ValueError if the outcome of one is
+    unknown."""
+    replies = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
+    refused: dict[K, str] = {}
+    for (key, _), reply in zip(under_way, replies, strict=True):
+        if isinstance(reply, BaseException):
+            raise reply
+        try:
+            Artemis.result(reply)
+        except RequestFailed as error:
+            if not error.description.startswith(FINE):
+                refused[key] = error.description[:300]
+    return refused

@@ -1,0 +1,48 @@
+"""Messages of `$mqtt/sessions` and `$subctrl` as bytes: what a request says, and what an answer is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from enmasse.amqp.encoder import encode_string
+from enmasse.amqp.message import Message
+from enmasse.amqp.scan import AMQP_VALUE, DATA
+from enmasse.amqp.sections import MessageId, Sections, encode_properties
+
+_NO_PROPERTIES = (None,) * 13
+
+
+class Request(NamedTuple):
+    """`body`: of an amqp-value its value, of data its bytes."""
+
+    subject: str
+    correlation: MessageId | None
+    reply_to: str | None
+    body: Any
+
+
+def read(data: bytes) -> Request:
+    """Raises AmqpError."""
+    sections = Sections(data)
+    properties = sections.properties
+    kind, values = sections.body()
+    body = values[0] if kind == AMQP_VALUE else b"".join(values) if kind == DATA else None
+    return Request(properties.subject or "", properties.correlation_id, properties.reply_to, body)
+
+
+def json_answer(subject: str, body: Any, correlation: MessageId | None = None, to: str | None = None) -> bytes:
+    """JSON text in an amqp-value string."""
+    properties = (None, None, to, subject, None, correlation, *_NO_PROPERTIES[6:])
+    text = encode_string(msgspec.json.encode(body).decode())
+    return encode_properties(properties) + b"\x00\x53\x77" + text
+
+
+def answer(
+    subject: str, body: Any, correlation: MessageId | None, to: str, application: dict[str, Any] | None = None
+) -> bytes:
+    """Any body. Raises ValueError, TypeError if it has no AMQP form."""
+    message = Message(body, subject=subject, correlation_id=correlation, to=to)
+    message.application_properties = application or {}
+    return message.encode()

@@ -1,0 +1,75 @@
+"""Names of what the service makes on brokers. Pure.
+
+A subscriber has an id: `mqtt.<client>` a session, `share.<group>.<hash>` a shared subscription, else the subscription
+id of an AMQP client, all percent-escaped. On a broker its queue and address are `$sub/<broker>/<id>`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+
+from enmasse.model.names import session_prefix
+
+MARK = "subserv"
+"""`user` of the service's queues, followed by `:` and the number of what it was made for."""
+FEED = "retained"
+"""In place of an id: the queue from which the service takes retained messages."""
+MAX_ID = 200
+"""Characters of an escaped name; a longer one is replaced by its hash."""
+_TAKEN = ("mqtt.", "share.", FEED)
+
+
+def session_id(client: str) -> str:
+    """The id of a client's session."""
+    return "mqtt." + _escaped(client)
+
+
+def share_id(group: str, filter: str) -> str:
+    """The id of the subscription that a group shares."""
+    digest = hashlib.sha256(f"{group}/{filter}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"share.{_escaped(group)}.{digest}"
+
+
+def amqp_id(subscription: str) -> str:
+    """The id of an AMQP client's subscription; none of a session, a shared one, or of the feed."""
+    name = _escaped(subscription)
+    return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_TAKEN) else name
+
+
+def queue_name(broker: str, id: str) -> str:
+    """Queue and address of a subscriber on a broker."""
+    return f"{session_prefix(broker)}/{id}"
+
+
+def id_of(broker: str, queue: str) -> str | None:
+    """The id in the name of a queue on this broker; None if it is no subscriber's."""
+    prefix = session_prefix(broker) + "/"
+    return queue[len(prefix) :] if queue.startswith(prefix) and len(queue) > len(prefix) else None
+
+
+def divert_name(id: str, pattern: str) -> str:
+    """An id has no `|`, because it is escaped."""
+    return f"{id}|{pattern}"
+
+
+def divert_parts(name: str) -> tuple[str, str] | None:
+    """Id and pattern; None if the name is not one of ours."""
+    id, bar, pattern = name.partition("|")
+    return (id, pattern) if bar and id and pattern else None
+
+
+def mark(created: int) -> str:
+    """`user` of the queue of a subscriber with this number."""
+    return f"{MARK}:{created}"
+
+
+def marked(user: str) -> int | None:
+    """The number in `user`; None: somebody else made the queue."""
+    name, colon, number = user.partition(":")
+    return int(number) if name == MARK and colon and number.isdigit() else None
+
+
+def _escaped(text: str) -> str:
+    name = quote(text, safe="", errors="surrogatepass")
+    return name if len(name) <= MAX_ID else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

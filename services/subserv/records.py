@@ -1,0 +1,103 @@
+"""What is stored of sessions, subscriptions and retained messages: tables, keys, values (MessagePack). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from enmasse.model.sessions import NEVER, Outgoing, Subscription
+from enmasse.stores import Change
+
+SESSIONS = "subserv-sessions"
+"""client → SessionRecord"""
+PACKETS = "subserv-packets"
+"""`in` or `out`, packet id, client, joined by blanks → the duplicate id, or an OutgoingRecord."""
+AMQP = "subserv-subscriptions"
+"""subscription id → AmqpRecord"""
+RETAINED = "subserv-retained"
+"""name on AMQP → RetainedRecord"""
+STATE = "subserv-state"
+"""`start` → how often the service has started (decimal)."""
+
+
+class SessionRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """A session. `created`: the epoch with which it began. `since`, `ends`: seconds since 1970; `ends` None while it is
+    connected, and if it never ends. `round`: counts completed subscribes.
+    """
+
+    client: str
+    created: int
+    epoch: int
+    protocol: int
+    expiry: int
+    connected: bool
+    gateway: str
+    peer: str
+    will: bool
+    since: float
+    ends: float | None = None
+    round: int = 0
+    subscriptions: list[Subscription] = []
+
+
+class AmqpRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """A subscription made over `$subctrl`. `filters`: filter → tag, None if it has none."""
+
+    subscription: str
+    created: int
+    since: float
+    round: int = 0
+    filters: dict[str, str | None] = {}
+
+
+class OutgoingRecord(msgspec.Struct, array_like=True, frozen=True):
+    """`order` keeps the messages of a client in their order."""
+
+    order: int
+    message: Outgoing
+
+
+class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """`number` grows with each message that is stored; times are milliseconds since 1970 (`expires` 0: never)."""
+
+    broker: str
+    number: int
+    since: int
+    expires: int
+    qos: int
+    message: bytes
+
+
+def put(table: str, key: str, value: msgspec.Struct) -> Change:
+    return Change(table, key, msgspec.msgpack.encode(value))
+
+
+def remove(table: str, key: str) -> Change:
+    return Change(table, key, None)
+
+
+def received_key(client: str, pid: int) -> str:
+    return f"in {pid} {client}"
+
+
+def sent_key(client: str, pid: int) -> str:
+    return f"out {pid} {client}"
+
+
+def packet_key(key: str) -> tuple[str, int, str]:
+    """`in` or `out`, packet id, client. Raises ValueError."""
+    kind, pid, client = key.split(" ", 2)
+    return kind, int(pid), client
+
+
+def packets_gone(client: str, received: Iterable[int], sent: Iterable[int]) -> list[Change]:
+    """What deletes these packet ids."""
+    return [remove(PACKETS, received_key(client, pid)) for pid in received] + [
+        remove(PACKETS, sent_key(client, pid)) for pid in sent
+    ]
+
+
+def end_of(expiry: int, now: float) -> float | None:
+    """When a session that is disconnected now ends."""
+    return None if expiry == NEVER else now + expiry

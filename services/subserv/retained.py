@@ -1,0 +1,129 @@
+"""Which retained messages there are: a tree by the levels of their names. The messages are in the store. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+
+class Retained:
+    """A retained message. `arrival`: its place among what came from its broker since the service started (0: before).
+
+    `number` grows with each message that is stored; `expires` (milliseconds since 1970) is 0 if it never does.
+    """
+
+    __slots__ = ("arrival", "broker", "expires", "name", "number", "qos", "since", "size")
+
+    def __init__(
+        self, name: str, broker: str, number: int, size: int, qos: int, since: int, expires: int, arrival: int = 0
+    ) -> None:
+        self.name = name
+        self.broker = broker
+        self.number = number
+        self.size = size
+        self.qos = qos
+        self.since = since
+        self.expires = expires
+        self.arrival = arrival
+
+
+class _Node:
+    __slots__ = ("below", "entry")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.entry: Retained | None = None
+
+
+class RetainedIndex:
+    """The retained messages by name; `match` costs what the pattern visits, not what there is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._by_name: dict[str, _Node] = {}
+        self._root = _Node()
+        self._ends: list[tuple[int, int, str]] = []
+        """(expires, number, name) of each that expires, the soonest first; replaced ones stay until their time."""
+
+    def get(self, name: str) -> Retained | None:
+        node = self._by_name.get(name)
+        return node.entry if node is not None else None
+
+    def put(self, entry: Retained) -> None:
+        """Replaces what there was under its name."""
+        node = self._by_name.get(entry.name)
+        if node is None:
+            node = self._root
+            for level in entry.name.split("/"):
+                below = node.below.get(level)
+                if below is None:
+                    below = node.below[level] = _Node()
+                node = below
+            self._by_name[entry.name] = node
+            self.count += 1
+        elif node.entry is not None:
+            self.bytes -= node.entry.size
+        node.entry = entry
+        self.bytes += entry.size
+        if entry.expires:
+            heapq.heappush(self._ends, (entry.expires, entry.number, entry.name))
+
+    def remove(self, name: str) -> Retained | None:
+        """Forgets it; gives what there was."""
+        node = self._by_name.pop(name, None)
+        if node is None or node.entry is None:
+            return None
+        entry, node.entry = node.entry, None
+        self.count -= 1
+        self.bytes -= entry.size
+        self._prune(name.split("/"))
+        return entry
+
+    def _prune(self, levels: list[str]) -> None:
+        path = [self._root]
+        for level in levels:
+            path.append(path[-1].below[level])
+        for at in range(len(levels) - 1, -1, -1):
+            node = path[at + 1]
+            if node.below or node.entry is not None:
+                return
+            del path[at].below[levels[at]]
+
+    def expired(self, now: int) -> list[Retained]:
+        """Those whose time is over (milliseconds since 1970), once."""
+        found = []
+        while self._ends and self._ends[0][0] <= now:
+            _, number, name = heapq.heappop(self._ends)
+            entry = self.get(name)
+            if entry is not None and entry.number == number:
+                found.append(entry)
+        return found
+
+    def match(self, pattern: str) -> list[Retained]:
+        """Those whose name a pattern covers (`+`: one level, `#` at the end: it and all below), in the order in which
+        they were stored."""
+        if "+" not in pattern and "#" not in pattern:
+            entry = self.get(pattern)
+            return [entry] if entry is not None else []
+        found = list(self._matching(pattern.split("/")))
+        found.sort(key=lambda entry: entry.number)
+        return found
+
+    def _matching(self, levels: list[str]) -> Iterator[Retained]:
+        nodes = [self._root]
+        for level in levels:
+            if level == "#":
+                while nodes:
+                    node = nodes.pop()
+                    if node.entry is not None:
+                        yield node.entry
+                    nodes += node.below.values()
+                return
+            if level == "+":
+                nodes = [below for node in nodes for below in node.below.values()]
+            else:
+                nodes = [node.below[level] for node in nodes if level in node.below]
+        for node in nodes:
+            if node.entry is not None:
+                yield node.entry

@@ -1,0 +1,156 @@
+"""Retained messages: stored from the brokers' feeds, given to new subscribers, listed, cleared."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from enmasse import log
+from enmasse.amqp.errors import AmqpError
+from enmasse.control import ControlConnection, Outcome
+from enmasse.stores import Change, Store
+from services.subserv import copies, names, records
+from services.subserv.records import RetainedRecord
+from services.subserv.retained import Retained, RetainedIndex
+
+MAX_MESSAGE = 1024 * 1024
+"""Bytes of a retained message."""
+MAX_MESSAGES = 100_000
+MAX_BYTES = 1024 * 1024 * 1024
+BATCH = 100
+"""Copies that are read from the store and sent at a time."""
+
+
+class NotRetained(Exception):
+    """A new subscriber could not be given the retained messages; the text says why."""
+
+
+class RetainedMessages:
+    """The retained messages of all brokers."""
+
+    def __init__(self, store: Store) -> None:
+        self.index = RetainedIndex()
+        self.refused = 0
+        """Messages that were not retained, because of the limits or because they cannot be read."""
+        self._store = store
+        self._number = 0
+
+    async def load(self) -> None:
+        """Raises StoreError."""
+        async for name, value in self._store.scan(records.RETAINED):
+            record = msgspec.msgpack.decode(value, type=RetainedRecord)
+            self._number = max(self._number, record.number)
+            size = len(record.message)
+            self.index.put(Retained(name, record.broker, record.number, size, record.qos, record.since, record.expires))
+
+    async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Messages of a broker's feed, each with its position: durable when this returns. Raises StoreError."""
+        now = _now()
+        changes: dict[str, Change] = {}
+        entries: dict[str, Retained | None] = {}
+        for position, data in messages:
+            try:
+                arrival = copies.read(data, now)
+            except AmqpError as error:
+                self._refuse(broker, "", f"it is no AMQP message: {error}")
+                continue
+            if arrival is None:
+                continue
+            name, kept = arrival.name, arrival.message
+            if kept is not None and (reason := self._limit(name, len(kept), entries)):
+                self._refuse(broker, name, reason)
+                kept = None  # what was retained before is out of date
+            if kept is None or (arrival.expires and arrival.expires <= now):
+                changes[name], entries[name] = records.remove(records.RETAINED, name), None
+                continue
+            self._number += 1
+            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept)
+            changes[name] = records.put(records.RETAINED, name, record)
+            entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, now, arrival.expires, position)
+        await self._store.write(list(changes.values()))
+        for name, entry in entries.items():
+            if entry is None:
+                self.index.remove(name)
+            else:
+                self.index.put(entry)
+
+    def _limit(self, name: str, size: int, entries: dict[str, Retained | None]) -> str:
+        """Why a message of this size cannot be retained; empty if it can."""
+        index = self.index
+        if size > MAX_MESSAGE:
+            return f"it has {size} bytes, a retained message may have {MAX_MESSAGE}"
+        if index.get(name) is None and index.count + len(entries) >= MAX_MESSAGES:
+            return f"there are {MAX_MESSAGES} retained messages already: clear some"
+        if index.bytes + size > MAX_BYTES:
+            return f"retained messages have {MAX_BYTES} bytes already: clear some"
+        return ""
+
+    def _refuse(self, broker: str, name: str, reason: str) -> None:
+        self.refused += 1
+        log.get(broker=broker).warning("a message is not retained", topic=name[:200], reason=reason)
+
+    async def expire(self) -> None:
+        """Forgets those whose time is over. Raises StoreError."""
+        over = self.index.expired(_now())
+        for entry in over:
+            self.index.remove(entry.name)
+        await self._store.write([records.remove(records.RETAINED, entry.name) for entry in over])
+
+    async def clear(self, entries: Sequence[Retained]) -> int:
+        """Deletes these; gives how many. Raises StoreError."""
+        await self._store.write([records.remove(records.RETAINED, entry.name) for entry in entries])
+        for entry in entries:
+            if self.index.get(entry.name) is entry:
+                self.index.remove(entry.name)
+        return len(entries)
+
+    async def give(
+        self,
+        connection: ControlConnection,
+        broker: str,
+        id: str,
+        entries: Sequence[Retained],
+        filter: str,
+        number: str,
+    ) -> None:
+        """Puts copies of these into a subscriber's queue, in their order. `number` is that of this giving: when it is
+        repeated, the broker recognises what it has already. Raises NotRetained, StoreError, ControlError."""
+        sender = connection.sender(names.queue_name(broker, id))
+        try:
+            await sender.opened()
+            for at in range(0, len(entries), BATCH):
+                some = entries[at : at + BATCH]
+                values = [await self._store.get(records.RETAINED, entry.name) for entry in some]
+                now = _now()
+                sent: list[asyncio.Future[Outcome]] = []
+                for entry, value in zip(some, values, strict=True):
+                    record = msgspec.msgpack.decode(value, type=RetainedRecord) if value is not None else None
+                    if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
+                        continue  # replaced or gone since: the live message says so
+                    identity = f"{names.MARK}:{number}:{entry.number}:{filter}"
+                    data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+                    sent.append(done)
+                    sender.send(data, partial(_settled, done))
+                for outcome in await asyncio.gather(*sent):
+                    if not outcome.accepted:
+                        raise NotRetained(
+                            f"broker {broker} does not take the retained messages of {filter[:100]!r}: "
+                            f"{outcome.description or outcome.condition or 'released'}"
+                        )
+        finally:
+            sender.close()
+
+
+def _settled(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not done.done():
+        done.set_result(outcome)
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,215 @@
+"""The subscription service: its rooms put together, what it follows, what it does as time goes by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from enmasse import log
+from enmasse.control import ControlConnection
+from enmasse.control.feeds import follow
+from enmasse.metrics import counter, gauge, single
+from enmasse.model import feeds
+from enmasse.stores import Change, Store, StoreError
+from enmasse.text import counted
+from services.subserv import records
+from services.subserv.amqp import AmqpSubscriptions
+from services.subserv.binding import Binder
+from services.subserv.brokers import Brokers
+from services.subserv.clients import Clients
+from services.subserv.conversation import Want
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.gateways import GatewayLinks
+from services.subserv.packets import Packets
+from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
+from services.subserv.retaining import RetainedMessages
+from services.subserv.sessions import Sessions
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+TICK = 0.5
+"""Seconds between two looks at what has expired."""
+SETTLE = 0.5
+"""Seconds between two looks at all subscribers after changes of addresses."""
+
+
+class SubscriptionService:
+    """Everything but the connections to the router and to the configuration service."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.desired = Desired()
+        self.sessions = Sessions()
+        self.retained = RetainedMessages(store)
+        self.brokers = Brokers(self, self.retained.take)
+        self.binder = Binder(self.desired, self.brokers, self.retained)
+        self.packets = Packets(self.sessions, store)
+        self.gateways = GatewayLinks()
+        self.amqp = AmqpSubscriptions(store, self.desired, self.brokers, self.binder)
+        self.clients = Clients(
+            self.sessions, store, self.packets, self.desired, self.brokers, self.binder, self.gateways
+        )
+        self.loaded = False
+        self.configured = False
+        """The configuration service is connected."""
+        self._changed = asyncio.Event()
+
+    async def load(self) -> None:
+        """What is in the store. Raises StoreError; ValueError if a newer release wrote it."""
+        value = await self.store.get(records.STATE, "start")
+        start = int(value or b"0") + 1
+        await self.store.write([Change(records.STATE, "start", str(start).encode())])
+        self.sessions.began(start)
+        async for _, value in self.store.scan(records.SESSIONS):
+            self.sessions.put(msgspec.msgpack.decode(value, type=SessionRecord))
+        async for key, value in self.store.scan(records.PACKETS):
+            kind, pid, client = records.packet_key(key)
+            session = self.sessions.by_client.get(client)
+            if session is not None and kind == "in":
+                session.packets.received[pid] = value.decode()
+            elif session is not None:
+                session.packets.put_sent(msgspec.msgpack.decode(value, type=OutgoingRecord))
+        async for _, value in self.store.scan(records.AMQP):
+            self.amqp.put(msgspec.msgpack.decode(value, type=AmqpRecord))
+        await self.retained.load()
+        self.gateways.serve(self.clients)
+        self.loaded = True
+
+    # what brokers are to have (services.subserv.conversation.Owner)
+
+    @property
+    def complete(self) -> bool:
+        """What is not desired by now is not desired at all."""
+        return self.loaded and self.desired.sources.complete
+
+    def subscriber(self, id: str) -> Subscriber | None:
+        return self.sessions.subscriber(id) or self.amqp.by_id.get(id)
+
+    def subscribers(self) -> Iterator[Subscriber]:
+        yield from self.sessions.subscribers()
+        yield from self.amqp.by_id.values()
+
+    def want(self, broker: str, id: str, *, held: bool) -> Want | None:
+        found = self.subscriber(id)
+        return Want(found.created, self.desired.patterns(broker, found, held=held)) if found is not None else None
+
+    def wanted_on(self, broker: str) -> Iterable[str]:
+        return [each.id for each in self.subscribers() if broker in self.desired.brokers(each)]
+
+    def lies(self, ids: Iterable[str]) -> None:
+        self.clients.lies(ids)
+
+    # the configuration service
+
+    async def follow(self, connection: ControlConnection) -> None:
+        """What keep_connected runs on a connection to the configuration service."""
+        ended = asyncio.Event()
+        receivers = (
+            follow(connection, "addresses", self._on_addresses, feeds.Addresses),
+            follow(connection, "placements", self._on_placements, feeds.Placements),
+        )
+        for receiver in receivers:
+            receiver.on_closed = lambda _: ended.set()
+        self.configured = True
+        try:
+            await ended.wait()
+        finally:
+            self.configured = False
+
+    def _on_addresses(self, body: feeds.Addresses) -> None:
+        was_complete = self.complete
+        self.desired.set_addresses(body)
+        self._on_change(was_complete)
+
+    def _on_placements(self, body: feeds.Placements) -> None:
+        was_complete = self.complete
+        self.desired.set_placements(body)
+        self.brokers.follow(body)
+        self._on_change(was_complete)
+
+    def _on_change(self, was_complete: bool) -> None:
+        if self.complete and not was_complete:
+            for broker in self.brokers:
+                broker.conversation.read_again()  # what may be deleted is known only now
+        self._changed.set()
+
+    # as time goes by
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await asyncio.gather(self._follow_changes(), self._expire())
+
+    async def _follow_changes(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            ids = [each.id for each in self.subscribers()]
+            self.brokers.touch(ids)
+            self.clients.lies(ids)
+            await asyncio.sleep(SETTLE)
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                await self.retained.expire()
+                await self.clients.end_over(time.time())
+            except StoreError as error:
+                log.get().warning("what has expired cannot be deleted", reason=str(error))
+
+    def close(self) -> None:
+        self.brokers.close()
+
+    # health
+
+    def healthy(self, routed: bool) -> tuple[bool, str]:
+        """Whether everything works, and if not, what is awaited. `routed`: the router passes requests on."""
+        if not self.store.state.ready:
+            return False, f"store: {self.store.state.detail}"
+        if not self.loaded:
+            return False, "reading the store"
+        if not self.configured or not self.desired.sources.complete:
+            return False, "no connection to the configuration service"
+        if not routed:
+            return False, "no connection to the router"
+        if away := sorted(broker.name for broker in self.brokers if not broker.conversation.connected):
+            return True, f"not connected to broker {', '.join(away)}: what is there can be neither made nor ended"
+        parts = [
+            counted(len(self.sessions.by_client), "session"),
+            counted(self.retained.index.count, "retained message"),
+        ]
+        return True, ", ".join(parts)
+
+    def counts(self) -> dict[str, int]:
+        """What the suite's status shows."""
+        return {
+            "sessions": len(self.sessions.by_client),
+            "connected": self.sessions.connected,
+            "subscriptions": self.sessions.subscriptions + len(self.amqp.by_id),
+            "retained": self.retained.index.count,
+        }
+
+    def metrics(self) -> Iterator[Metric]:
+        """docs/metrics.md."""
+        sessions, connected = len(self.sessions.by_client), self.sessions.connected
+        pending = sum(broker.conversation.pending for broker in self.brokers)
+        states = [({"state": "connected"}, connected), ({"state": "offline"}, sessions - connected)]
+        yield gauge("subserv_sessions", "MQTT sessions by state.", states)
+        yield gauge("subserv_subscriptions", "Subscriptions of MQTT sessions.", single(self.sessions.subscriptions))
+        yield gauge("subserv_shared_subscriptions", "Shared subscriptions.", single(len(self.sessions.shares)))
+        yield gauge("subserv_amqp_subscriptions", "Subscriptions over $subctrl.", single(len(self.amqp.by_id)))
+        yield gauge("subserv_gateways", "Gateways that are attached.", single(len(self.gateways.by_gateway)))
+        yield gauge("subserv_retained_messages", "Retained messages.", single(self.retained.index.count))
+        yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes))
+        yield counter(
+            "subserv_retained_refused_total", "Messages that were not retained.", single(self.retained.refused)
+        )
+        yield gauge("subserv_pending", "Queues that a broker could not be given yet.", single(pending))
+        yield gauge("subserv_store_ready", "1 while the store can be used.", single(self.store.state.ready))
+        yield gauge("subserv_store_waiting", "Writes that are not stored yet.", single(self.store.waiting))
+        yield counter("subserv_store_commits_total", "Transactions of the store.", single(self.store.commits))

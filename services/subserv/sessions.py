@@ -1,0 +1,226 @@
+"""MQTT sessions as they are stored, their packet ids, who shares a subscription, and when sessions end. Pure.
+
+What changes gives `Change`s; the caller stores them, and only then calls what brings them into memory (`put`, `remove`,
+`PacketTable.apply`). So what is in memory is never ahead of the store.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from enmasse.model.sessions import Outgoing, PacketChange, Subscription
+from enmasse.mqtt.topics import parse_share
+from enmasse.stores import Change
+from services.subserv import names, records
+from services.subserv.desired import Subscriber
+from services.subserv.records import OutgoingRecord, SessionRecord
+
+Undo = tuple[dict[int, Any], int, Any]
+"""A dict, a key of it, and the value it had; None: none."""
+
+
+def undone(undo: list[Undo]) -> None:
+    """Brings back what was before."""
+    for values, key, value in reversed(undo):
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+
+
+class PacketTable:
+    """Packet ids of one session. `received`: pid → duplicate id; `sent`: pid → message, in their order."""
+
+    __slots__ = ("_order", "received", "sent")
+
+    def __init__(self) -> None:
+        self.received: dict[int, str] = {}
+        self.sent: dict[int, OutgoingRecord] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self.received) + len(self.sent)
+
+    def put_sent(self, record: OutgoingRecord) -> None:
+        self.sent[record.message.pid] = record
+        self._order = max(self._order, record.order)
+
+    def messages(self) -> list[Outgoing]:
+        """What is under way to the client, in the order in which it was first sent."""
+        return [record.message for record in sorted(self.sent.values(), key=lambda record: record.order)]
+
+    def change(self, client: str, change: PacketChange, undo: list[Undo]) -> Change | None:
+        """What is to be stored, and is so in memory from now on; None: nothing changes by it. `undo` gets what brings
+        back what was before."""
+        op, pid = change.op, change.pid
+        if op in ("in", "in-"):
+            undo.append((self.received, pid, self.received.pop(pid, None)))
+            if op == "in":
+                self.received[pid] = change.key or ""
+                return Change(records.PACKETS, records.received_key(client, pid), self.received[pid].encode())
+            return (
+                records.remove(records.PACKETS, records.received_key(client, pid)) if undo[-1][2] is not None else None
+            )
+        old = self.sent.pop(pid, None)
+        undo.append((self.sent, pid, old))
+        if op == "out-":
+            return records.remove(records.PACKETS, records.sent_key(client, pid)) if old is not None else None
+        if op == "out":
+            return self.keep(client, Outgoing(pid, 2, change.key, change.source))
+        if old is None:
+            return self.keep(client, Outgoing(pid, 2, change.key, change.source, "released"))
+        return self.keep(client, msgspec.structs.replace(old.message, state="released"), old.order)
+
+    def keep(self, client: str, message: Outgoing, order: int = 0) -> Change:
+        """A message is under way; `order`: its place, 0: the last."""
+        record = OutgoingRecord(order or self._order + 1, message)
+        self.put_sent(record)
+        return records.put(records.PACKETS, records.sent_key(client, message.pid), record)
+
+
+class Session(Subscriber):
+    """A client's session. `filters` are those of its own queues: neither shared nor of other addresses than topics."""
+
+    __slots__ = ("packets", "record", "told")
+
+    def __init__(self, record: SessionRecord) -> None:
+        super().__init__(names.session_id(record.client), record.created)
+        self.record = record
+        self.packets = PacketTable()
+        self.told: list[str] | None = None
+        """Addresses of the sources that its gateway knows of; None: it was told none yet."""
+        self.filters = own_filters(record.subscriptions)
+
+
+class Share(Subscriber):
+    """A shared subscription; it lives while it has members."""
+
+    __slots__ = ("members", "name")
+
+    def __init__(self, id: str, filter: str, name: str) -> None:
+        super().__init__(id, 0, (filter,))
+        self.name = name
+        """As clients subscribe to it: `$share/<group>/<filter>`."""
+        self.members: set[str] = set()
+
+
+def own_filters(subscriptions: Iterable[Subscription]) -> set[str]:
+    """Filters that lead to a session's own queue."""
+    return {each.filter for each in subscriptions if not each.filter.startswith("$share/")}
+
+
+def share_of(filter: str) -> Share | None:
+    """A new shared subscription, without members; None: the filter is an ordinary one. Raises ValueError."""
+    parts = parse_share(filter)
+    return Share(names.share_id(parts.group, parts.filter), parts.filter, filter) if parts is not None else None
+
+
+class Sessions:
+    """All sessions by client, and the shared subscriptions by id."""
+
+    def __init__(self) -> None:
+        self.by_client: dict[str, Session] = {}
+        self.by_id: dict[str, Session] = {}
+        self.shares: dict[str, Share] = {}
+        self.connected = 0
+        self.subscriptions = 0
+        self._epoch = 0
+        self._ends: list[tuple[float, str]] = []
+
+    def began(self, start: int) -> None:
+        """The service starts for the `start`-th time: epochs go on from there (at most 2**53)."""
+        self._epoch = start << 32
+
+    def next_epoch(self) -> int:
+        """Greater than each before."""
+        self._epoch += 1
+        return self._epoch
+
+    def put(self, record: SessionRecord) -> Session:
+        """The session is now as this record says. Gives it; a new one if the record's `created` is new."""
+        session = self.by_client.get(record.client)
+        if session is not None and session.created != record.created:
+            self.remove(session)
+            session = None
+        before: list[Subscription] = []
+        if session is None:
+            session = Session(record)
+            self.by_client[record.client] = self.by_id[session.id] = session
+        else:
+            before = session.record.subscriptions
+            self.connected -= session.record.connected
+            session.record = record
+            session.filters = own_filters(record.subscriptions)
+        self.connected += record.connected
+        self.subscriptions += len(record.subscriptions) - len(before)
+        self._share(record.client, before, record.subscriptions)
+        if record.ends is not None:
+            heapq.heappush(self._ends, (record.ends, record.client))
+        return session
+
+    def remove(self, session: Session) -> None:
+        """The session has ended."""
+        record = session.record
+        self.by_client.pop(record.client, None)
+        self.by_id.pop(session.id, None)
+        self.connected -= record.connected
+        self.subscriptions -= len(record.subscriptions)
+        self._share(record.client, record.subscriptions, [])
+
+    def end(self, session: Session) -> list[Change]:
+        """What deletes it from the store."""
+        client = session.record.client
+        packets = session.packets
+        return [
+            records.remove(records.SESSIONS, client),
+            *records.packets_gone(client, packets.received, packets.sent),
+        ]
+
+    def over(self, now: float) -> list[Session]:
+        """Sessions whose time is over by now, once."""
+        found = []
+        while self._ends and self._ends[0][0] <= now:
+            ends, client = heapq.heappop(self._ends)
+            session = self.by_client.get(client)
+            if session is not None and session.record.ends == ends:
+                found.append(session)
+        return found
+
+    def of(self, gateway: str) -> Iterator[Session]:
+        """The connected ones of a gateway."""
+        for session in self.by_client.values():
+            if session.record.connected and session.record.gateway == gateway:
+                yield session
+
+    def subscriber(self, id: str) -> Subscriber | None:
+        return self.by_id.get(id) or self.shares.get(id)
+
+    def subscribers(self) -> Iterator[Subscriber]:
+        yield from self.by_client.values()
+        yield from self.shares.values()
+
+    def shares_of(self, record: SessionRecord) -> Iterator[Share]:
+        """The shared subscriptions of which a session is a member."""
+        for each in record.subscriptions:
+            share = share_of(each.filter)
+            if share is not None and share.id in self.shares:
+                yield self.shares[share.id]
+
+    def _share(self, client: str, before: Iterable[Subscription], after: Iterable[Subscription]) -> None:
+        old = {each.filter for each in before if each.filter.startswith("$share/")}
+        new = {each.filter for each in after if each.filter.startswith("$share/")}
+        for filter in new - old:
+            made = share_of(filter)
+            assert made is not None
+            self.shares.setdefault(made.id, made).members.add(client)
+        for filter in old - new:
+            made = share_of(filter)
+            share = self.shares.get(made.id) if made is not None else None
+            if share is not None:
+                share.members.discard(client)
+                if not share.members:
+                    del self.shares[share.id]

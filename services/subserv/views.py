@@ -1,0 +1,187 @@
+"""What the command line shows, and what it has done: subscriptions, sessions, retained messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from enmasse import log
+from enmasse.control import ControlError
+from enmasse.model import sessions as wire
+from enmasse.mqtt.topics import fault_of_filter, matches
+from services.subserv import names
+from services.subserv.desired import Subscriber
+from services.subserv.management import Row
+from services.subserv.retained import Retained
+from services.subserv.service import SubscriptionService
+from services.subserv.sessions import Session, Share
+
+
+class Unknown(Exception):
+    """There is no such thing; the text says so."""
+
+
+class Views:
+    """Bodies as in enmasse/model/sessions.py. Raises StoreError, ControlError."""
+
+    def __init__(self, service: SubscriptionService) -> None:
+        self._service = service
+
+    async def subscriptions(self) -> wire.SubscriptionsReply:
+        depths, durable = await self._listed()
+        rows = [self._row(each, depths) for each in self._service.subscribers()]
+        return wire.SubscriptionsReply(subscriptions=[*rows, *durable])
+
+    async def subscription(self, request: wire.ById) -> wire.SubscriptionRow:
+        found = (await self.subscriptions()).subscriptions
+        row = next((row for row in found if row.id == request.id), None)
+        if row is None:
+            raise Unknown(f"there is no subscription {request.id[:200]!r}: `enmasse subscription list` shows them")
+        return row
+
+    async def delete(self, request: wire.ById) -> wire.Done:
+        service = self._service
+        subscriber = service.subscriber(request.id)
+        if isinstance(subscriber, Session):
+            return wire.Done(count=await service.clients.delete(subscriber.record.client))
+        if isinstance(subscriber, Share):
+            raise Unknown(
+                f"{subscriber.name} ends with its last member: delete these sessions, or have them unsubscribe"
+            )
+        if subscriber is not None:
+            return wire.Done(count=int(await service.amqp.close(service.amqp.by_id[request.id].record.subscription)))
+        broker_name, _, queue = request.id.partition("/")
+        broker = service.brokers.get(broker_name)
+        _, durable = await self._listed()
+        if broker is None or all(row.id != request.id for row in durable):
+            raise Unknown(f"there is no subscription {request.id[:200]!r}: `enmasse subscription list` shows them")
+        await broker.conversation.delete_queue(queue)
+        return wire.Done(count=1)
+
+    async def _listed(self) -> tuple[dict[str, dict[str, int]], list[wire.SubscriptionRow]]:
+        """Id → broker → messages that wait; and the durable subscriptions of AMQP clients."""
+        depths: dict[str, dict[str, int]] = {}
+        durable: list[wire.SubscriptionRow] = []
+        brokers = [broker for broker in self._service.brokers if broker.conversation.connected]
+        listed = await asyncio.gather(*(broker.conversation.rows() for broker in brokers), return_exceptions=True)
+        for broker, rows in zip(brokers, listed, strict=True):
+            if isinstance(rows, BaseException):
+                if not isinstance(rows, ControlError):
+                    raise rows
+                log.get(broker=broker.name).warning("cannot be listed", reason=str(rows))
+                continue
+            for row in rows:
+                id = names.id_of(broker.name, row.name)
+                if id is not None:
+                    depths.setdefault(id, {})[broker.name] = int(row.messageCount)
+                elif _is_durable(row):
+                    durable.append(_durable_row(broker.name, row))
+        return depths, durable
+
+    def _row(self, subscriber: Subscriber, depths: dict[str, dict[str, int]]) -> wire.SubscriptionRow:
+        where = depths.get(subscriber.id, {})
+        depth, brokers = sum(where.values()), sorted(where)
+        if isinstance(subscriber, Session):
+            record = subscriber.record
+            return wire.SubscriptionRow(
+                id=subscriber.id,
+                kind="mqtt",
+                client=record.client,
+                filters={each.filter: str(each.qos) for each in record.subscriptions},
+                depth=depth,
+                since=_time(record.since),
+                brokers=brokers,
+                connected=record.connected,
+            )
+        if isinstance(subscriber, Share):
+            return wire.SubscriptionRow(
+                id=subscriber.id,
+                kind="share",
+                client=", ".join(sorted(subscriber.members)[:10]),
+                filters={subscriber.name: ""},
+                depth=depth,
+                brokers=brokers,
+            )
+        amqp = self._service.amqp.by_id[subscriber.id].record
+        return wire.SubscriptionRow(
+            id=subscriber.id,
+            kind="amqp",
+            client=amqp.subscription,
+            filters={filter: tag or "" for filter, tag in amqp.filters.items()},
+            depth=depth,
+            since=_time(amqp.since),
+            brokers=brokers,
+        )
+
+    def sessions(self) -> wire.SessionsReply:
+        return wire.SessionsReply(sessions=[_session_row(each) for each in self._service.sessions.by_client.values()])
+
+    def disconnect(self, request: wire.ByClient) -> wire.Done:
+        count = self._service.clients.disconnect(request.client, request.reason)
+        if not count:
+            raise Unknown(f"client {request.client[:200]!r} is not connected: `enmasse mqtt clients` shows who is")
+        return wire.Done(count=count)
+
+    def retained(self, request: wire.ByFilter) -> wire.RetainedReply:
+        found = list(self._matching(request.filter))
+        rows = [self._retained_row(entry) for entry in found[: request.limit]]
+        return wire.RetainedReply(retained=rows, total=len(found))
+
+    async def clear_retained(self, request: wire.ByFilter) -> wire.Done:
+        return wire.Done(count=await self._service.retained.clear(list(self._matching(request.filter))))
+
+    def _matching(self, filter: str) -> Iterator[Retained]:
+        """By topic, whether or not an address takes it now."""
+        if (fault := fault_of_filter(filter)) is not None:
+            raise Unknown(f"the filter {fault}")
+        topic_of = self._service.desired.topics.topic_of
+        for entry in self._service.retained.index.match("#"):
+            if filter == "#" or matches(filter, topic_of(entry.name)):
+                yield entry
+
+    def _retained_row(self, entry: Retained) -> wire.RetainedRow:
+        return wire.RetainedRow(
+            topic=self._service.desired.topics.topic_of(entry.name),
+            size=entry.size,
+            qos=entry.qos,
+            since=_time(entry.since / 1000),
+            expires=_time(entry.expires / 1000) if entry.expires else "",
+            broker=entry.broker,
+        )
+
+
+def _session_row(session: Session) -> wire.SessionRow:
+    record = session.record
+    return wire.SessionRow(
+        client=record.client,
+        connected=record.connected,
+        gateway=record.gateway,
+        peer=record.peer,
+        protocol=record.protocol,
+        since=_time(record.since),
+        expiry=record.expiry,
+        subscriptions=len(record.subscriptions),
+        in_flight=len(session.packets),
+    )
+
+
+def _is_durable(row: Row) -> bool:
+    lasts = row.durable == "true" and row.temporary != "true" and row.internalQueue != "true"
+    return lasts and row.routingType == "MULTICAST" and not row.address.startswith(("$", "activemq."))
+
+
+def _durable_row(broker: str, row: Row) -> wire.SubscriptionRow:
+    return wire.SubscriptionRow(
+        id=f"{broker}/{row.name}",
+        kind="durable",
+        client=row.name,
+        filters={row.address: ""},
+        depth=int(row.messageCount),
+        brokers=[broker],
+        connected=row.consumerCount != "0",
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
