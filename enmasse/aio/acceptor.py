@@ -26,8 +26,11 @@ _RETRY = 0.2  # seconds until it is tried again after accept has failed
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-async def listening(loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). Raises OSError if that fails."""
+async def listening(
+    loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int, *, shared: bool = False
+) -> list[socket.socket]:
+    """Sockets that listen on all addresses of `host` ("" or "*": on all there are). `shared`: other processes may
+    listen there too, each gets a part of those who connect. Raises OSError if that fails."""
     found = await loop.getaddrinfo(
         None if host in ("", "*") else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -40,6 +43,8 @@ async def listening(loop: asyncio.AbstractEventLoop, host: str, port: int, backl
                 continue  # the name has an address of a family that this machine does not have
             sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(address)

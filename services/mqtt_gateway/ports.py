@@ -14,14 +14,17 @@ at a time: it is free again for the other side once the call that ends its excha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
 from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 UNKNOWN: Final = -1
 """In place of a reason code: nobody knows whether the message has arrived. The client's connection is closed."""
@@ -209,3 +212,16 @@ class Backend(Protocol):
         before the task that awaits this gives up its turn (the client sends CONNACK first). The client may be gone by
         then: it closes the session at once. Raises Refused."""
         ...
+
+    def state(self) -> tuple[bool, str]:
+        """Whether clients can be served (router, subscription service and configuration are reachable), and what a
+        person should know."""
+        ...
+
+    def families(self) -> Iterator[Metric]:
+        """Its metrics."""
+        ...
+
+    async def close(self) -> None:
+        """The gateway ends. All sessions were closed: what they have asked for is done before the connections go,
+        within a few seconds."""

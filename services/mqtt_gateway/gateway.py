@@ -1,0 +1,64 @@
+"""The MQTT half as a whole: listeners, connections, and how they get their sessions from the backend."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from enmasse import log as logs
+from enmasse.mqtt import reasons
+from enmasse.process import spawn
+from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
+from services.mqtt_gateway.ports import Backend, Refused, Request
+from services.mqtt_gateway.protocol.front import Front, FrontClient
+from services.mqtt_gateway.protocol.limits import Limits
+
+log = logs.get(part="mqtt")
+
+GOODBYE = 2.0
+"""Seconds in which clients may take the DISCONNECT that says that the gateway ends."""
+
+
+class Gateway:
+    """`front` has the clients and what was counted."""
+
+    def __init__(self, limits: Limits, backend: Backend) -> None:
+        self._backend = backend
+        self._loop = asyncio.get_running_loop()
+        self._openings = asyncio.Semaphore(limits.opening)
+        self.front = Front(limits, self._loop.time(), time.time, self._open)
+        self.listeners = Listeners(self.front)
+
+    async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
+        """Raises ListenerError."""
+        for listener in listeners:
+            await self.listeners.open(listener)
+
+    async def close(self) -> None:
+        """Clients are told (MQTT 5), their sessions closed; their wills wait for them to come back elsewhere."""
+        front = self.front
+        front.stopping = True
+        self.listeners.stop_listening()
+        for client in list(front.clients):
+            client.disconnect(reasons.SERVER_SHUTTING_DOWN, "this gateway ends")
+        await asyncio.sleep(0)  # the turn in which it is written
+        await self.listeners.close()
+
+    def _open(self, request: Request, client: FrontClient) -> None:
+        spawn(self._opened(request, client), "open a session")
+
+    async def _opened(self, request: Request, client: FrontClient) -> None:
+        async with self._openings:
+            if client not in self.front.clients:  # it has gone while it waited
+                client.refused(reasons.SERVER_BUSY, "")
+                return
+            try:
+                session = await self._backend.open(request, client.client)
+            except Refused as refusal:
+                client.refused(refusal.reason, refusal.text)
+            except Exception as error:
+                log.error("mqtt.open-failed", client=request.client_id, exc_info=error)
+                client.refused(reasons.SERVER_UNAVAILABLE, "the session could not be opened")
+            else:
+                client.opened(session)

@@ -1,0 +1,143 @@
+"""Ports for MQTT clients, by the settings; and what goes on beside messages: the sweep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from enmasse import log as logs
+from enmasse.aio.acceptor import Acceptor, listening
+from services.mqtt_gateway.network.websocket import WebSocketServer
+from services.mqtt_gateway.network.wire import Flusher, TcpWire
+from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.timetable import STEP
+
+log = logs.get(part="mqtt")
+
+BACKLOG = 4096
+TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
+
+
+class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A port: `mqtt`, `mqtts` (TLS), `ws` (WebSocket), `wss` (over TLS). `cert`, `key`: files in PEM, for TLS.
+    `shared`: other gateways listen there too."""
+
+    kind: Literal["mqtt", "mqtts", "ws", "wss"]
+    host: str
+    port: int
+    cert: str | None = None
+    key: str | None = None
+    shared: bool = False
+
+
+class ListenerError(Exception):
+    """A listener that cannot be opened: which, why, what to do."""
+
+
+class Listeners:
+    """`endpoints`: kind → host:port of those that are open; a second one of a kind is called `own`: no other gateway
+    has it."""
+
+    def __init__(self, front: Front) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._front = front
+        self._flusher = Flusher(self._loop)
+        self._web = WebSocketServer(front, self._flusher)
+        self._acceptors: list[Acceptor] = []
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._timer = self._loop.call_later(STEP, self._sweep)
+        self.endpoints: dict[str, str] = {}
+
+    async def open(self, listener: ListenerSettings) -> None:
+        """Raises ListenerError."""
+        where = f"{listener.host}:{listener.port}"
+        context = _context(listener, where) if listener.kind in ("mqtts", "wss") else None
+        try:
+            sockets = await listening(self._loop, listener.host, listener.port, BACKLOG, shared=listener.shared)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenerError(
+                f"cannot listen on {where} ({listener.kind}): {reason}; choose another port in the setting 'listeners'"
+            ) from None
+        web = listener.kind in ("ws", "wss")
+        acceptor: Acceptor
+
+        def take(sock: socket.socket) -> Callable[[], None]:
+            return self._take(sock, context, web, lambda: acceptor.done(sock))
+
+        acceptor = Acceptor(self._loop, sockets, take)
+        self._acceptors.append(acceptor)
+        name = "own" if listener.kind in self.endpoints else listener.kind
+        self.endpoints[name] = f"{listener.host}:{sockets[0].getsockname()[1]}"
+
+    def stop_listening(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
+
+    async def close(self) -> None:
+        """What is connected is closed by its connections, before this."""
+        self.stop_listening()
+        self._timer.cancel()
+        for task in list(self._connecting):
+            task.cancel()
+        await self._web.close()
+
+    def _take(
+        self, sock: socket.socket, context: ssl.SSLContext | None, web: bool, done: Callable[[], None]
+    ) -> Callable[[], None]:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        protocol: asyncio.Protocol
+        if web:
+            protocol, drop = self._web.guest(done)
+        else:
+            protocol = wire = TcpWire(self._front, self._flusher, done)
+            drop = wire.abort
+        task = self._loop.create_task(self._connect(sock, context, protocol, done))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return drop
+
+    async def _connect(
+        self, sock: socket.socket, context: ssl.SSLContext | None, protocol: asyncio.Protocol, done: Callable[[], None]
+    ) -> None:
+        tls = context is not None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=self._front.limits.connect_seconds if tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN if tls else None,
+            )
+        except OSError as error:  # of TLS too
+            log.debug("mqtt.handshake-failed", error=str(error) or type(error).__name__)
+            done()
+
+    def _sweep(self) -> None:
+        self._timer = self._loop.call_later(STEP, self._sweep)
+        try:
+            self._front.times.sweep(self._loop.time())
+        except Exception as error:
+            log.error("mqtt.sweep-failed", exc_info=error)
+
+
+def _context(listener: ListenerSettings, where: str) -> ssl.SSLContext:
+    if not listener.cert:
+        raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(listener.cert, listener.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ListenerError(
+            f"the listener {where} ({listener.kind}): {listener.cert!r} cannot be used: {error}"
+        ) from None
+    return context

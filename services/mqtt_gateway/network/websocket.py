@@ -1,0 +1,212 @@
+"""MQTT over WebSocket (v3.1.1 6, v5 6): aiohttp reads and writes the frames, a connection gets their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from enmasse import log as logs
+from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, peer_name
+from services.mqtt_gateway.protocol.connection import LINGER, Connection
+from services.mqtt_gateway.protocol.front import Front
+
+log = logs.get(part="mqtt")
+
+PATH: Final = "/mqtt"
+SUBPROTOCOL: Final = "mqtt"
+UNSUPPORTED_DATA: Final = 1003
+"""RFC 6455, 7.4.1."""
+MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
+"""Of a WebSocket message, which may hold many packets, or parts of them."""
+
+
+class _Guest:
+    """A peer that speaks HTTP until it asks for a WebSocket, which it has to do in time."""
+
+    __slots__ = ("_front", "done", "due", "protocol")
+
+    def __init__(self, front: Front, protocol: asyncio.Protocol, done: Callable[[], None]) -> None:
+        self._front = front
+        self.protocol = protocol
+        self.done = done
+        self.due = 0
+        front.times.plan(self, front.times.now + front.limits.connect_seconds)
+
+    def look(self, now: float) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        self._front.times.forget(self)
+        self.done()
+        transport = getattr(self.protocol, "transport", None)
+        if transport is not None:
+            transport.abort()
+
+
+class WebSocketServer:
+    """Makes the protocol of an accepted socket (`guest`)."""
+
+    def __init__(self, front: Front, flusher: Flusher) -> None:
+        self._front = front
+        self._flusher = flusher
+        self._server = web.Server(
+            self._handle, access_log=None, max_line_size=4096, max_field_size=4096, max_headers=64
+        )
+        self._guests: dict[object, _Guest] = {}
+
+    def guest(self, done: Callable[[], None]) -> tuple[asyncio.Protocol, Callable[[], None]]:
+        """The protocol for a socket, and what drops it. `done` is called once the client is known, or gone."""
+        protocol = self._server()
+        guest = _Guest(self._front, protocol, lambda: self._known(protocol, done))
+        self._guests[protocol] = guest
+        return protocol, guest.drop
+
+    def _known(self, protocol: object, done: Callable[[], None]) -> None:
+        if self._guests.pop(protocol, None) is not None:
+            done()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != PATH:
+            return self._refusal(404, f"MQTT over WebSocket is at {PATH}\n")
+        offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        if SUBPROTOCOL not in offered:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
+            return self._refusal(400, f"the WebSocket subprotocol must be {SUBPROTOCOL}\n")
+        socket = web.WebSocketResponse(
+            protocols=(SUBPROTOCOL,), compress=False, timeout=LINGER, max_msg_size=MESSAGE_TOO_BIG_BYTES
+        )
+        await socket.prepare(request)
+        guest = self._guests.get(request.protocol)
+        done = guest.done if guest is not None else _nothing
+        if guest is not None:
+            self._front.times.forget(guest)
+        wire = WebSocketWire(self._front, self._flusher, socket, request.transport, done)
+        try:
+            await wire.read()
+        finally:
+            wire.lost()
+        return socket
+
+    def _refusal(self, status: int, text: str) -> web.Response:
+        response = web.Response(status=status, text=text)
+        response.force_close()
+        return response
+
+    async def close(self) -> None:
+        await self._server.shutdown(LINGER)
+
+
+def _nothing() -> None:
+    pass
+
+
+class WebSocketWire:
+    """Beside aiohttp's task for the request there is one only while something is written."""
+
+    def __init__(
+        self,
+        front: Front,
+        flusher: Flusher,
+        socket: web.WebSocketResponse,
+        transport: asyncio.Transport | None,
+        done: Callable[[], None],
+    ) -> None:
+        self._flusher = flusher
+        self._socket = socket
+        self._transport = transport
+        self._done: Callable[[], None] | None = done
+        self._readable = asyncio.Event()
+        self._readable.set()
+        self._unsent: list[bytes] = []
+        self._unsent_size = 0
+        self._blocked = False
+        self._ending = False
+        self._lost = False
+        self._writing: asyncio.Task[None] | None = None
+        self._connection = Connection(front, self, peer_name(transport) if transport is not None else "?")
+
+    async def read(self) -> None:
+        """Until the client or the connection has ended it."""
+        socket = self._socket
+        while True:
+            message = await socket.receive()
+            if message.type is WSMsgType.BINARY:
+                self._connection.data(bytes(message.data))
+            elif message.type is WSMsgType.TEXT:  # v3.1.1 MQTT-6.0.0-1, v5 MQTT-6.0.0-1
+                await socket.close(code=UNSUPPORTED_DATA, message=b"MQTT packets are in binary frames")
+                return
+            else:
+                return
+            if not self._readable.is_set():
+                await self._readable.wait()
+            if self._lost:
+                return
+
+    def lost(self) -> None:
+        self._lost = True
+        self._readable.set()
+        self.recognised()
+        self._connection.lost()
+
+    # the connection's calls
+
+    def recognised(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+
+    def has_output(self) -> None:
+        self._flusher.mark(self)
+
+    def pause(self) -> None:
+        self._readable.clear()
+
+    def resume(self) -> None:
+        self._readable.set()
+
+    def call_soon(self) -> None:
+        self._flusher.loop.call_soon(self._connection.go_on)
+
+    def end(self) -> None:
+        self._ending = True
+        self._readable.set()
+        self._flusher.mark(self)
+
+    def abort(self) -> None:
+        self._lost = True
+        self._readable.set()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def flush(self) -> None:
+        if self._lost:
+            return
+        data = self._connection.take_output()
+        if data:
+            self._unsent.append(data)
+            self._unsent_size += len(data)
+            if self._unsent_size > HIGH_WATER and not self._blocked:
+                self._blocked = True
+                self._connection.set_blocked(True)
+        if self._writing is None and (data or self._ending):
+            self._writing = self._flusher.loop.create_task(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._unsent and not self._lost:
+                data = b"".join(self._unsent)
+                self._unsent.clear()
+                await self._socket.send_bytes(data)
+                self._unsent_size -= len(data)
+                if self._blocked and self._unsent_size < LOW_WATER:
+                    self._blocked = False
+                    self._connection.set_blocked(False)
+        except (ConnectionError, RuntimeError) as error:  # the socket is closing
+            log.debug("mqtt.websocket-write-failed", error=str(error))
+            self._lost = True
+        finally:
+            self._writing = None
+        if self._ending and not self._lost:
+            await self._socket.close()

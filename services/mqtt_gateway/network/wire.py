@@ -1,0 +1,155 @@
+"""The TCP or TLS socket of an MQTT connection, and the one write that it gets in a turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from enmasse import log as logs
+from services.mqtt_gateway.protocol.connection import Connection
+from services.mqtt_gateway.protocol.front import Front
+
+log = logs.get(part="mqtt")
+
+HIGH_WATER: Final = 256 * 1024
+"""Bytes that a client leaves unread before it gets no more."""
+LOW_WATER: Final = 64 * 1024
+
+
+class Writes(Protocol):
+    def flush(self) -> None:
+        """Hand the connection's output to the socket."""
+
+
+class Flusher:
+    """Writes what connections have to send, once at the end of the turn in which they got it."""
+
+    __slots__ = ("_dirty", "_scheduled", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._dirty: list[Writes] = []
+        self._scheduled = False
+
+    def mark(self, wire: Writes) -> None:
+        self._dirty.append(wire)
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, []
+        for wire in dirty:
+            wire.flush()
+
+
+class TcpWire(asyncio.Protocol):
+    """`done` is called once the client is known, or gone."""
+
+    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_transport")
+
+    def __init__(self, front: Front, flusher: Flusher, done: Callable[[], None]) -> None:
+        self._front = front
+        self._flusher = flusher
+        self._done: Callable[[], None] | None = done
+        self._transport: asyncio.Transport | None = None
+        self._connection: Connection | None = None
+        self._ending = False
+
+    # asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        self._connection = Connection(self._front, self, peer_name(transport))
+
+    def data_received(self, data: bytes) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            connection.data(data)
+        except Exception as error:
+            self._failed(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        connection, self._connection = self._connection, None
+        self._transport = None
+        self.recognised()
+        if connection is not None:
+            connection.lost()
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.set_blocked(True)
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.set_blocked(False)
+            except Exception as error:
+                self._failed(error)
+
+    # the connection's calls
+
+    def recognised(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+
+    def has_output(self) -> None:
+        self._flusher.mark(self)
+
+    def pause(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def call_soon(self) -> None:
+        self._flusher.loop.call_soon(self._go_on)
+
+    def end(self) -> None:
+        self._ending = True
+        self._flusher.mark(self)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # turns of the loop
+
+    def flush(self) -> None:
+        connection, transport = self._connection, self._transport
+        if connection is None or transport is None:
+            return
+        data = connection.take_output()
+        if data and not transport.is_closing():
+            transport.write(data)
+        if self._ending:
+            transport.close()
+
+    def _go_on(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.go_on()
+            except Exception as error:
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A fault of ours costs this client its connection and nobody else anything."""
+        log.error("mqtt.connection-failed", exc_info=error)
+        self.abort()
+
+
+def peer_name(transport: asyncio.BaseTransport) -> str:
+    name = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?")

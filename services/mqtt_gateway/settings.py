@@ -1,0 +1,18 @@
+"""The gateway's settings (docs/contracts.md)."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from enmasse import settings
+from services.mqtt_gateway.network.listeners import ListenerSettings
+from services.mqtt_gateway.protocol.limits import Limits
+
+
+class GatewaySettings(settings.ServiceSettings, frozen=True, kw_only=True):
+    """`name` is its container-id. `router`: the router's listener for services."""
+
+    router: settings.HostPort
+    configserv: settings.HostPort
+    listeners: list[ListenerSettings]
+    limits: Limits = field(default_factory=Limits)
