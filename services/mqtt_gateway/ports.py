@@ -145,14 +145,21 @@ class Client(Protocol):
 class Session(Protocol):
     """What the AMQP half does for one MQTT connection."""
 
-    present: bool
-    """A session of this client continues (Session Present of CONNACK)."""
-    incoming: Sequence[int]
-    """Packet ids of QoS 2 messages from the client that are not released, as `open` found them."""
-    outgoing: Sequence[Outgoing]
-    """Messages that were under way to the client, in their order, as `open` found them."""
-    filters: Mapping[str, Subscription]
-    """The subscriptions that are in force now."""
+    @property
+    def present(self) -> bool:
+        """A session of this client continues (Session Present of CONNACK)."""
+
+    @property
+    def incoming(self) -> Sequence[int]:
+        """Packet ids of QoS 2 messages from the client that are not released, as `open` found them."""
+
+    @property
+    def outgoing(self) -> Sequence[Outgoing]:
+        """Messages that were under way to the client, in their order, as `open` found them."""
+
+    @property
+    def filters(self) -> Mapping[str, Subscription]:
+        """The subscriptions that are in force now."""
 
     # messages from the client
 

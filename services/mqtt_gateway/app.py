@@ -1,0 +1,52 @@
+"""The process: listeners open, both halves joined, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from enmasse import process
+from enmasse.health import Health
+from services.mqtt_gateway import metrics
+from services.mqtt_gateway.gateway import Gateway
+from services.mqtt_gateway.network.listeners import ListenerError
+from services.mqtt_gateway.ports import Backend
+from services.mqtt_gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:
+    """Until `stop`. Ports are open from the beginning: as long as the backend is not ready it refuses clients, who try
+    again. Raises process.Fatal for a port that cannot be had."""
+    gateway = Gateway(settings.limits, backend)
+
+    def families() -> Iterator[Metric]:
+        yield from metrics.families(gateway.front)
+        yield from backend.families()
+
+    health = Health(
+        settings.health,
+        families,
+        check=backend.state,
+        endpoints=lambda: gateway.listeners.endpoints,
+        counts=lambda: {"clients": len(gateway.front.clients)},
+    )
+    await health.start()
+    try:
+        await gateway.listen(settings.listeners)
+    except ListenerError as error:
+        raise process.Fatal(f"mqtt_gateway {settings.name}: {error}") from None
+    # What is here stays: let the collector look at what comes after it only, and rarely.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    await stop.wait()
+    health.check = None
+    health.set(False, "stopping")
+    await gateway.close()
+    await backend.close()
+    await health.close()
