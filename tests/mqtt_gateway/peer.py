@@ -28,6 +28,7 @@ class World:
         self.front = Front(limits or Limits(), self.now, lambda: self.wall, self._open)
         self.at_once = True
         self.opening: list[Callable[[], None]] = []
+        self.peers: list[Peer] = []
 
     def _open(self, request: Request, client: FrontClient) -> None:
         def answer() -> None:
@@ -51,6 +52,8 @@ class World:
             self.now += seconds / steps
             self.wall += seconds / steps
             self.front.times.sweep(self.now)
+            for peer in self.peers:
+                peer.flush()
 
     def peer(self, version: int = V5) -> Peer:
         return Peer(self, version)
@@ -77,6 +80,7 @@ class Peer:
         self._reader = Reader(server=False, version=version)
         self._dirty = False
         self._ending = False
+        world.peers.append(self)
 
     # protocol.front.Wire
 
@@ -127,7 +131,7 @@ class Peer:
         return self._reader.feed(self.take_bytes())
 
     def take_bytes(self) -> bytes:
-        self._flush()
+        self.flush()
         data, self.output = self.output, b""
         return data
 
@@ -158,7 +162,8 @@ class Peer:
             self.closed = True
             self.connection.lost()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """The end of a turn."""
         if self._dirty:
             self._dirty = False
             self.output += self.connection.take_output()
