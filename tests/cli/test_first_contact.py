@@ -65,7 +65,8 @@ def test_each_component_has_its_log_level(up: Up) -> None:
     levels = {c["kind"]: json.loads((up.data / "run" / f"{c['name']}.json").read_text())["log_level"]
               for c in up.status()["components"]}  # fmt: skip
     assert levels == {
-        "configserv": "info", "ragent": "info", "storage_controller": "info", "router": "info", "broker": "debug"
+        "configserv": "info", "ragent": "info", "storage_controller": "info", "router": "info", "broker": "debug",
+        "subserv": "info",
     }  # fmt: skip
 
 
