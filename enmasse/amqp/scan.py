@@ -138,6 +138,24 @@ def find_to(payload: bytes) -> bytes | None:
     return None
 
 
+def span_of_to(payload: bytes) -> tuple[int, int]:
+    """Where the text of properties.to begins and ends; both 0 if there is none."""
+    pos, end = 0, len(payload)
+    while pos < end:
+        code, value = section_at(payload, pos, end)
+        if code == PROPERTIES:
+            at, stop = field_at(payload, value, end, 2, "properties")
+            if at < 0:
+                break
+            text = _text(payload, at, stop)
+            start = at + (2 if payload[at] == 0xA1 else 5)
+            return start, start + len(text)
+        if code > PROPERTIES:
+            break
+        pos = after(payload, value, end)
+    return 0, 0
+
+
 def _text(buf: bytes, pos: int, end: int) -> bytes:
     code = buf[pos]
     if code == 0xA1 and pos + 1 < end:

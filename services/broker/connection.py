@@ -18,12 +18,12 @@ from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
 from enmasse.amqp.termini import capabilities, subscription_kind
 from enmasse.amqp.types import Symbol
-from services.broker.consumers import LinkBrowser, LinkConsumer
+from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.catalogue import ANYCAST, MANAGEMENT
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
+from services.broker.core.names import ANYCAST, MANAGEMENT
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import identity, queue_name
 from services.broker.nodes import Nodes
@@ -136,7 +136,12 @@ class BrokerConnection(Handler):
         in the broker's open."""
         desired = link.remote_attach.desired_capabilities if link.remote_attach is not None else None
         offered = tuple(c for c in desired or () if c in OFFERED)
-        link.accept(source, target, rcv_settle_mode=0, offered_capabilities=offered or None)
+        link.accept(
+            source,
+            target,
+            rcv_settle_mode=int(isinstance(link, Sender) and second(link)),
+            offered_capabilities=offered or None,
+        )
 
     def _info_id(self, link: Link) -> str:
         return f"{self._session_id(link.session)}-{link.handle:08x}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from enmasse.amqp import errors
+from enmasse.amqp.endpoint import SECOND
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
@@ -16,6 +17,60 @@ from services.broker.core.connections import ConsumerInfo
 from services.broker.core.consumer import Consumer
 from services.broker.core.queue import Queue
 from services.broker.selector import Selector
+
+
+def second(link: Sender) -> bool:
+    """Whether the peer asks for rcv-settle-mode second: our settlement of its outcome is to be a promise (2.8.3)."""
+    attach = link.remote_attach
+    return attach is not None and int(attach.rcv_settle_mode) == SECOND and not link.presettled
+
+
+def identity(id: int) -> bytes:
+    """Seven bits in each of eight bytes: some clients take delivery-tags for text."""
+    high, low = id >> 28, id & 0xFFFFFFF
+    return bytes(
+        (
+            high >> 21 & 127,
+            high >> 14 & 127,
+            high >> 7 & 127,
+            high & 127,
+            low >> 21,
+            low >> 14 & 127,
+            low >> 7 & 127,
+            low & 127,
+        )
+    )
+
+
+class TaggedOutlet:
+    """For rcv-settle-mode second: the delivery-tag names the message. These 8 bytes are its identity: the same with
+    every delivery from this queue, over any link, and of a stored message also after a restart of the broker."""
+
+    def __init__(self, link: Sender) -> None:
+        self._link = link
+
+    @property
+    def credit(self) -> int:
+        return self._link.credit
+
+    @property
+    def drain(self) -> bool:
+        return self._link.drain
+
+    def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any:
+        return self._link.send(payload, token, settled=settled, tag=identity(token.id))
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
+        count = 0
+        for payload, token in zip(payloads, tokens, strict=False):
+            if self._link.credit <= 0:
+                break
+            self.send(payload, token)
+            count += 1
+        return count
+
+    def drained(self) -> None:
+        self._link.drained()
 
 
 class LinkConsumer(Consumer):
@@ -33,7 +88,12 @@ class LinkConsumer(Consumer):
         relay: bool,
     ) -> None:
         super().__init__(
-            info.id, link, priority=priority, selector=selector, presettled=link.snd_settle_mode == 1, relay=relay
+            info.id,
+            TaggedOutlet(link) if second(link) else link,
+            priority=priority,
+            selector=selector,
+            presettled=link.presettled,
+            relay=relay,
         )
         self.broker = broker
         self.link = link

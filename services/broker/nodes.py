@@ -8,9 +8,9 @@ from enmasse import log
 from enmasse.amqp import errors as amqp
 from services.broker.core import errors
 from services.broker.core.broker import Broker
-from services.broker.core.catalogue import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.connections import ConnectionInfo
 from services.broker.core.errors import BrokerError
+from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.queue import Queue
 from services.broker.core.subscription import Identity, queue_name
 from services.broker.core.wildcards import is_pattern

@@ -11,10 +11,10 @@ from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.catalogue import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.connections import ProducerInfo
 from services.broker.core.front import destination_type, to_address
 from services.broker.core.ledger import UNLIMITED
+from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.routes import Route
 from services.broker.core.verdict import ACCEPT, WAIT
@@ -84,7 +84,7 @@ class AddressProducer:
         broker = self.broker
         route = self.route
         try:
-            if route is None or route.version != broker.catalogue.version:
+            if route is None or route.stale:
                 route = self._find_route()
             if message_format:
                 raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
@@ -107,7 +107,7 @@ class AddressProducer:
             broker = self.broker
             route = self.route
             try:
-                if route is None or route.version != broker.catalogue.version:
+                if route is None or route.stale:
                     route = self._find_route()
                 done = publish_run(broker, route, payloads, self, first)
             except (errors.BrokerError, AmqpError):

@@ -78,7 +78,7 @@ class Broker:
         self._pending: dict[Queue, None] = {}
         self._timers = Timers()
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
-        self._last_id = 0  # if there is no store
+        self._last_id = self.wall() << 14  # if there is no store; above those that an earlier process gave
         if store is not None:
             self.unknown = recover(self.catalogue, self.ledger, store, self.from_wall, progress)
             store.on_space = self.admission.check_disk
@@ -175,7 +175,7 @@ class Broker:
         self, route: Route, message: StoredMessage, payload: bytes, origin: str
     ) -> tuple[list[Queue], list[int]]:
         """The queues for a message from container `origin`, and the ids of the durable ones."""
-        if route.plain:
+        if route.plain or (route.guarded and route.unmarked(payload)):
             return route.targets, route.stored
         return route.choose(property_lookup(payload, message, self.to_wall), origin)
 

@@ -1,33 +1,31 @@
-"""What exists: addresses, queues, bindings, settings by match, and the way from a name to its queues."""
+"""What exists: addresses, queues, diverts, settings by match, and the way from a name to its queues."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from services.broker.core import errors
-from services.broker.core.bindings import Binding, Bindings, Destination
+from services.broker.core.bindings import Binding
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.definitions import (
     address_definition,
-    binding_definition,
     queue_definition,
     settings_definition,
 )
+from services.broker.core.diverts import Diverts
+from services.broker.core.names import ANYCAST, MULTICAST, check_name
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queue import Queue
-from services.broker.core.routes import Onward, Route
+from services.broker.core.route_table import RouteTable
+from services.broker.core.routes import Route
 from services.broker.core.settings import SettingsRepository, Value
 from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, is_pattern, parents
 from services.broker.selector import compile_selector
 
-ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
-MANAGEMENT = "activemq.management"
-_MAX_ROUTES = 20_000
-_MAX_NAME = 1024
 _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 
@@ -49,8 +47,7 @@ class CatalogueHost(Protocol):
 
 
 class Catalogue:
-    """Definitions of what is durable are kept in the store, if there is one. `version` changes with everything that
-    decides about routes."""
+    """Definitions of what is durable are kept in the store, if there is one."""
 
     def __init__(
         self,
@@ -63,7 +60,6 @@ class Catalogue:
         self.settings = SettingsRepository(defaults)
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
-        self.version = 0
         self._broker = broker
         self._store = store
         self._max_subscriptions = max_subscriptions
@@ -71,8 +67,8 @@ class Catalogue:
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._names = NameTree()  # of the addresses
         self._queues_by_address: dict[str, dict[str, Queue]] = {}
-        self._bindings = Bindings()
-        self._routes: dict[tuple[str, str | None], Route] = {}
+        self._table = RouteTable(self)
+        self.diverts = Diverts(self._table.bindings, self, store)
 
     def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]:
         """The queues that lie on the address, by name."""
@@ -96,8 +92,13 @@ class Catalogue:
         self._take_in(address)
         self._define_address(address)
         self._find_roots(name)
-        self._changed()
+        self._kinds_changed(address)
         return address
+
+    def _kinds_changed(self, address: BrokerAddress) -> None:
+        """It is new, or has other routing types."""
+        self._table.bindings.kinds_changed(address)
+        self._table.changed_below(address.name)
 
     def update_address(self, name: str, routing_types: frozenset[str]) -> BrokerAddress:
         address = self.addresses.get(name)
@@ -109,7 +110,7 @@ class Catalogue:
         address.routing_types = routing_types
         self._define_address(address)
         self._find_roots(name)
-        self._changed()
+        self._kinds_changed(address)
         return address
 
     def _define_address(self, address: BrokerAddress) -> None:
@@ -140,14 +141,13 @@ class Catalogue:
             return
         del self.addresses[address.name]
         self._names.remove(address.name)
-        for binding in list(self._bindings.of(address)):
-            self._remove_binding(binding)
+        self.diverts.end_all_to(address)
         self._broker.forget_address(address)
         if address.id and self._store is not None:
             self._store.undefine(address.id)
             self._broker.ask_commit(True)
         self._find_roots(address.name)
-        self._changed()
+        self._table.changed_below(address.name)
         for producer in list(address.producers):
             producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
         address.producers.clear()
@@ -194,6 +194,7 @@ class Catalogue:
                     raise errors.wrong_routing_type(name, routing_type, address.routing_types)
                 address.routing_types |= {routing_type}
                 self._define_address(address)
+                self._kinds_changed(address)
             return address
         root = self.root_of(name) if routing_type == MULTICAST else None
         if root is None and create and not temporary and not is_pattern(name):
@@ -213,7 +214,7 @@ class Catalogue:
         address.held = True
         if routing_type == ANYCAST:
             self.create_queue(name, name, ANYCAST, durable=False, temporary=True, user=user)
-        self._changed()
+        self._table.changed(name)
 
     # -- queues --------------------------------------------------------------------------------------------------------
     def create_queue(
@@ -282,8 +283,8 @@ class Catalogue:
             self._subscriptions[queue.client] += 1
         self._queues_by_address.setdefault(queue.address.name, {})[queue.name] = queue
         if queue.routing_type == MULTICAST:
-            self._bindings.add(Binding(queue.address.name, queue, queue.condition, direct=True))
-        self._changed()
+            self._table.bindings.add(Binding(queue.address.name, queue, queue.condition))
+        self._table.changed(queue.address.name)
 
     def _define_queue(self, queue: Queue) -> None:
         """At its making and after a change of it."""
@@ -299,7 +300,7 @@ class Catalogue:
             if name in changes:
                 setattr(queue, name, changes[name])
         queue.settle_mode()
-        self._changed()
+        self._table.changed(queue.address.name)
         self._define_queue(queue)
         queue.dispatch()
 
@@ -336,9 +337,9 @@ class Catalogue:
         del mine[queue.name]
         if not mine:
             del self._queues_by_address[queue.address.name]
-        for binding in list(self._bindings.of(queue)):
-            self._remove_binding(binding)
-        self._changed()
+        self._table.changed(queue.address.name)
+        self._table.queue_gone()
+        self._table.bindings.remove(queue)
         if self._store is not None and queue.durable:
             self._store.undefine(queue.id)
             self._broker.ask_commit(True)
@@ -386,99 +387,18 @@ class Catalogue:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
         self._broker.check_blocked()
 
-    # -- bindings ------------------------------------------------------------------------------------------------------
-    def bind(
-        self, destination: Destination, pattern: str, *, filter: str | None = None, no_local: str | None = None
-    ) -> None:
-        """Messages to addresses that `pattern` covers go to a multicast queue too, once however many of its bindings
-        cover them; or to where messages to another address go (a divert), and count to the first. Takes the place of
-        the binding of the same pattern. It lasts as long as its destination, whatever addresses come and go meanwhile.
-        Raises BrokerError (bad name, an anycast queue, the binding that the queue was made with) and SelectorError."""
-        check_name(pattern)
-        condition = Condition(compile_selector(filter) if filter else None, no_local)
-        if isinstance(destination, Queue) and destination.routing_type != MULTICAST:
-            raise errors.not_multicast(destination.name)
-        binding = self._bindings.find(destination, pattern)
-        if binding is None:
-            binding = Binding(pattern, destination, condition)
-            self._bindings.add(binding)
-        elif binding.direct:
-            raise errors.own_binding(destination.name, pattern)
-        else:
-            binding.condition = condition
-        self._define_binding(binding)
-        self._changed()
-
-    def _define_binding(self, binding: Binding) -> None:
-        destination = binding.destination
-        durable = destination.durable if isinstance(destination, Queue) else bool(destination.id)
-        if self._store is None or not durable:
-            return
-        if not binding.id:
-            binding.id = self._store.new_id()
-        self._store.define(binding.id, binding_definition(binding))
-        self._broker.ask_commit(True)
-
-    def unbind(self, destination: Destination, pattern: str) -> None:
-        """Raises BrokerError if there is no such binding, or it is the one that the queue was made with."""
-        binding = self._bindings.find(destination, pattern)
-        if binding is None or binding.direct:
-            raise errors.no_binding(destination.name, pattern)
-        self._remove_binding(binding)
-        self._changed()
-
-    def _remove_binding(self, binding: Binding) -> None:
-        self._bindings.remove(binding)
-        if binding.id and self._store is not None:
-            self._store.undefine(binding.id)
-            self._broker.ask_commit(True)
-
-    def bindings_of(self, destination: Destination) -> Iterator[Binding]:
-        """In the order in which they were made."""
-        return self._bindings.of(destination)
-
     # -- routes --------------------------------------------------------------------------------------------------------
-    def _changed(self) -> None:
-        self.version += 1
-        self._routes.clear()
+    def changed(self, pattern: str) -> None:
+        """What becomes of messages to the addresses that the pattern (or name) covers."""
+        self._table.changed(pattern)
 
     def route(self, name: str, routing_type: str | None) -> Route | None:
         """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
-        key = (name, routing_type)
-        route = self._routes.get(key)
-        if route is None:
-            route = self._make_route(name, routing_type, frozenset())
-            if route is not None:
-                if len(self._routes) >= _MAX_ROUTES:
-                    self._routes.clear()
-                self._routes[key] = route
-        return route
+        return self._table.route(name, routing_type)
 
-    def _make_route(self, name: str, routing_type: str | None, diverted: frozenset[str]) -> Route | None:
-        """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
-        if "::" in name:
-            queue = self.queues.get(name.partition("::")[2])
-            return Route(queue.address.root, [queue], {}, self.version) if queue is not None else None
-        root = self.root_of(name)
-        if root is None:
-            return None
-        address = self.addresses.get(name)
-        anycast: list[Queue] = []
-        if address is not None and routing_type != MULTICAST:
-            anycast = [queue for queue in self.queues_of(address).values() if queue.routing_type == ANYCAST]
-        is_topic = routing_type != ANYCAST and MULTICAST in root.routing_types
-        multicast: dict[Queue, list[Condition]] = {}
-        onward: list[Onward] = []
-        for binding in self._bindings.match(name):
-            destination = binding.destination
-            if isinstance(destination, Queue):
-                if is_topic:
-                    multicast.setdefault(destination, []).append(binding.condition)
-            elif destination.name != name and destination.name not in diverted:
-                route = self._make_route(destination.name, None, diverted | {name})
-                if route is not None:
-                    onward.append((binding.condition, route))
-        return Route(root, anycast, multicast, self.version, onward)
+    def ask_commit(self) -> None:
+        """Definitions were written."""
+        self._broker.ask_commit(True)
 
     # -- what comes back at the start ----------------------------------------------------------------------------------
     def restore_settings(self, id: int, match: str, values: dict[str, Value]) -> None:
@@ -492,19 +412,6 @@ class Catalogue:
         if self._store is not None:
             self._store.limit_duplicates(id, max(1, address.settings.id_cache_size))
 
-    def restore_binding(
-        self, id: int, destination: Destination, pattern: str, filter: str | None, no_local: str | None
-    ) -> None:
-        condition = Condition(compile_selector(filter) if filter else None, no_local)
-        self._bindings.add(Binding(pattern, destination, condition, id=id))
-        self._changed()
-
 
 def _is_topic(address: BrokerAddress) -> bool:
     return address.explicit and MULTICAST in address.routing_types
-
-
-def check_name(name: str) -> None:
-    """Raises BrokerError for a name that no address or queue can have."""
-    if not name or len(name) > _MAX_NAME or any(c < " " or c == "\x7f" for c in name):
-        raise errors.bad_name(name[:80])

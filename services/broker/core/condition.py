@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from services.broker.core.properties import marks_of
 from services.broker.selector import Lookup, Selector
 
 
 class Condition:
     """`filter`: the selector a message must match, None = all do. `no_local`: the container-id whose messages are not
-    let through, None = there is none."""
+    let through, None = there is none. `marks`: a message whose bytes hold none of these is not let through, whatever
+    else is in it; None: that cannot be told from the filter."""
 
-    __slots__ = ("filter", "no_local")
+    __slots__ = ("_filter", "marks", "no_local")
 
     def __init__(self, filter: Selector | None = None, no_local: str | None = None) -> None:
         self.filter = filter
         self.no_local = no_local
 
     @property
+    def filter(self) -> Selector | None:
+        return self._filter
+
+    @filter.setter
+    def filter(self, filter: Selector | None) -> None:
+        self._filter = filter
+        self.marks = marks_of(filter) if filter is not None else None
+
+    @property
     def open(self) -> bool:
         """Whether every message is let through."""
-        return self.filter is None and self.no_local is None
+        return self._filter is None and self.no_local is None
 
     def admits(self, lookup: Lookup, origin: str) -> bool:
         """Of a message with these properties, sent from container `origin`."""
         if self.no_local is not None and self.no_local == origin:
             return False
-        return self.filter is None or self.filter.matches(lookup)
+        return self._filter is None or self._filter.matches(lookup)

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from enmasse import log
 from services.broker.core import errors
-from services.broker.core.catalogue import ANYCAST, MULTICAST, Catalogue
+from services.broker.core.catalogue import Catalogue
 from services.broker.core.front import actual_expiry, moved, original_annotations
+from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queue import Queue, Unreadable
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 

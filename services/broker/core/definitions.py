@@ -1,7 +1,7 @@
 """Definitions of what is durable, as they stand in the store: JSON objects with a `kind`.
 
-A binding that came with its queue is part of the queue's definition (address, filter, noLocal). Any other has a
-definition of its own, so that one more costs the same however many a queue has.
+The binding of a queue is part of the queue's definition (address, filter, noLocal). A divert has a definition of its
+own, so that one more costs the same however many lead to an address.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from services.broker.core.bindings import Binding
+from services.broker.core.bindings import Divert
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.queue import Queue
 from services.broker.core.settings import Value
@@ -48,14 +48,16 @@ def queue_definition(queue: Queue) -> bytes:
     )
 
 
-def binding_definition(binding: Binding) -> bytes:
+def divert_definition(divert: Divert) -> bytes:
     return _encoded(
         {
-            "kind": "binding",
-            "queue" if isinstance(binding.destination, Queue) else "address": binding.destination.name,
-            "pattern": binding.pattern,
-            "filter": _text(binding.condition.filter),
-            "noLocal": binding.condition.no_local,
+            "kind": "divert",
+            "name": divert.name,
+            "pattern": divert.pattern,
+            "address": divert.address.name,
+            "filter": _text(divert.condition.filter),
+            "routingType": divert.routing_type,
+            "routingName": divert.routing_name,
         }
     )
 

@@ -31,16 +31,22 @@ def address_in_use(address: str) -> BrokerError:
     return BrokerError(f"AMQ229205: Address {address} has bindings", "amqp:illegal-state")
 
 
-def no_binding(destination: str, pattern: str) -> BrokerError:
-    return BrokerError(f"{destination} has no binding {pattern} besides that to its own address", "amqp:not-found")
+def no_divert(name: str) -> BrokerError:
+    return BrokerError(f"AMQ229012: No binding for divert {name}", "amqp:not-found")
 
 
-def not_multicast(queue: str) -> BrokerError:
-    return BrokerError(f"queue {queue} is anycast: it takes messages to its own address only", "amqp:illegal-state")
+def no_such_divert(name: str) -> BrokerError:
+    return BrokerError(f"AMQ229231: Divert Does Not Exist: {name}", "amqp:not-found")
 
 
-def own_binding(queue: str, pattern: str) -> BrokerError:
-    return BrokerError(f"queue {queue} lies on address {pattern}: update the queue instead", "amqp:illegal-state")
+def no_divert_name() -> BrokerError:
+    return BrokerError(
+        "AMQ229015: Must specify a name for each divert. This one will not be deployed.", "amqp:invalid-field"
+    )
+
+
+def bad_divert_type(given: str, known: tuple[str, ...]) -> BrokerError:
+    return BrokerError(f"the routing type of a divert is one of {', '.join(known)}, not {given}", "amqp:invalid-field")
 
 
 def queue_in_use(queue: str, count: int) -> BrokerError:

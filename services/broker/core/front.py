@@ -7,6 +7,7 @@ annotations, absolute-expiry-time. (AMQP 1.0 part 3, section 3.2.)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -28,6 +29,7 @@ from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
+ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
 DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 
 _MAX_CACHED = 1024
@@ -353,6 +355,26 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
         return b"".join(parts) + bytes(encode(Described(ULong(DATA), payload)))
 
 
+def annotated(payload: bytes, annotations: Mapping[str, Any]) -> bytes:
+    """The payload with these message annotations, which take the place of those of the same keys. Raises AmqpError if
+    what stands there cannot be read (which `read_front` does not let in)."""
+    pos = start = after = 0
+    end = len(payload)
+    known: dict[Any, Any] = {}
+    while pos < end:
+        code, value = section_at(payload, pos, end)
+        if code > MESSAGE_ANNOTATIONS:
+            break
+        after = value_end(payload, value, end)
+        if code == MESSAGE_ANNOTATIONS:
+            known = _map(_section(payload, pos, after), "message-annotations")
+        else:
+            start = after
+        pos = after
+    known = known | {Symbol(key): value for key, value in annotations.items()}
+    return payload[:start] + bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), known))) + payload[after:]
+
+
 def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:
     annotations = known | {Symbol(key): value for key, value in original.items() if value is not None}
     return [header(durable, priority, -1, 0), bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), annotations)))]
@@ -362,13 +384,15 @@ def original_annotations(payload: bytes, queue: str, address: str, routing_type:
     """x-opt-ORIG-*: kept from an earlier move if present, so that they name the first place."""
     sections = readable(payload)
     known = sections.get(MESSAGE_ANNOTATIONS)
-    if isinstance(known, dict) and "x-opt-ORIG-ADDRESS" in known:
-        return {}
+    if isinstance(known, dict):
+        if "x-opt-ORIG-QUEUE" in known:
+            return {}
+        address = known.get(ORIGINAL_ADDRESS, address)  # a divert's
     fields = sections.get(PROPERTIES)
     message_id = fields[0] if isinstance(fields, list) and fields else None
     return {
         "x-opt-ORIG-QUEUE": queue,
-        "x-opt-ORIG-ADDRESS": address,
+        ORIGINAL_ADDRESS: address,
         "x-opt-ORIG-MESSAGE-ID": message_id,
         "x-opt-ORIG-ROUTING-TYPE": UByte(1 if routing_type == "ANYCAST" else 0),
     }

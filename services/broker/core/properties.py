@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core.front import readable
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
-from services.broker.selector import Lookup
+from services.broker.selector import Lookup, Selector
 
 # Index of each field in the properties section.
 _FIELDS = {
@@ -27,6 +27,20 @@ _FIELDS = {
 }
 # Where a dead letter comes from, by Artemis' own names.
 _ORIGINS = {"_AMQ_ORIG_ADDRESS": "x-opt-ORIG-ADDRESS", "_AMQ_ORIG_QUEUE": "x-opt-ORIG-QUEUE"}
+
+
+# What every message has, whatever its bytes.
+_GIVEN = {"JMSDeliveryMode", "JMSXDeliveryCount", "JMSRedelivered"} | {"AMQPriority", "JMSPriority", "AMQDurable"}
+_GIVEN |= {"AMQExpiration", "JMSExpiration", "AMQSize", "AMQAddress"}
+
+
+def marks_of(selector: Selector) -> tuple[bytes, ...] | None:
+    """Texts of which a message that matches holds at least one. None: there are none, it may match any message."""
+    names = selector.identifiers
+    if selector.matches(lambda name: None) or any(name in _GIVEN or name in _FIELDS for name in names):
+        return None
+    keys = {name.removeprefix("m.") for name in names} | {_ORIGINS[name] for name in names if name in _ORIGINS}
+    return tuple(key.encode() for key in keys)
 
 
 def property_lookup(payload: bytes, message: StoredMessage, to_wall: Callable[[int], int], attempts: int = 0) -> Lookup:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from services.broker.core.arrivals import Waiting
 from services.broker.core.broker import Broker
 from services.broker.core.broker_address import BrokerAddress
-from services.broker.core.front import Front, duplicate_id, may_be_marked, read_front
+from services.broker.core.front import ORIGINAL_ADDRESS, Front, annotated, duplicate_id, may_be_marked, read_front
 from services.broker.core.routes import Route
 from services.broker.core.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.verdict import ACCEPT, RELEASE, WAIT, Verdict
@@ -37,6 +39,8 @@ def publish(
         if refusal is not None:
             return refusal
     queue = route.single
+    if queue is None and route.sole is not None and route.usual(payload):
+        queue = route.sole
     if queue is None or not front.simple or owner.special or (not front.bare and may_be_marked(payload)):
         return _publish_with_care(broker, route, front, payload, waiting, delivery_id, origin)
     # The usual case, one queue and nothing to look at: as short as it can be.
@@ -67,7 +71,10 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
     nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
     owner = route.owner
     queue = route.single
-    if queue is None or owner.special:
+    if queue is None and route.sole is not None:
+        queue = route.sole
+        payloads = list(takewhile(route.usual, payloads))
+    if queue is None or owner.special or not payloads:
         return 0
     front = read_front(payloads[0])
     if not front.simple:
@@ -116,6 +123,8 @@ def _publish_with_care(
     origin: str,
 ) -> Verdict:
     owner = route.owner
+    if route.diverted and not route.names_it(payload):
+        payload = annotated(payload, {ORIGINAL_ADDRESS: route.name})
     message = StoredMessage(0, payload, len(payload), front.flags, 0, owner, 0)
     due = 0
     if not front.simple or owner.special:

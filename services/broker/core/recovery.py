@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from services.broker.core import backlog
+from services.broker.core.bindings import Divert
 from services.broker.core.catalogue import Catalogue
 from services.broker.core.condition import Condition
 from services.broker.core.ledger import Ledger
@@ -56,8 +57,8 @@ def recover(
                     done += len(part.messages)
                     _recover_run(ledger, queue, part)
     for id, value in definitions:
-        if value["kind"] == "binding":
-            _recover_binding(catalogue, id, value)
+        if value["kind"] == "divert" and not _recover_divert(catalogue, id, value):
+            store.undefine(id)
     store.losses.on_cleared = lambda: _forget_losses(catalogue)
     return set(found.unknown)
 
@@ -113,12 +114,24 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
     return queue
 
 
-def _recover_binding(catalogue: Catalogue, id: int, value: dict[str, Any]) -> None:
-    destination = (
-        catalogue.queues.get(value["queue"]) if "queue" in value else catalogue.addresses.get(value["address"])
+def _recover_divert(catalogue: Catalogue, id: int, value: dict[str, Any]) -> bool:
+    """False: it ended with its destination, as far as that was written."""
+    address = catalogue.addresses.get(value["address"])
+    if address is None or value["name"] in catalogue.diverts.by_name:
+        return False
+    condition = Condition(compile_selector(value["filter"]) if value["filter"] else None)
+    catalogue.diverts.restore(
+        Divert(
+            value["name"],
+            value["pattern"],
+            address,
+            condition,
+            routing_type=value["routingType"],
+            routing_name=value["routingName"],
+            id=id,
+        )
     )
-    if destination is not None:
-        catalogue.restore_binding(id, destination, value["pattern"], value["filter"], value["noLocal"])
+    return True
 
 
 def _recover_run(ledger: Ledger, queue: Queue, run: FoundRun) -> None:

@@ -1,67 +1,132 @@
-"""Where a message sent to a name goes: worked out once per name, kept until a binding changes."""
+"""Where a message sent to a name goes: worked out once per name, kept until something changes that decides about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from enmasse.amqp.scan import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, may_hold, span_of_to
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.queue import Queue
 from services.broker.selector import Lookup
 
-_OPEN = Condition()
 Onward = tuple[Condition, "Route"]
 """The route of another address, for the messages that a divert lets through."""
+
+_MOST_MARKS = 4  # a message is searched for so many at most before its properties are decoded
+_SHORT = 2048  # up to so many bytes a search is faster than going through the sections
+_SHORT_FRONT = 512
 
 
 class Route:
     """Queues for one name and kind ("ANYCAST", "MULTICAST", or both: None).
 
-    One anycast queue in turn and every multicast queue get a message, each once, by however many bindings it comes; so
-    do those of the addresses it is diverted to. `owner`: the address whose size it counts to. `stored` are the ids of
-    the durable ones among the targets; if `plain`, targets and `stored` are the same for every message; `single`: that
-    is one queue.
+    One anycast queue in turn and every multicast queue get a message, each once, by however many bindings and diverts
+    it comes. `owner`: the address whose size it counts to. If `plain`, every message goes to `targets`, and `stored`
+    are the ids of the durable ones among them; `single`: that is one queue, and nothing is to be looked at.
+
+    Else it has conditions. But most filters ask for a property that few messages have, and where nothing of it is found
+    in the bytes of a message, that one goes to `targets` as well: see `unmarked`, which may be asked if `guarded`;
+    `sole`: that is one queue. `diverted`: messages come out at another address, and are to name the one they were sent
+    to. `stale`: something has changed, ask for a new one.
     """
 
     __slots__ = (
         "_anycast",
-        "_multicast",
+        "_conditional",
+        "_front",
+        "_marks",
         "_onward",
+        "_open",
+        "_to",
         "_turn",
+        "diverted",
+        "guarded",
+        "name",
         "owner",
         "plain",
         "single",
+        "sole",
+        "stale",
         "stored",
         "targets",
-        "version",
     )
 
     def __init__(
         self,
+        name: str,
         owner: BrokerAddress,
         anycast: Sequence[Queue],
-        multicast: Mapping[Queue, Sequence[Condition]],
-        version: int,
+        conditions: Mapping[Queue, Sequence[Condition]],
         onward: Sequence[Onward] = (),
+        *,
+        diverted: bool = False,
     ) -> None:
+        """`conditions` of each queue that gets every message that one of them lets through."""
+        self.name = name
         self.owner = owner
-        self.version = version
+        self.diverted = diverted
+        self.stale = False
+        self._to = name.encode()
+        self._front = b"\xff"  # of a message that named the address in `to`: what came up to there
         self._anycast = anycast
-        self._multicast = [(queue, _simplified(conditions)) for queue, conditions in multicast.items()]
+        self._open: list[Queue] = []
+        self._conditional: list[tuple[Queue, Sequence[Condition]]] = []
+        for queue, some in conditions.items():
+            if any(condition.open for condition in some):
+                self._open.append(queue)
+            else:
+                self._conditional.append((queue, some))
         self._onward = onward
         self._turn = 0
-        targets = dict.fromkeys([*anycast[:1], *multicast])
-        for _, route in onward:
-            targets.update(dict.fromkeys(route.targets))
-        self.targets: list[Queue] = list(targets)
+        sure = dict.fromkeys(self._open)
+        settled = len(anycast) <= 1 and all(queue.condition.open for queue in anycast)
+        if settled:
+            sure.update(dict.fromkeys(anycast))
+        asked = [condition for _, some in self._conditional for condition in some]
+        for condition, route in onward:
+            if condition.open and route.plain:
+                sure.update(dict.fromkeys(route.targets))
+            else:
+                asked.append(condition)
+        self.targets: list[Queue] = list(sure)
         self.stored = [queue.id for queue in self.targets if queue.durable]
-        self.plain: bool = (
-            len(anycast) <= 1
-            and all(queue.condition.open for queue in anycast)
-            and all(condition.open for _, conditions in self._multicast for condition in conditions)
-            and all(condition.open and route.plain for condition, route in onward)
+        self.plain: bool = settled and not asked
+        marks = {mark for condition in asked for mark in condition.marks or (b"",)}
+        self._marks = tuple(marks)
+        self.guarded = settled and len(marks) <= _MOST_MARKS and b"" not in marks and bool(marks or diverted)
+        alone = self.targets[0] if len(self.targets) == 1 else None
+        self.single = alone if self.plain and not diverted else None
+        self.sole = alone if self.guarded else None
+
+    def usual(self, payload: bytes) -> bool:
+        """Whether the message goes to `targets`, as it is."""
+        return self.unmarked(payload) and (
+            not self.diverted or payload.startswith(self._front) or self.names_it(payload)
         )
-        self.single = self.targets[0] if self.plain and len(self.targets) == 1 else None
+
+    def unmarked(self, payload: bytes) -> bool:
+        """Whether the message goes to `targets`: no condition can hold. Only if `guarded`."""
+        if len(payload) <= _SHORT:
+            for mark in self._marks:
+                if payload.find(mark) >= 0:
+                    return False
+        else:
+            for mark in self._marks:
+                if may_hold(payload, mark, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES):
+                    return False
+        return True
+
+    def names_it(self, payload: bytes) -> bool:
+        """Whether `to` is the address. Raises AmqpError (amqp:decode-error)."""
+        if payload.startswith(self._front):
+            return True
+        start, end = span_of_to(payload)
+        if payload[start:end] != self._to:
+            return False
+        if end <= _SHORT_FRONT:
+            self._front = payload[:end]  # the next one begins like this, as a rule
+        return True
 
     def choose(self, lookup: Lookup, origin: str) -> tuple[list[Queue], list[int]]:
         """The targets of one message with these properties sent from container `origin`, and the ids of the durable
@@ -77,7 +142,8 @@ class Route:
             if queue.condition.admits(lookup, origin):
                 chosen.append(queue)
                 break
-        for queue, conditions in self._multicast:
+        chosen += self._open
+        for queue, conditions in self._conditional:
             for condition in conditions:
                 if condition.admits(lookup, origin):
                     chosen.append(queue)
@@ -89,7 +155,3 @@ class Route:
                     found.update(dict.fromkeys(route._choose(lookup, origin)))
             chosen = list(found)
         return chosen
-
-
-def _simplified(conditions: Sequence[Condition]) -> Sequence[Condition]:
-    return (_OPEN,) if any(condition.open for condition in conditions) else conditions

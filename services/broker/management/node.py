@@ -13,15 +13,16 @@ from enmasse.amqp.message import AmqpValue, Message
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
-from services.broker.management import addresses, connections, messages, queues, settings
+from services.broker.management import addresses, connections, diverts, messages, queues, settings
 from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError
 
 _log = log.get()
 _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
-_BROKER = Operations.joined(queues.broker, addresses.broker, settings.broker, connections.broker)
+_BROKER = Operations.joined(queues.broker, addresses.broker, diverts.broker, settings.broker, connections.broker)
 _QUEUE = Operations.joined(queues.one, messages.one)
 _ADDRESS = addresses.one
+_DIVERT = diverts.one
 MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
 
 
@@ -90,6 +91,8 @@ class ManagementNode:
             return _QUEUE, self.broker.catalogue.queues[name]
         if kind == "address" and name in self.broker.catalogue.addresses:
             return _ADDRESS, self.broker.catalogue.addresses[name]
+        if kind == "divert" and name in self.broker.catalogue.diverts.by_name:
+            return _DIVERT, self.broker.catalogue.diverts.by_name[name]
         raise BrokerError(f"AMQ229067: Cannot find resource with name {resource}")
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from services.broker.core.bindings import Divert
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ConnectionInfo, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
@@ -98,6 +99,18 @@ def address_row(address: BrokerAddress, queues: Collection[Queue], full: str) ->
     }
 
 
+def divert_row(divert: Divert) -> dict[str, str]:
+    return {
+        "name": divert.name,
+        "address": divert.pattern,
+        "forwardingAddress": divert.address.name,
+        "filter": divert.condition.filter.text if divert.condition.filter else "",
+        "routingName": divert.routing_name,
+        "routingType": divert.routing_type,
+        "exclusive": "false",
+    }
+
+
 @functools.cache
 def _routing_types(types: frozenset[str]) -> str:
     return json.dumps(sorted(types))
@@ -180,6 +193,13 @@ def list_rows(
         count = len(every)
         chosen = every[start:stop]
     return msgspec.json.encode({"data": chosen, "count": count}).decode()
+
+
+def equals(options: str | None) -> tuple[str, str] | None:
+    """Field and value, if rows are chosen by one being equal to the other."""
+    wanted = _options(options)
+    field = wanted.get("field")
+    return (field, wanted.get("value", "")) if field and wanted.get("operation") == "EQUALS" else None
 
 
 def _options(options: str | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from enmasse import log as logs
+from services.broker.storage import ids
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.files import Files
 from services.broker.storage.format import FORMAT, OLD, StoreError, check_format, write_format
@@ -96,6 +97,7 @@ def _replay(
     losses = Losses(directory)
     try:
         recovered = _agree(directory, recovery, journal, live, writer, losses, is_newest=version == FORMAT)
+        live.last_id = ids.begin(directory, files, live.last_id)
         if journal.save_catalogue() and version != FORMAT:
             try:
                 write_format(directory, files)

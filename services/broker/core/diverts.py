@@ -1,0 +1,139 @@
+"""Diverts as they are made, changed and ended: what comes to one address goes to another as well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from services.broker.core import errors
+from services.broker.core.bindings import ROUTING_TYPES, Bindings, Divert
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.condition import Condition
+from services.broker.core.definitions import divert_definition
+from services.broker.core.names import check_name
+from services.broker.core.persistence import MessageStore
+from services.broker.selector import compile_selector
+
+
+class DivertHost(Protocol):
+    """What diverts need of the catalogue."""
+
+    @property
+    def addresses(self) -> Mapping[str, BrokerAddress]: ...
+    def changed(self, pattern: str) -> None:
+        """What becomes of messages to the addresses that it covers."""
+
+    def ask_commit(self) -> None:
+        """Definitions were written."""
+
+
+class Diverts:
+    """One is durable if its destination is. Methods raise BrokerError and SelectorError; nothing is done then."""
+
+    def __init__(self, bindings: Bindings, host: DivertHost, store: MessageStore | None) -> None:
+        self._bindings = bindings
+        self._host = host
+        self._store = store
+
+    @property
+    def by_name(self) -> Mapping[str, Divert]:
+        return self._bindings.diverts
+
+    def to(self, address: BrokerAddress) -> Collection[Divert]:
+        """In the order in which they were made."""
+        return self._bindings.diverts_to(address)
+
+    def create(
+        self,
+        name: str,
+        pattern: str,
+        forwarding: str,
+        *,
+        filter: str | None = None,
+        routing_type: str = "STRIP",
+        routing_name: str = "",
+    ) -> Divert:
+        """Messages to addresses that `pattern` covers also go to where messages to `forwarding` go: each queue gets
+        them once, however many diverts lead there, and they count to the address they were sent to. It lasts as long as
+        the address `forwarding`, whatever addresses come and go under the pattern. A divert of this name that exists
+        stays as it is."""
+        if not name:
+            raise errors.no_divert_name()
+        existing = self.by_name.get(name)
+        if existing is not None:
+            return existing
+        for text in (name, pattern):
+            check_name(text)
+        condition = Condition(compile_selector(filter) if filter else None)
+        divert = Divert(
+            name,
+            pattern,
+            self._address(forwarding),
+            condition,
+            routing_type=_known(routing_type),
+            routing_name=routing_name,
+        )
+        self._bindings.add_divert(divert)
+        self._host.changed(pattern)
+        self._define(divert)
+        return divert
+
+    def update(
+        self, name: str, *, filter: str | None, forwarding: str | None = None, routing_type: str | None = None
+    ) -> Divert:
+        """Another filter (None: none), and another destination and routing type if they are given: in one step."""
+        divert = self.by_name.get(name)
+        if divert is None:
+            raise errors.no_such_divert(name)
+        condition = Condition(compile_selector(filter) if filter else None)
+        address = self._address(forwarding) if forwarding is not None else divert.address
+        kind = _known(routing_type) if routing_type is not None else divert.routing_type
+        self._bindings.remove_divert(divert)
+        divert.address, divert.condition, divert.routing_type = address, condition, kind
+        self._bindings.add_divert(divert)
+        self._host.changed(divert.pattern)
+        self._define(divert)
+        return divert
+
+    def destroy(self, name: str) -> None:
+        divert = self.by_name.get(name)
+        if divert is None:
+            raise errors.no_divert(name)
+        self._remove(divert)
+
+    def end_all_to(self, address: BrokerAddress) -> None:
+        """The address is about to go."""
+        for divert in list(self._bindings.diverts_to(address)):
+            self._remove(divert)
+
+    def restore(self, divert: Divert) -> None:
+        """One found in the store at the start."""
+        self._bindings.add_divert(divert)
+        self._host.changed(divert.pattern)
+
+    def _remove(self, divert: Divert) -> None:
+        self._bindings.remove_divert(divert)
+        self._host.changed(divert.pattern)
+        if divert.id and self._store is not None:
+            self._store.undefine(divert.id)
+            self._host.ask_commit()
+
+    def _address(self, name: str) -> BrokerAddress:
+        address = self._host.addresses.get(name)
+        if address is None:
+            raise errors.no_address(name)
+        return address
+
+    def _define(self, divert: Divert) -> None:
+        if self._store is None or not divert.address.id:
+            return
+        if not divert.id:
+            divert.id = self._store.new_id()
+        self._store.define(divert.id, divert_definition(divert))
+        self._host.ask_commit()
+
+
+def _known(routing_type: str) -> str:
+    if routing_type not in ROUTING_TYPES:
+        raise errors.bad_divert_type(routing_type, ROUTING_TYPES)
+    return routing_type

@@ -1,0 +1,15 @@
+"""Which names addresses, queues and diverts can have; the words for kinds of addresses."""
+
+from __future__ import annotations
+
+from services.broker.core import errors
+
+ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
+MANAGEMENT = "activemq.management"
+_MAX_NAME = 1024
+
+
+def check_name(name: str) -> None:
+    """Raises BrokerError for a name that no address, queue or divert can have."""
+    if not name or len(name) > _MAX_NAME or any(c < " " or c == "\x7f" for c in name):
+        raise errors.bad_name(name[:80])

@@ -1,0 +1,155 @@
+"""The routes that are known: made when a message is sent to a name first, forgotten when one of the things changes that
+it was made of. What is bound elsewhere leaves them alone: clients subscribe by the thousand while others publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from services.broker.core.bindings import Binding, Bindings
+from services.broker.core.broker_address import BrokerAddress
+from services.broker.core.condition import Condition
+from services.broker.core.names import ANYCAST, MULTICAST
+from services.broker.core.queue import Queue
+from services.broker.core.routes import Onward, Route
+from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, matches
+
+_MAX_ROUTES = 20_000
+_MAX_TARGETS = 1_000_000  # of all routes together: 8 bytes each, and as much for the ids of the durable ones
+_KINDS = (None, ANYCAST, MULTICAST)
+
+
+class Names(Protocol):
+    """What routes are made of besides bindings."""
+
+    @property
+    def addresses(self) -> Mapping[str, BrokerAddress]: ...
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+    def queues_of(self, address: BrokerAddress) -> Mapping[str, Queue]: ...
+    def root_of(self, name: str) -> BrokerAddress | None:
+        """The configured address that covers the name."""
+
+
+class RouteTable:
+    def __init__(self, names: Names) -> None:
+        self.bindings = Bindings()
+        self._names = names
+        self._routes: dict[tuple[str, str | None], Route] = {}
+        self._known = NameTree()  # the names in _routes, without those of queues
+        self._of_queues: list[tuple[str, str | None]] = []  # keys `address::queue` in _routes
+        self._targets = 0
+
+    def route(self, name: str, routing_type: str | None) -> Route | None:
+        """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
+        key = (name, routing_type)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._make(name, routing_type, frozenset())
+            if route is not None:
+                self._keep(key, route)
+        return route
+
+    def _keep(self, key: tuple[str, str | None], route: Route) -> None:
+        self._targets += len(route.targets)
+        if len(self._routes) >= _MAX_ROUTES or self._targets > _MAX_TARGETS:
+            self.clear()
+            self._targets = len(route.targets)
+        self._routes[key] = route
+        if "::" in key[0]:
+            self._of_queues.append(key)
+        else:
+            self._known.add(key[0])
+
+    def _make(self, name: str, routing_type: str | None, diverted: frozenset[str]) -> Route | None:
+        """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
+        if "::" in name:
+            queue = self._names.queues.get(name.partition("::")[2])
+            return Route(name, queue.address.root, [queue], {}) if queue is not None else None
+        root = self._names.root_of(name)
+        if root is None:
+            return None
+        address = self._names.addresses.get(name)
+        anycast: list[Queue] = []
+        if address is not None and routing_type != MULTICAST:
+            anycast = [queue for queue in self._names.queues_of(address).values() if queue.routing_type == ANYCAST]
+        wanted = routing_type != ANYCAST and MULTICAST in root.routing_types
+        topic = root.explicit and MULTICAST in root.routing_types
+        conditions: dict[Queue, list[Condition]] = {}
+        onward: list[Onward] = []
+        is_diverted = False
+        for binding in self.bindings.match(name):
+            if isinstance(binding, Binding):
+                if wanted:
+                    conditions.setdefault(binding.queue, []).append(binding.condition)
+                continue
+            target = binding.address
+            if not binding.covers(name, topic) or target.name == name or target.name in diverted:
+                continue
+            is_diverted = True
+            kind = binding.kind(routing_type)
+            queue = self._end(target, kind)
+            if queue is not None:
+                conditions.setdefault(queue, []).append(binding.condition)
+            elif (route := self._make(target.name, kind, diverted | {name})) is not None:
+                onward.append((binding.condition, route))
+        return Route(name, root, anycast, conditions, onward, diverted=is_diverted)
+
+    def _end(self, address: BrokerAddress, kind: str | None) -> Queue | None:
+        """The one queue of an address, if that is where every message to it goes. None: look closer."""
+        if MULTICAST in address.routing_types or kind == MULTICAST or self.bindings.is_diverted_by_name(address.name):
+            return None
+        queues = self._names.queues_of(address)
+        if len(queues) != 1:
+            return None
+        (queue,) = queues.values()
+        return queue if queue.routing_type == ANYCAST and queue.condition.open else None
+
+    # -- what changes --------------------------------------------------------------------------------------------------
+    def changed(self, pattern: str) -> None:
+        """What becomes of messages to the addresses that the pattern (or name) covers."""
+        if not self._routes:
+            return
+        todo, seen = [pattern], {pattern}
+        while todo:
+            pattern = todo.pop()
+            for name in self._known.covered(pattern):
+                self._known.remove(name)
+                for kind in _KINDS:
+                    self._forget((name, kind))
+            for address in self._destinations(pattern):
+                for divert in self.bindings.diverts_to(address):
+                    if divert.pattern not in seen:
+                        seen.add(divert.pattern)
+                        todo.append(divert.pattern)
+
+    def changed_below(self, name: str) -> None:
+        """`changed` of an address and everything below it."""
+        self.changed(name)
+        self.changed(name + SEPARATOR + ANY)
+
+    def _destinations(self, pattern: str) -> list[BrokerAddress]:
+        """The addresses covered by a pattern to which diverts lead. By wildcards only topics are: those are few."""
+        address = self._names.addresses.get(pattern)
+        found = [address] if address is not None else []
+        return found + [topic for topic in self.bindings.topics_diverted_to if matches(pattern, topic.name)]
+
+    def queue_gone(self) -> None:
+        """Routes to queues by their own names may lead to it."""
+        of_queues, self._of_queues = self._of_queues, []
+        for key in of_queues:
+            self._forget(key)
+
+    def clear(self) -> None:
+        for route in self._routes.values():
+            route.stale = True
+        self._routes.clear()
+        self._known = NameTree()
+        self._of_queues.clear()
+        self._targets = 0
+
+    def _forget(self, key: tuple[str, str | None]) -> None:
+        route = self._routes.pop(key, None)
+        if route is not None:
+            route.stale = True
+            self._targets -= len(route.targets)

@@ -1,0 +1,453 @@
+"""Diverts: one queue with many filters, what is never diverted, restarts, what one more costs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.broker.core.errors import BrokerError
+from services.broker.core.front import readable
+from services.broker.core.queue import Queue
+from services.broker.core.verdict import Verdict
+from services.broker.selector import SelectorError
+from tests.broker.sansio import Core, decoded, outlet, taken
+
+ANNOTATIONS = 0x72
+
+
+def session(core: Core, *patterns: str, name: str = "$sub/b/session", durable: bool = True) -> Queue:
+    """A queue with an address of its own, and diverts of topics to it."""
+    queue = core.queue(name, durable=durable)
+    for pattern in patterns:
+        divert(core, pattern, name)
+    return queue
+
+
+def divert(core: Core, pattern: str, to: str = "$sub/b/session", filter: str | None = None, **options: Any) -> None:
+    core.broker.catalogue.diverts.create(f"{to}|{pattern}", pattern, to, filter=filter, **options)
+
+
+def topic(core: Core, *names: str) -> None:
+    for name in names:
+        core.broker.catalogue.create_address(name, frozenset({"MULTICAST"}))
+
+
+def test_one_queue_gets_each_message_once_and_in_order() -> None:
+    core = Core()
+    topic(core, "t", "u")
+    queue = session(core, "t/+/temperature", "t/#", "u")
+    for n, name in enumerate(["t/a/temperature", "u", "t", "u/x", "t/b/humidity", "t/b/temperature"]):
+        core.send(n, name)
+    assert taken(core.consumer(queue, 10)) == [0, 1, 2, 4, 5]
+    assert (core.broker.catalogue.addresses["t"].count, core.broker.catalogue.addresses["u"].count) == (4, 1)
+
+
+def test_each_divert_has_a_filter_of_its_own() -> None:
+    core = Core()
+    topic(core, "t")
+    queue = session(core)
+    divert(core, "t/#", filter="n > 10")
+    divert(core, "t/a", filter="n < 2")
+    divert(core, "t/b")
+    for n in (0, 5, 20):
+        for name in ("t/a", "t/b", "t/c"):
+            core.send(f"{name} {n}", name, properties={"n": n})
+    assert taken(core.consumer(queue, 10)) == ["t/a 0", "t/b 0", "t/b 5", "t/a 20", "t/b 20", "t/c 20"]
+
+
+def test_subscribers_and_diverts_share_a_message() -> None:
+    core = Core()
+    topic(core, "t")
+    queue = session(core, "t/#")
+    subscriber = core.broker.catalogue.create_queue("t/+", "s", "MULTICAST", durable=True)
+    filtered = core.broker.catalogue.create_queue("t/a", "f", "MULTICAST", durable=True, filter="colour = 'red'")
+    core.send(1, "t/a", properties={"colour": "red"})
+    core.send(2, "t/a", properties={"colour": "blue"})
+    core.send(3, "t/a")
+    assert core.broker.catalogue.addresses["t"].count == 3
+    assert [taken(core.consumer(q, 9)) for q in (queue, subscriber, filtered)] == [[1, 2, 3], [1, 2, 3], [1]]
+
+
+def test_diverts_come_and_go() -> None:
+    core = Core()
+    topic(core, "t")
+    diverts = core.broker.catalogue.diverts
+    queue = session(core)
+    diverts.create("d", "t/a", queue.name, filter="n = 1")
+    diverts.create("d", "t/other", "nowhere")  # there is one of this name
+    core.send("x", "t/a", properties={"n": 0})
+    core.send("y", "t/a", properties={"n": 1})
+    diverts.update("d", filter="n = 0")
+    core.send("z", "t/a", properties={"n": 0})
+    diverts.destroy("d")
+    core.send("gone", "t/a", properties={"n": 0})
+    assert taken(core.consumer(queue, 5)) == ["y", "z"]
+    with pytest.raises(BrokerError, match="AMQ229012: No binding for divert d"):
+        diverts.destroy("d")
+    with pytest.raises(BrokerError, match="AMQ229231: Divert Does Not Exist: d"):
+        diverts.update("d", filter=None)
+    with pytest.raises(BrokerError, match="AMQ229203: Address Does Not Exist: nowhere"):
+        divert(core, "t/a", "nowhere")
+    with pytest.raises(BrokerError, match="AMQ229015"):
+        diverts.create("", "t/a", queue.name)
+    with pytest.raises(BrokerError, match="the routing type of a divert is one of"):
+        divert(core, "t/a", routing_type="BOTH")
+    with pytest.raises(SelectorError):
+        divert(core, "t/b", filter="n =")
+    assert not diverts.by_name
+
+
+def test_a_divert_waits_for_its_topic() -> None:
+    core = Core()
+    catalogue = core.broker.catalogue
+    queue = session(core, "t/#")
+    assert catalogue.route("t/a", None) is None
+    for n in range(2):
+        topic(core, "t")
+        core.send(n, "t/a")
+        catalogue.delete_address("t")
+    assert taken(core.consumer(queue, 5)) == [0, 1]
+
+
+def test_a_divert_ends_with_its_destination() -> None:
+    core = Core()
+    topic(core, "t")
+    catalogue = core.broker.catalogue
+    session(core, "t/a", "t/b")
+    session(core, "t/a", name="$sub/b/other")
+    session(core, "t/#", name="$sub/b/third")
+    catalogue.destroy_queue("$sub/b/session", remove_consumers=True, auto_delete_address=True)
+    catalogue.delete_address("$sub/b/other", force=True)
+    assert set(catalogue.diverts.by_name) == {"$sub/b/third|t/#"}
+    assert set(catalogue.addresses) == {"t", "$sub/b/third"}
+    assert core.send("x", "t/a") is Verdict.ACCEPT
+    assert catalogue.queues["$sub/b/third"].count == 1
+
+
+def test_wildcards_divert_topics_only() -> None:
+    core = Core()
+    catalogue = core.broker.catalogue
+    topic(core, "t", "$internal")
+    for name in ("q", "DLQ", "ExpiryQueue"):
+        core.queue(name)
+    catalogue.create_temporary("reply", "MULTICAST", "")
+    everything = session(core, "#", "+", name="$sub/b/everything")
+    session(core, "#", "+/+/+", "$sub/#", "$sub/b/session")
+    for name in ("q", "DLQ", "ExpiryQueue", "$sub/b/everything", "$internal/x", "reply"):
+        core.send(name, name)
+    core.send("t", "t")
+    divert(core, "q", everything.name)
+    divert(core, "$internal/#", everything.name)
+    core.send("q", "q")
+    core.send("$internal", "$internal/x")
+    assert taken(core.consumer(everything, 9)) == ["$sub/b/everything", "t", "q", "$internal"]
+    assert taken(core.consumer(catalogue.queues["$sub/b/session"], 9)) == ["t"]
+    assert [catalogue.queues[name].count for name in ("q", "DLQ", "ExpiryQueue")] == [2, 1, 1]
+
+
+def test_a_divert_leads_to_another_address() -> None:
+    core = Core()
+    topic(core, "t", "copies")
+    catalogue = core.broker.catalogue
+    all_of_it, errors = core.queue("copy"), core.queue("errors")
+    copies = catalogue.create_queue("copies/#", "copies", "MULTICAST", durable=True)
+    divert(core, "t/#", "copy")
+    divert(core, "t/+", "errors", filter="level = 'error'")
+    divert(core, "t/#", "copies")
+    core.send(1, "t/a", properties={"level": "info"}, durable=True)
+    core.send(2, "t/b", properties={"level": "error"}, durable=True)
+    core.send(3, "copy")
+    found = [taken(core.consumer(queue, 5)) for queue in (all_of_it, errors, copies)]
+    assert found == [[1, 2, 3], [2], [1, 2]]
+    assert (catalogue.addresses["t"].count, catalogue.addresses["copy"].count) == (2, 1)
+    catalogue.delete_address("errors", force=True)
+    assert core.send(4, "t/a", properties={"level": "error"}) is Verdict.ACCEPT
+
+
+@pytest.mark.parametrize(
+    ("routing_type", "sent", "found"),
+    [("ANYCAST", None, "q"), ("MULTICAST", None, "s"), ("STRIP", None, "qs"), ("PASS", "MULTICAST", "s")],
+)
+def test_routing_types(routing_type: str, sent: str | None, found: str) -> None:
+    core = Core()
+    catalogue = core.broker.catalogue
+    topic(core, "t")
+    catalogue.create_address("both", frozenset({"ANYCAST", "MULTICAST"}))
+    catalogue.create_queue("both", "q", "ANYCAST", durable=True)
+    catalogue.create_queue("both", "s", "MULTICAST", durable=True)
+    divert(core, "t", "both", routing_type=routing_type)
+    route = catalogue.route("t", sent)
+    assert route is not None
+    assert {queue.name for queue in route.targets} == set(found)
+
+
+def test_diverts_in_a_circle_end() -> None:
+    core = Core()
+    queues = [core.queue(name) for name in "abc"]
+    for source, target in ("ab", "bc", "ca", "aa"):
+        divert(core, source, target)
+    core.send("x", "a")
+    assert [taken(core.consumer(queue, 5)) for queue in queues] == [["x"], ["x"], ["x"]]
+
+
+def test_a_chain_is_seen_when_its_end_changes() -> None:
+    core = Core()
+    topic(core, "t", "u")
+    catalogue = core.broker.catalogue
+    first, second = core.queue("first"), core.queue("second")
+    divert(core, "t/a", "u")
+    core.send(0, "t/a")
+    divert(core, "u", "first")
+    core.send(1, "t/a")
+    divert(core, "#", "second", filter="n = 1")
+    core.send(2, "t/a", properties={"n": 1})
+    catalogue.destroy_queue("first")
+    core.send(3, "t/a", properties={"n": 1})
+    assert (first.count, taken(core.consumer(second, 9))) == (0, [2, 3])
+    catalogue.delete_address("u", force=True)
+    core.send(4, "t/a")
+    core.send(5, "t/a", properties={"n": 1})
+    assert second.count == 3
+
+
+# -- the address a message was sent to ---------------------------------------------------------------------------------
+def sent_to(core: Core, queue: Queue) -> list[Any]:
+    consumer = core.consumer(queue, 20)
+    found = []
+    for payload, _ in outlet(consumer).take():
+        annotations = readable(payload).get(ANNOTATIONS) or {}
+        found.append((decoded(payload).body, annotations.get("x-opt-ORIG-ADDRESS"), decoded(payload).address))
+    return found
+
+
+def test_a_diverted_message_names_the_address_it_was_sent_to() -> None:
+    core = Core()
+    topic(core, "t")
+    queue = session(core, "t/#")
+    core.send(1, "t/a", address="t/a")
+    core.send(2, "t/a")
+    core.send(3, "t/a", address="t")
+    core.send(4, "t/a", address="t/a", id="an id", properties={"x": "t/a"})
+    core.send(5, "t/a", id="t/a", annotations={"x-opt-ORIG-ADDRESS": "a lie", "x-opt-other": 1}, durable=True)
+    core.send("t/a", "t/a", reply_to="t/a", subject="t/a")
+    core.send(7, "t/a", address="t/a")
+    session(core, "t/a", name="$sub/b/more")  # no longer the only queue
+    core.send(8, "t/a", address="t/a")
+    core.send(9, "t/a", address="t/ab")
+    assert sent_to(core, queue) == [
+        (1, None, "t/a"),
+        (2, "t/a", None),
+        (3, "t/a", "t"),
+        (4, None, "t/a"),
+        (5, "t/a", None),
+        ("t/a", "t/a", None),
+        (7, None, "t/a"),
+        (8, None, "t/a"),
+        (9, "t/a", "t/ab"),
+    ]
+    plain = core.queue("q")
+    core.send("q", "q", address="elsewhere")
+    assert sent_to(core, plain) == [("q", None, "elsewhere")]
+
+
+def test_a_message_to_a_topic_without_diverts_is_passed_on_as_it_came() -> None:
+    core = Core()
+    topic(core, "t")
+    subscriber = core.broker.catalogue.create_queue("t/#", "s", "MULTICAST", durable=True)
+    session(core, "u/#")
+    core.send(1, "t/a", address="elsewhere")
+    assert sent_to(core, subscriber) == [(1, None, "elsewhere")]
+
+
+# -- after a restart ---------------------------------------------------------------------------------------------------
+def test_diverts_survive_a_restart(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    topic(core, "t")
+    session(core, "t/a", "t/b", "t/gone")
+    divert(core, "t/c", filter="n = 1", routing_type="ANYCAST", routing_name="r")
+    core.broker.catalogue.diverts.destroy("$sub/b/session|t/gone")
+    session(core, "t/#", name="$sub/b/ended")
+    core.broker.catalogue.destroy_queue("$sub/b/ended", auto_delete_address=True)
+    core.broker.catalogue.create_temporary("passing", "ANYCAST", "")
+    divert(core, "t/#", "passing")
+    core.queue("copy")
+    divert(core, "t/#", "copy")
+    for _ in range(2):
+        core.commit()
+        core.restart()
+        catalogue = core.broker.catalogue
+        assert set(catalogue.queues) == {"$sub/b/session", "copy"}
+        found = [
+            (d.pattern, d.condition.filter.text if d.condition.filter else None, d.routing_type, d.routing_name)
+            for d in catalogue.diverts.to(catalogue.addresses["$sub/b/session"])
+        ]
+        assert found == [
+            ("t/a", None, "STRIP", "$sub/b/session|t/a"),
+            ("t/b", None, "STRIP", "$sub/b/session|t/b"),
+            ("t/c", "n = 1", "ANYCAST", "r"),
+        ]
+        core.send("b", "t/b", durable=True)
+        core.send("c", "t/c", durable=True, properties={"n": 1})
+        core.send("d", "t/d", durable=True)
+        core.commit()
+        assert [taken(core.consumer(catalogue.queues[name], 9)) for name in ("$sub/b/session", "copy")] == [
+            ["b", "c"],
+            ["b", "c", "d"],
+        ]
+        for q in catalogue.queues.values():
+            for consumer in list(q.consumers):
+                q.accept(consumer, list(consumer.unsettled.values()))
+                q.detach(consumer)
+
+
+def test_a_divert_whose_destination_is_not_there_is_ended_at_the_start(tmp_path: Path) -> None:
+    """As after a crash between the records of one deletion."""
+    core = Core(tmp_path)
+    assert core.store is not None
+    value = {
+        "kind": "divert", "name": "d", "pattern": "t", "address": "gone", "filter": None, "routingType": "STRIP",
+        "routingName": "d",
+    }  # fmt: skip
+    core.store.define(core.store.new_id(), json.dumps(value).encode())
+    core.store.commit()
+    core.store.flush()
+    core.restart()
+    assert not core.broker.catalogue.diverts.by_name
+    core.queue("gone")
+    core.commit()
+    core.restart()
+    assert not core.broker.catalogue.diverts.by_name
+
+
+def test_definitions_of_older_brokers_are_read(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    assert core.store is not None
+    old: dict[str, Any] = {
+        "kind": "queue", "name": "s", "address": "t/+", "routingType": "MULTICAST", "filter": "n = 1", "noLocal": None,
+        "maxConsumers": -1, "purgeOnNoConsumers": False, "exclusive": False, "autoCreated": False, "autoDelete": False,
+        "user": "", "paused": False, "subscription": None,
+    }  # fmt: skip
+    address = {"kind": "address", "name": "t", "routingTypes": ["MULTICAST"], "autoCreated": False}
+    for value in (address, old):
+        core.store.define(core.store.new_id(), json.dumps(value).encode())
+    core.store.commit()
+    core.store.flush()
+    core.restart()
+    core.send("x", "t/a", properties={"n": 1})
+    core.send("y", "t/a", properties={"n": 2})
+    assert taken(core.consumer(core.broker.catalogue.queues["s"], 5)) == ["x"]
+
+
+# -- costs -------------------------------------------------------------------------------------------------------------
+def calls_of(work: Any) -> int:
+    """Function calls made."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def work(core: Core, queue: Queue, pattern: str) -> tuple[int, int]:
+    """Function calls and bytes written for a divert that is made, found by a route, and removed."""
+    assert core.store is not None
+    written = 0
+    define = core.store.define
+    diverts = core.broker.catalogue.diverts
+
+    def counted(id: int, value: bytes) -> None:
+        nonlocal written
+        written += len(value)
+        define(id, value)
+
+    def once() -> None:
+        diverts.create("one more", pattern, queue.name)
+        route = core.broker.catalogue.route(pattern, None)
+        assert route is not None and route.targets == [queue]
+        diverts.destroy("one more")
+
+    core.store.define = counted  # type: ignore[method-assign]  # watched by the test
+    try:
+        return calls_of(once), written
+    finally:
+        core.store.define = define  # type: ignore[method-assign]  # watched by the test
+
+
+def test_one_more_divert_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    topic(core, "t")
+    queues = [session(core, name=f"$sub/b/{n:04}") for n in range(10)]
+    for n in range(10):
+        divert(core, f"t/{n:06}/x", queues[n].name)
+    few = min(work(core, queues[0], "t/123456/y") for _ in range(3))  # the store does a little more now and then
+    for n in range(10, 10_000):
+        divert(core, f"t/{n:06}/x", queues[n % 10].name)
+    assert len(core.broker.catalogue.diverts.to(queues[0].address)) == 1000
+    assert min(work(core, queues[0], "t/123456/y") for _ in range(3)) == few
+
+
+def test_who_subscribes_does_not_disturb_those_who_publish_elsewhere() -> None:
+    """Routes that a new divert has nothing to do with stay; those that it covers are made anew."""
+    core = Core()
+    topic(core, "t")
+    session(core, "t/#")
+    routes = [core.broker.catalogue.route(f"t/{n}/x", None) for n in range(20)]
+    session(core, "t/7/#", name="$sub/b/new")
+    assert [n for n, route in enumerate(routes) if route is not None and route.stale] == [7]
+    core.broker.catalogue.destroy_queue("$sub/b/new", auto_delete_address=True)
+    assert sum(route.stale for route in routes if route is not None) == 1
+    divert(core, "t/+/x")
+    assert all(route.stale for route in routes if route is not None)
+
+
+def test_a_filter_for_few_messages_is_not_asked_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retained messages: a divert of everything, with a filter over an annotation."""
+    core = Core()
+    topic(core, "t")
+    queue = session(core, "t/#")
+    retained = core.queue("$sub/b/retained")
+    divert(core, "#", retained.name, filter='"m.x-opt-retain-message" = TRUE')
+    route = core.broker.catalogue.route("t/a", None)
+    assert route is not None
+    asked = 0
+    choose = type(route).choose
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return choose(*arguments)
+
+    monkeypatch.setattr(type(route), "choose", counted)
+    core.send(1, "t/a", address="t/a", annotations={"x-opt-mqtt-qos": 1})
+    core.send(2, "t/a", annotations={"x-opt-mqtt-qos": 0})
+    core.send(b"x" * 5000 + b"x-opt-retain-message", "t/a")  # in a long body it is not looked for
+    assert asked == 0
+    core.send(4, "t/a", annotations={"x-opt-retain-message": True})
+    core.send(5, "t/a", annotations={"x-opt-retain-message": False})
+    core.send("x-opt-retain-message", "t/a")
+    core.send(7, "t/a", properties={"m.x-opt-retain-message": True})
+    assert asked == 4
+    assert taken(core.consumer(retained, 9)) == [4, 7]
+    assert queue.count == 7
+
+
+@pytest.mark.parametrize("filter", ["n = 1 OR colour IS NULL", "NOT (n = 1 AND colour IS NOT NULL)", "JMSPriority > 3"])
+def test_a_filter_that_may_match_any_message_is_always_asked(filter: str) -> None:
+    core = Core()
+    topic(core, "t")
+    queue = session(core)
+    divert(core, "t", filter=filter)
+    core.send("x", "t")
+    assert taken(core.consumer(queue, 1)) == ["x"]
