@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +20,13 @@ from services.subserv.turns import Turns
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000
 """Of one subscription."""
+
+
+class Result(NamedTuple):
+    """Filters that were not made, with the reason: `refused` ones cannot be, `failed` ones a broker has not made."""
+
+    refused: dict[str, str]
+    failed: dict[str, str]
 
 
 class AmqpSubscription(Subscriber):
@@ -54,8 +62,8 @@ class AmqpSubscriptions:
 
     async def subscribe(
         self, subscription: str, filters: Mapping[str, str | None], created: int, *, partly: bool
-    ) -> dict[str, str]:
-        """Filter → why it could not be made. Unless `partly`, nothing is made then. `created`: a number of its own, if
+    ) -> Result:
+        """What could not be made. Unless `partly`, nothing is made then. `created`: a number of its own, if
         it is new. Raises StoreError."""
         async with self._turns.of(subscription):
             old = self.by_id.get(names.amqp_id(subscription))
@@ -63,7 +71,7 @@ class AmqpSubscriptions:
             refused = self._refused(before, filters)
             good = {filter: tag for filter, tag in filters.items() if filter not in refused}
             if not good or (refused and not partly):
-                return refused
+                return Result(refused, {})
             known = dict(before.filters) if before is not None else {}
             base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
             record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
@@ -87,7 +95,7 @@ class AmqpSubscriptions:
                 else:
                     self._forget(subscriber)
                 raise
-            return {**refused, **failed}
+            return Result(refused, failed)
 
     def _refused(self, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
         refused: dict[str, str] = {}

@@ -111,14 +111,12 @@ class SubscriptionControl:
         subscription, filters = _subscription(request), _filters(request.body)
         service = self._service
         created = service.sessions.next_epoch()
-        failed = await service.amqp.subscribe(subscription, filters, created, partly=bool(request.reply_to))
+        refused, failed = await service.amqp.subscribe(subscription, filters, created, partly=bool(request.reply_to))
+        reasons = {**refused, **failed}
         if request.reply_to:
-            self._answer(request, "subscribed", {filter: failed.get(filter, True) for filter in filters})
-        if len(failed) == len(filters) or (failed and not request.reply_to):
-            known = service.desired.topics
-            unknown = any(known.owner_of_wire(filter.split("/+")[0].split("/#")[0]) is None for filter in failed)
-            condition = PRECONDITION_FAILED if unknown else INTERNAL_ERROR
-            raise _Rejected(condition, "; ".join(failed.values()))
+            self._answer(request, "subscribed", {filter: reasons.get(filter, True) for filter in filters})
+        if len(reasons) == len(filters) or (reasons and not request.reply_to):
+            raise _Rejected(PRECONDITION_FAILED if refused else INTERNAL_ERROR, "; ".join(reasons.values()))
 
     async def _unsubscribe(self, request: messages.Request) -> None:
         subscription, filters = _subscription(request), _filters(request.body)
