@@ -94,6 +94,7 @@ class Control(LinkUser):
         self._sender: Sender | None = None
         self._receiver: Receiver | None = None
         self._attaching = False
+        self._attached = 0
         self._number = 0
         self._requests: dict[str, _Request] = {}
         self._outbox: deque[bytes] = deque()
@@ -126,8 +127,10 @@ class Control(LinkUser):
         if session is None or session.ended or self._attaching:
             return
         self._attaching = True
-        receiver = session.attach_receiver(None, Source(address=ADDRESS), Target(address=ADDRESS))
-        sender = session.attach_sender(None, Source(address=ADDRESS), Target(address=ADDRESS))
+        self._attached += 1
+        name = f"{self._gateway}/{self._attached}"  # one for both: by it the service knows that they belong together
+        receiver = session.attach_receiver(name, Source(address=ADDRESS), Target(address=ADDRESS))
+        sender = session.attach_sender(name, Source(address=ADDRESS), Target(address=ADDRESS))
         receiver.context = sender.context = self
         receiver.on_delivery = self._on_delivery
         receiver.credit_window = 1000
