@@ -175,10 +175,19 @@ def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 def reply_address(topic: str) -> str | None:
     """The AMQP address that a topic `$reply/…` stands for; None if it is none that clients may send to by it."""
-    address = unescape(topic[len(REPLY) :])
+    address = _without_scheme(unescape(topic[len(REPLY) :]))
     if not address or (address[0] in "$_" and not address.startswith("_topo/")):
         return None
     return address
+
+
+def _without_scheme(address: str) -> str:
+    """`amqp:/name` and `amqp://host/name`, as routers write addresses, are `name`; so is `/name`."""
+    if address.startswith(("amqp:", "amqps:")):
+        address = address.partition(":")[2]
+        if address.startswith("//"):
+            address = address[2:].partition("/")[2]
+    return address.lstrip("/")
 
 
 def _reply_to(response_topic: str, topics: TopicMap) -> str | None:
@@ -189,6 +198,7 @@ def _reply_to(response_topic: str, topics: TopicMap) -> str | None:
 
 
 def _response_topic(reply_to: str, topics: TopicMap) -> str:
+    reply_to = _without_scheme(reply_to)
     owner = topics.owner_of_wire(reply_to)
     return REPLY + escape(reply_to) if owner is None else topics.topic_of(reply_to)
 

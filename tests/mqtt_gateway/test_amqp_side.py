@@ -1,0 +1,161 @@
+"""The gateway's AMQP side with a real router: messages both ways on addresses that store nothing, the conversations
+with the two services, and what is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from enmasse.aio.client import Client, connect
+from enmasse.amqp.message import Message
+from enmasse.mqtt.packets import Properties, Subscribe, Subscription
+from services.mqtt_gateway.ports import UNKNOWN
+from tests.configserv.running import FLAVORS, Configserv
+from tests.control.aio import asyncio_test, until
+from tests.mqtt_gateway.house import ADDRESSES, Device, House, Router, house
+
+
+@pytest.fixture(scope="module")
+def configserv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configserv]:
+    service = Configserv(tmp_path_factory.mktemp("configserv"))
+    service.write("flavors.json", FLAVORS)
+    service.write("addresses.json", ADDRESSES)
+    yield service.start()
+    service.stop()
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[Router]:
+    router = Router(tmp_path)
+    router.start()
+    yield router
+    router.kill()
+
+
+Test = Callable[[House], Awaitable[None]]
+
+
+def inside(router: Router, configserv: Configserv, test: Test) -> None:
+    @asyncio_test
+    async def run() -> None:
+        async with house(router, configserv) as found:
+            await test(found)
+
+    run()
+
+
+def amqp(found: House) -> Client:
+    return connect(host="127.0.0.1", port=found.router.clients)
+
+
+async def subscribed(device: Device, *filters: Subscription) -> None:
+    before = len(device.answers)
+    device.session.subscribe(Subscribe(1, filters))
+    await until(lambda: len(device.answers) > before)
+
+
+def test_messages_both_ways(router: Router, configserv: Configserv) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a, b = await found.device(backend, "a"), await found.device(backend, "b")
+        await subscribed(b, Subscription("ask", 1), Subscription("news/+/x", 1))
+        a.publish("ask", b"1", 1, 7)
+        await until(lambda: a.outcomes)
+        assert a.outcomes == [(7, 0, "")]
+        assert [(d.topic, d.payload, d.qos) for d in b.got] == [("ask", b"1", 1)]
+        a.publish("news/1/x", b"2", 1, 8)
+        a.publish("news/1/y", b"3", 1, 9)
+        await until(lambda: len(a.outcomes) == 3)
+        assert [(d.topic, d.payload) for d in b.got[1:]] == [("news/1/x", b"2")]
+        async with amqp(found) as client:
+            sender = await client.sender("ask")
+            await sender.send(Message("hello", durable=True, reply_to="news", correlation_id=7))
+        await until(lambda: len(b.got) == 3)
+        assert b.got[2].payload == b"hello"
+        assert b.got[2].qos == 1
+        assert b.got[2].properties.response_topic == "news"
+
+    inside(router, configserv, test)
+
+
+def test_what_nobody_takes_has_a_reason(router: Router, configserv: Configserv) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a = await found.device(backend)
+        a.publish("nowhere/x", qos=1, packet_id=1)  # rest has no broker here
+        a.publish("ask", qos=1, packet_id=2)
+        a.publish("news", qos=1, packet_id=3)
+        a.publish("ask", qos=1, packet_id=4, retain=True)
+        a.publish("$reply/$management", qos=1, packet_id=5)
+        await until(lambda: len(a.outcomes) == 5)
+        reasons = {packet_id: reason for packet_id, reason, _ in a.outcomes}
+        assert reasons[3] == 0x10
+        assert reasons[2] == 0x83
+        assert reasons[4] == 0x83
+        assert reasons[5] == 0x90
+        assert reasons[1] in (0x83, 0x90)
+        assert (
+            next(text for packet_id, _, text in a.outcomes if packet_id == 2) == "nobody took a message to ask for 5 s"
+        )
+
+    inside(router, configserv, test)
+
+
+def test_a_request_from_amqp_is_answered(router: Router, configserv: Configserv) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        device = await found.device(backend)
+        await subscribed(device, Subscription("ask", 1))
+        async with amqp(found) as client:
+            answer = client.request(Message(b"?"), "ask")
+            task = asyncio.ensure_future(answer)
+            await until(lambda: device.got)
+            asked = device.got[0].properties
+            assert asked.response_topic is not None
+            assert asked.response_topic.startswith("$reply/_topo/")
+            device.publish(
+                asked.response_topic,
+                b"!",
+                1,
+                3,
+                properties=Properties(correlation_data=asked.correlation_data),
+            )
+            reply = await task
+            assert reply.body == b"!"
+        await until(lambda: device.outcomes)
+        assert device.outcomes == [(3, 0, "")]
+
+    inside(router, configserv, test)
+
+
+def test_nothing_of_qos_1_is_lost_with_the_router(router: Router, configserv: Configserv) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a, b = await found.device(backend, "a"), await found.device(backend, "b")
+        await subscribed(b, Subscription("ask", 1))
+        count = 0
+
+        def send(n: int) -> None:
+            nonlocal count
+            for _ in range(n):
+                count += 1
+                a.publish("ask", b"%d" % count, 1, count)
+
+        send(300)
+        await until(lambda: a.outcomes)
+        send(300)
+        found.router.kill()
+        send(50)
+        found.router.start()
+        await found.sessions.connect(found.router.services)
+        await found.wills.connect(found.router.services)
+        await until(lambda: len(a.outcomes) == count)
+        good = {packet_id for packet_id, reason, _ in a.outcomes if reason == 0}
+        assert {reason for _, reason, _ in a.outcomes} <= {0, UNKNOWN}
+        assert good <= {int(d.payload) for d in b.got}
+        assert good
+
+    inside(router, configserv, test)
