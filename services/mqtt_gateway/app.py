@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from enmasse import process
 from enmasse.health import Health
+from enmasse.settings import host_port
 from services.mqtt_gateway import metrics
+from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.network.listeners import ListenerError
 from services.mqtt_gateway.ports import Backend
@@ -17,6 +19,13 @@ from services.mqtt_gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+
+async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    """The gateway before the router. Raises process.Fatal."""
+    backend = AmqpBackend(settings.name, host_port(settings.router), host_port(settings.configserv))
+    backend.start()
+    await run(settings, backend, stop)
 
 
 async def run(settings: GatewaySettings, backend: Backend, stop: asyncio.Event) -> None:
