@@ -46,7 +46,8 @@ def read(data: bytes, now: int) -> Arrival | None:
         expires = now + header.ttl
     _, values = sections.body()
     empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
-    return Arrival(name, qos, expires, None if empty else data)
+    # Numbers of AMQP have types of their own here, which a record cannot have.
+    return Arrival(str(name), int(qos), int(expires), None if empty else data)
 
 
 def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: int, now: int) -> bytes:
