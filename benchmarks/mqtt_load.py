@@ -210,15 +210,17 @@ def publish(args: argparse.Namespace) -> dict[str, Any]:
     start = began / 1e9
     waiting: deque[Publisher] = deque(peers)
     allowed = NEVER
+    total = 0
     writing: set[Publisher] = set()
     while active:
         if args.rate:
-            allowed = int((time.monotonic_ns() / 1e9 - start) * args.rate) + 1 - sum(peer.sent for peer in active)
+            allowed = int((time.monotonic_ns() / 1e9 - start) * args.rate) + 1 - total
         for _ in range(len(waiting)):
             peer = waiting.popleft()
             before = peer.sent
             peer.send(min(BURST, max(0, allowed)))
             allowed -= peer.sent - before
+            total += peer.sent - before
             if peer.pending and peer not in writing:
                 writing.add(peer)
                 poll.modify(peer.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)

@@ -139,7 +139,7 @@ class Reader:
                         append(acks[head](packet_id))
                         pos = stop
                         continue
-            append(self._slowly(head, data, body, stop))
+            append(self._slowly(head, data, body, stop, data[body - 1] == 0 and body - pos > 2))
             if not started:
                 started, version, most = self.started, self.version, self.max_packet
                 v5 = version == V5
@@ -154,8 +154,8 @@ class Reader:
             byte = data[at]
             size |= (byte & 0x7F) << shift
             if byte < 0x80:
-                if not byte:
-                    raise MalformedPacket("the remaining length is longer than it need be", fields.VARINT)
+                if not byte and self.version == V5:  # 3.1.1 does not forbid it, and some devices do it
+                    raise _not_minimal()
                 return size, at + 1
             shift += 7
         if end - pos >= 5:
@@ -189,12 +189,15 @@ class Reader:
     def _is_v3_client(self) -> bool:
         return not self.server and self.version == V311
 
-    def _slowly(self, head: int, data: bytes, start: int, stop: int) -> Packet:
+    def _slowly(self, head: int, data: bytes, start: int, stop: int, padded: bool) -> Packet:
+        """`padded`: its remaining length is longer than it need be."""
         self._check_head(head)
         name, _, _, _, parser = parse.TYPES[head >> 4]
         body = Cursor(name, data, start, stop)
         if name == "CONNECT":
             self.version = parse.read_level(body)
+            if padded and self.version == V5:
+                raise _not_minimal()
         packet = parser(head & 15, body, self.version, self.server)
         if name != "AUTH":
             self.started = True
@@ -207,3 +210,7 @@ class Reader:
             "v5 MQTT-3.2.2-15",
             reasons.PACKET_TOO_LARGE,
         )
+
+
+def _not_minimal() -> MalformedPacket:
+    return MalformedPacket("the remaining length is longer than it need be", fields.VARINT)
