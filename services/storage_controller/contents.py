@@ -9,6 +9,9 @@ from enmasse.control.listings import AddressRow, QueueRow
 from enmasse.model.names import AddressName, WireName, address_name
 from enmasse.text import counted
 
+SESSIONS = "$sub/"
+"""What the names of the subscription service's queues begin with. They are no addresses, but messages wait in them."""
+
 USER = "enmasse"
 """The `user` of queues that the controller makes: the mark by which they are known again."""
 
@@ -40,7 +43,8 @@ class Holding(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them."""
+    """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them; those of
+    sessions among them."""
 
     held: dict[AddressName, Holding]
     stored: int
@@ -69,12 +73,15 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
     stalled: set[AddressName] = set()
     stored = subscriptions = 0
     for row in queues:
-        if row.internalQueue == "true" or _internal(row.name):
+        session = row.name.startswith(SESSIONS)
+        if row.internalQueue == "true" or (_internal(row.name) and not session):
             continue
         messages, consumers = max(0, int(row.messageCount)), int(row.consumerCount)
         lasting = row.temporary != "true" and row.durable == "true"
         if lasting:
             stored += messages
+        if session:
+            continue
         if row.routingType == "MULTICAST":
             root = root_of(row.address, topics)
             if root is not None:

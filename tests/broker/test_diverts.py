@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.broker.core import backlog
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
 from services.broker.core.queue import Queue
@@ -19,9 +20,9 @@ from tests.broker.sansio import Core, decoded, outlet, taken
 ANNOTATIONS = 0x72
 
 
-def session(core: Core, *patterns: str, name: str = "$sub/b/session", durable: bool = True) -> Queue:
+def session(core: Core, *patterns: str, name: str = "$sub/b/session", **options: Any) -> Queue:
     """A queue with an address of its own, and diverts of topics to it."""
-    queue = core.queue(name, durable=durable)
+    queue = core.queue(name, **options)
     for pattern in patterns:
         divert(core, pattern, name)
     return queue
@@ -451,3 +452,106 @@ def test_a_filter_that_may_match_any_message_is_always_asked(filter: str) -> Non
     divert(core, "t", filter=filter)
     core.send("x", "t")
     assert taken(core.consumer(queue, 1)) == ["x"]
+
+
+# -- what a session that is away may hold ------------------------------------------------------------------------------
+@pytest.mark.parametrize("head", [10_000, 4])
+def test_a_ring_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: int) -> None:
+    """Also of what is packed (`head`), and over a restart. Publishers and other sessions do not notice."""
+    monkeypatch.setattr(backlog, "HEAD", head)
+    monkeypatch.setattr(backlog, "SLICE", 3)
+    core = Core(tmp_path)
+    topic(core, "t")
+    away = session(core, "t/#", name="$sub/b/away")
+    core.broker.catalogue.update_queue(away, {"ring_size": 20})
+    here = session(core, "t/#", name="$sub/b/here")
+    for n in range(50):
+        assert core.send(n, "t/a", durable=n % 3 != 1) is (Verdict.WAIT if n % 3 != 1 else Verdict.ACCEPT)
+        if n % 7 == 0:
+            core.commit()
+    core.commit()
+    assert (away.count, away.replaced, here.count) == (20, 30, 50)
+    assert core.broker.catalogue.addresses["t"].count == 50
+    core.restart()
+    away = core.broker.catalogue.queues["$sub/b/away"]
+    assert (away.ring_size, away.count) == (20, len([n for n in range(30, 50) if n % 3 != 1]))
+    consumer = core.consumer(away, 5)
+    for n in range(50, 80):
+        core.send(n, "t/a")
+    core.broker.run_pending()
+    assert taken(consumer) == [30, 32, 33, 35, 36]
+    assert [decoded(core.broker.payloads.load(m) or b"").body for m in away.messages()] == list(range(60, 80))
+    assert away.delivering == 5
+
+
+def test_a_ring_of_bytes_and_priorities() -> None:
+    core = Core()
+    topic(core, "t")
+    core.broker.catalogue.put_settings(
+        "$sub/#", {"maxSizeBytes": 3000, "addressFullMessagePolicy": "DROP", "maxDeliveryAttempts": -1}
+    )
+    queue = session(core, "t/#")
+    core.send("retained", queue.name, priority=9)
+    for n in range(30):
+        assert core.send(f"{n} " + "x" * 500, "t/a") is Verdict.ACCEPT
+    assert queue.bytes <= 3000
+    found = [body.split()[0] for body in taken(core.consumer(queue, 99))]
+    assert found == ["retained", *map(str, range(30 - len(found) + 1, 30))]
+    assert len(found) == 6
+
+
+def test_a_session_that_reads_loses_nothing_of_a_ring() -> None:
+    core = Core()
+    topic(core, "t")
+    queue = session(core, "t/#", ring_size=2)
+    consumer = core.consumer(queue, 100)
+    for n in range(100):
+        core.send(n, "t/a")
+    assert taken(consumer) == list(range(100)) and queue.replaced == 0
+
+
+@pytest.mark.parametrize("head", [10_000, 4])
+def test_retained_copies_come_first_after_paging_and_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: int
+) -> None:
+    monkeypatch.setattr(backlog, "HEAD", head)
+    monkeypatch.setattr(backlog, "SLICE", 3)
+    core = Core(tmp_path)
+    topic(core, "t")
+    queue = session(core, "t/#")
+    core.broker.catalogue.pause_queue(queue, True)
+    for n in range(20):
+        core.send(n, "t/a", durable=True)
+        if n % 5 == 0:
+            core.send(f"retained {n}", queue.name, durable=True, priority=9)
+    core.commit()
+    core.restart()
+    queue = core.broker.catalogue.queues[queue.name]
+    consumer = core.consumer(queue, 99)
+    assert queue.paused and not taken(consumer)
+    core.broker.catalogue.pause_queue(queue, False)
+    while core.broker.run_pending():
+        pass
+    assert taken(consumer) == [*(f"retained {n}" for n in range(0, 20, 5)), *range(20)]
+
+
+def test_what_expires_in_a_session_is_dropped_without_a_dead_letter() -> None:
+    core = Core()
+    topic(core, "t")
+    dead = core.queue("dead")
+    catalogue = core.broker.catalogue
+    catalogue.put_settings("#", {"DLA": "dead", "expiryAddress": "dead"})
+    catalogue.put_settings("$sub/#", {"DLA": "", "expiryAddress": "", "maxDeliveryAttempts": -1})
+    queue = session(core, "t/#")
+    core.send("short", "t/a", ttl=1)
+    core.send("long", "t/a", ttl=1000)
+    core.tick(2000)
+    assert (queue.count, queue.expired, dead.count) == (1, 1, 0)
+    consumer = core.consumer(queue, 1)
+    for _ in range(30):
+        (message,) = consumer.unsettled.values()
+        queue.modify(consumer, [message], failed=True, elsewhere=False)
+        outlet(consumer).credit = 1
+        queue.flow(consumer)
+        core.tick(20_000)
+    assert (queue.count, dead.count) == (1, 0)

@@ -352,6 +352,30 @@ def test_brokers_that_nobody_needs_go_when_they_are_empty(play: Play) -> None:
     play(scenario)
 
 
+def test_a_broker_with_messages_for_sessions_stays(play: Play) -> None:
+    """Those that the subscription service made are nobody else's business; but what waits in them is not to be lost."""
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"t": topic(), "q": queue()})
+        await world.ready("t", "q")
+        session = "$sub/topics-0/mqtt.one"
+        await world.manage("topics-0", "createQueue", session, "ANYCAST", session, None, True, 1, False, True)
+        await world.manage("topics-0", "createDivert", "one|t/#", "", "t/#", session, False, None, None)
+        await world.send("topics-0", "t/a", 2)
+        world.configserv.addresses({"q": queue()})
+        await world.gone("t")
+        await until(lambda: "t" not in world.placements())
+        assert "topics-0" in world.configserv.placements["brokers"]
+        await world.stop_controller()
+        world.start_controller()
+        await world.ready("q")
+        assert await world.manage("topics-0", "getMessageCount", resource=f"queue.{session}") == 2
+        assert await world.take("topics-0", session, 2) == ["m0", "m1"]
+        await until(lambda: list(world.supervisor.processes) == ["disk-0"])
+
+    play(scenario)
+
+
 def test_an_in_memory_broker_that_dies_comes_back_with_its_addresses(play: Play) -> None:
     async def scenario(world: World) -> None:
         addresses = {"m": queue("memory"), "o": topic("other")}

@@ -163,6 +163,8 @@ def test_contents_sum_up_what_lies_there() -> None:
         queue("reply", temporary="true", messageCount="9"),
         queue("activemq.x", messageCount="9"),
         queue("inner", internalQueue="true", messageCount="9"),
+        queue("$sub/b/mqtt.one", user="subserv", messageCount="10", maxConsumers="1"),
+        queue("$sys.other", messageCount="9"),
     )
     addresses = listing(
         {"name": "q", "routingTypes": '["ANYCAST"]', "autoCreated": "true"},
@@ -176,7 +178,7 @@ def test_contents_sum_up_what_lies_there() -> None:
         "theirs": Holding("queue", False, 0, 0, 0),
         "t": Holding("topic", None, 15, 2, 3, lost=3, stalled=True),
     }
-    assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8, 4)
+    assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8 + 10, 4)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"data":[{}]}', '{"data":[{"name":1}]}', '{"data":{}}'])

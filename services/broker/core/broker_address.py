@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from services.broker.core.ledger import AddressTotals
+from services.broker.core.ledger import UNLIMITED, AddressTotals
 from services.broker.core.settings import AddressSettings
 
 
@@ -22,7 +22,8 @@ class Producer(Protocol):
 class BrokerAddress(AddressTotals):
     """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
     below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
-    is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends."""
+    is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends.
+    `ring_bytes`: what each of its queues keeps of messages that diverts bring, the newest."""
 
     __slots__ = (
         "auto_created",
@@ -37,6 +38,7 @@ class BrokerAddress(AddressTotals):
         "name",
         "paused",
         "producers",
+        "ring_bytes",
         "root",
         "routing_types",
         "settings",
@@ -71,6 +73,8 @@ class BrokerAddress(AddressTotals):
     def apply(self, settings: AddressSettings) -> None:
         self.settings = settings
         self.limit_to(settings.max_size_bytes, settings.max_size_messages)
+        dropping = settings.full_policy == "DROP" and settings.max_size_bytes >= 0
+        self.ring_bytes = settings.max_size_bytes if dropping else UNLIMITED
         # None also if a message would come back to where it is.
         self.dead_letter_address = self._elsewhere(settings.dead_letter_address)
         self.expiry_address = self._elsewhere(settings.expiry_address)

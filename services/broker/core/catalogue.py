@@ -236,6 +236,7 @@ class Catalogue:
         user: str = "",
         subscription: tuple[Any, ...] | None = None,
         client: str | None = None,
+        ring_size: int | None = None,
     ) -> Queue:
         """Raises BrokerError (it exists, no such address, wrong routing type, bad name, too many of this client) and
         SelectorError."""
@@ -266,6 +267,7 @@ class Catalogue:
             auto_delete=auto_delete,
             user=user,
             client=client,
+            ring_size=settings.default_ring_size if ring_size is None else ring_size,
         )
         queue.subscription = subscription
         self.add_queue(queue)
@@ -296,13 +298,23 @@ class Catalogue:
         """Changes attributes by the names of `create_queue`. Raises SelectorError."""
         if "filter" in changes:
             queue.condition.filter = compile_selector(changes["filter"]) if changes["filter"] else None
-        for name in ("max_consumers", "exclusive", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
+        for name in (
+            "max_consumers",
+            "exclusive",
+            "purge_on_no_consumers",
+            "auto_delete",
+            "auto_created",
+            "user",
+            "ring_size",
+        ):
             if name in changes:
                 setattr(queue, name, changes[name])
         queue.settle_mode()
         self._table.changed(queue.address.name)
         self._define_queue(queue)
         queue.dispatch()
+        if queue.ring_size >= 0:
+            queue.drop_oldest()
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         """While paused a queue takes messages and gives none; a durable queue is still paused after a restart."""

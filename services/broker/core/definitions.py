@@ -44,6 +44,7 @@ def queue_definition(queue: Queue) -> bytes:
             "paused": queue.paused,
             "subscription": queue.subscription,
             "client": queue.client,
+            "ringSize": queue.ring_size,
         }
     )
 

@@ -13,11 +13,12 @@ class QueueTotals:
     """`count` and `bytes`: of the messages held, whether they wait, are scheduled, are being delivered, or are on their
     way (`arriving`, counted from when they are stored). The others count since the start of the broker."""
 
-    __slots__ = ("acknowledged", "added", "arriving", "bytes", "count", "expired", "killed", "lost")
+    __slots__ = ("acknowledged", "added", "arriving", "bytes", "count", "expired", "killed", "lost", "replaced")
 
     def __init__(self) -> None:
         self.count = self.bytes = self.arriving = 0
         self.added = self.acknowledged = self.expired = self.killed = 0
+        self.replaced = 0  # messages dropped by a ring, for newer ones
         self.lost = 0  # messages found to be gone from disk, or damaged there
 
     def count_added(self, count: int, size: int) -> None:

@@ -147,6 +147,13 @@ class MessageOrder:
             if not self.backlog:
                 self.backlog = None
 
+    def take_oldest(self, count: int) -> Iterator[StoredMessage]:
+        """Takes out so many (or all there are), those of the lowest priority first: to be run to its end."""
+        for level in self.levels or (self.ready,):
+            while count > 0 and (level or (level is self.ready and self.advance())):
+                yield level.popleft()
+                count -= 1
+
     def settle(self) -> None:
         """There may be normal priorities only by now."""
         if self.levels is not None and not any(self.levels[i] for i in range(10) if i != NORMAL):

@@ -60,6 +60,7 @@ class Queue(QueueTotals):
         "order",
         "paused",
         "purge_on_no_consumers",
+        "ring_size",
         "routing_type",
         "schedule",
         "selection",
@@ -89,6 +90,7 @@ class Queue(QueueTotals):
         auto_delete: bool = False,
         user: str = "",
         client: str | None = None,
+        ring_size: int = -1,
     ) -> None:
         super().__init__()
         self.broker = broker
@@ -105,6 +107,7 @@ class Queue(QueueTotals):
         self.auto_created = auto_created
         self.auto_delete = auto_delete
         self.user = user
+        self.ring_size = ring_size  # messages it keeps, the newest; -1 = all
         self.client = client  # the container whose durable subscription it is
         self.paused = False
         self.stalled = False  # stands still until its next message can be read
@@ -182,9 +185,10 @@ class Queue(QueueTotals):
                     self.send(consumer, message)
                     return
             order.append(message)
-            return
-        self._append(message)
-        self.dispatch()
+        else:
+            self._append(message)
+            self.dispatch()
+        self._keep_ring(message.owner)
 
     def _place_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == NORMAL:
@@ -194,10 +198,18 @@ class Queue(QueueTotals):
             order.extend(messages[sent:] if sent else messages)
             if idle:
                 self.dispatch()
-            return
-        for message in messages:
-            self._append(message)
-        self.dispatch()
+        else:
+            for message in messages:
+                self._append(message)
+            self.dispatch()
+        self._keep_ring(messages[0].owner)
+
+    def _keep_ring(self, owner: BrokerAddress) -> None:
+        """Messages of this owner have come and wait. The size is that of the address they were sent to, unless a divert
+        brought them."""
+        address = self.address
+        if 0 <= self.ring_size < self.count or (self.bytes > address.ring_bytes and owner is not address.root):
+            self.drop_oldest()
 
     def _append(self, message: StoredMessage) -> None:
         self.order.append(message)
@@ -633,6 +645,16 @@ class Queue(QueueTotals):
                 count += how(self, message)
         self.reinsert(kept)
         return count
+
+    def drop_oldest(self) -> None:
+        """A ring: of what waits beyond what it keeps, the oldest messages of the lowest priority are dropped. What is
+        being delivered, or scheduled, stays."""
+        most, size = self.ring_size, self.address.ring_bytes
+        if most >= 0:
+            waiting = self.count - self.arriving - self.delivering - len(self.schedule)
+            self.replaced += self.finish_all(self.order.take_oldest(waiting - most))
+        while self.bytes > size and (dropped := self.finish_all(self.order.take_oldest(1))):
+            self.replaced += dropped
 
     def purge(self) -> int:
         """Removes everything that waits; what is being delivered stays. The number of messages removed."""

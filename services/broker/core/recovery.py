@@ -105,7 +105,8 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         auto_created=value["autoCreated"],
         auto_delete=value["autoDelete"],
         user=value["user"],
-        client=value.get("client"),  # absent in older definitions
+        client=value.get("client"),  # absent in older definitions, as what follows
+        ring_size=value.get("ringSize", -1),
     )
     queue.paused = value["paused"]
     queue.settle_mode()

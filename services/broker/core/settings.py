@@ -149,6 +149,7 @@ class AddressSettings:
     default_purge_on_no_consumers: bool
     default_exclusive: bool
     default_address_routing_type: str
+    default_ring_size: int
     id_cache_size: int
     duplicates_by_message_id: bool
 
@@ -199,6 +200,7 @@ def _resolve(merged: dict[str, Value]) -> AddressSettings:
         default_purge_on_no_consumers=get("defaultPurgeOnNoConsumers"),
         default_exclusive=get("defaultExclusiveQueue"),
         default_address_routing_type=get("defaultAddressRoutingType"),
+        default_ring_size=get("defaultRingSize"),
         id_cache_size=min(max(0, get("iDCacheSize")), 1_000_000),
         duplicates_by_message_id=get("duplicateDetectionByMessageId"),
     )

@@ -74,6 +74,7 @@ _CONFIGURATION = {
     "auto-created": "auto_created",
     "auto-delete": "auto_delete",
     "temporary": "temporary",
+    "ring-size": "ring_size",
 }
 # Those it does not act on: only the value that changes nothing is taken.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -91,12 +92,11 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "consumer-priority": (0, -1),
     "auto-delete-delay": (0, -1),
     "auto-delete-message-count": (0, -1),
-    "ring-size": (-1,),
     "configuration-managed": (False,),
     "internal": (False,),
     "transient": (False,),
 }
-_TYPES: dict[str, type] = {"filter-string": str, "user": str, "max-consumers": int}
+_TYPES: dict[str, type] = {"filter-string": str, "user": str, "max-consumers": int, "ring-size": int}
 
 
 def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -212,6 +212,8 @@ _attribute("getMessagesAdded", lambda q: q.added)
 _attribute("getMessagesAcknowledged", lambda q: q.acknowledged)
 _attribute("getMessagesExpired", lambda q: q.expired)
 _attribute("getMessagesKilled", lambda q: q.killed)
+_attribute("getRingSize", lambda q: q.ring_size)
+_attribute("getMessagesReplaced", lambda q: q.replaced)
 _attribute("getMessagesLost", lambda q: q.lost)
 _attribute("isDurable", lambda q: q.durable)
 _attribute("isTemporary", lambda q: q.temporary)

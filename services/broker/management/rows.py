@@ -37,7 +37,6 @@ _CONSTANT = {
     "groupBuckets": "-1",
     "groupFirstKey": "",
     "enabled": "true",
-    "ringSize": "-1",
     "consumersBeforeDispatch": "0",
     "delayBeforeDispatch": "-1",
     "internalQueue": "false",
@@ -73,6 +72,8 @@ def queue_row(queue: Queue) -> dict[str, str]:
         "scheduledCount": str(len(queue.schedule)),
         "directDeliver": _BOOLEAN[not queue.count],
         "exclusive": _BOOLEAN[queue.exclusive],
+        "ringSize": str(queue.ring_size),
+        "messagesReplaced": str(queue.replaced),
         **_CONSTANT,
     }
 
