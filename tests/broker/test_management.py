@@ -104,7 +104,7 @@ def test_create_queue_as_json_marks_its_maker(m: Management) -> None:
         '{"name": 3}': "name",
         '{"nam": "x"}': "'nam' is not known",
         '{"name": "x", "durable": 3}': "durable",
-        '{"name": "x", "ring-size": 3}': "not supported",
+        '{"name": "x", "last-value": true}': "not supported",
         '{"address": "x"}': "the name is missing",
         '{"name": "a\\u0000b"}': "AMQ229218",
     }.items():
