@@ -86,7 +86,9 @@ class AmqpBackend:
     def state(self) -> tuple[bool, str]:
         """As ports.Backend."""
         missing = self._missing()
-        return not missing, missing or f"{len(self.sessions)} sessions, {self.publishing.links} links to addresses"
+        if not missing and not self.wills.ready:
+            return True, "no client with a will is accepted: the last-will service is not reached"
+        return not missing, missing
 
     def _missing(self) -> str:
         if not self._complete.is_set():
@@ -95,8 +97,6 @@ class AmqpBackend:
             return "the router is not reached"
         if not self.control.ready:
             return "the subscription service is not reached"
-        if not self.wills.ready:
-            return "the last-will service is not reached"
         return ""
 
     def families(self) -> Iterator[Metric]:

@@ -95,6 +95,7 @@ class Control(LinkUser):
         self._receiver: Receiver | None = None
         self._attaching = False
         self._attached = 0
+        self._failing = False
         self._number = 0
         self._requests: dict[str, _Request] = {}
         self._outbox: deque[bytes] = deque()
@@ -160,6 +161,7 @@ class Control(LinkUser):
             self._send_close(close)
         for batch in self._batches:
             self._send_batch(batch)
+        self._failing = False
         self._ready.set()
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
@@ -179,7 +181,9 @@ class Control(LinkUser):
             if not request.reply.done():
                 request.reply.set_exception(_unavailable(why))
         if self._session is not None and not self._session.ended:
-            self._log.info("the subscription service is not reached", reason=why)
+            if not self._failing:
+                self._log.info("the subscription service is not reached", reason=why)
+            self._failing = True
             asyncio.get_running_loop().call_later(AGAIN, self._attach_if_lost)
 
     def _attach_if_lost(self) -> None:

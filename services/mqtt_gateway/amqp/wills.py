@@ -90,6 +90,7 @@ class Wills(LinkUser):
         self._session: AmqpSession | None = None
         self._link: Sender | None = None
         self._attached = False
+        self._failing = False
         self._held: dict[str, bytes] = {}  # client → its will, as it was accepted
         self._waiting: deque[_Op] = deque()
         self._log = log.get(part="wills")
@@ -168,8 +169,9 @@ class Wills(LinkUser):
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
         if link is not self._link:
             return
-        self._link, self._attached = None, False
-        self._log.info("the last-will service is not reached", reason="" if error is None else error.description)
+        if self._attached or not self._failing:
+            self._log.info("the last-will service is not reached", reason="" if error is None else error.description)
+        self._link, self._attached, self._failing = None, False, True
         asyncio.get_running_loop().call_later(AGAIN, self._attach)
 
     def on_flow(self, link: Sender) -> None:
