@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -90,8 +91,48 @@ DISCONNECT_OF_SERVER: Final = _allowed(28, 31, 38)  # no session expiry interval
 AUTH: Final = _allowed(21, 22, 31, 38)
 
 
+_MOST_BLOCKS: Final = 1024
+_LONGEST_BLOCK: Final = 127
+
+blocks: dict[bytes, Properties] = {}
+"""What the properties of a client's PUBLISH were made of lately: devices say the same with every message. At most 1,024
+of at most 127 bytes, and values that cannot change."""
+
+
+_NUMBERS: Final = {FLAG: (1, 1), U16: (0xFFFF, 2), U32: (0xFFFF_FFFF, 4)}  # the largest, bytes
+_CODES: Final = {p.code: bytes((p.code,)) for p in TABLE}
+_ALL: Final = (
+    WILL, PUBLISH_OF_CLIENT, PUBLISH_OF_SERVER, CONNECT, CONNACK, ACK, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT_OF_CLIENT,
+    DISCONNECT_OF_SERVER, AUTH,
+)  # fmt: skip
+
+
+def _getter(codes: Collection[int]) -> Callable[[Properties], tuple[Any, ...]]:
+    """Takes the values of these properties as a tuple."""
+    fields = [p.field for p in TABLE if p.code in codes]
+    if len(fields) == 1:
+        get = attrgetter(fields[0])
+        return lambda properties: (get(properties),)
+    return attrgetter(*fields)
+
+
+_GETTERS: Final = {id(a): (_getter(a), _getter([p.code for p in TABLE if p.code not in a])) for a in _ALL}
+
+
 def read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
     """The properties at the cursor, which stands behind them afterwards. Raises MalformedPacket or ProtocolError."""
+    if allowed is not PUBLISH_OF_CLIENT:
+        return _read(cursor, allowed)
+    begin = cursor.pos
+    values = _read(cursor, allowed)
+    if cursor.pos - begin <= _LONGEST_BLOCK:
+        if len(blocks) >= _MOST_BLOCKS:
+            blocks.clear()
+        blocks[cursor.data[begin + 1 : cursor.pos]] = values
+    return values
+
+
+def _read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
     size = cursor.varint()
     if not size:
         return NONE
@@ -194,13 +235,14 @@ def write(properties: Properties, allowed: Mapping[int, Property]) -> bytes:
     no such value."""
     if properties is NONE:
         return b"\0"
+    mine, others = _GETTERS[id(allowed)]
+    if others(properties) != others(NONE):
+        wrong = [p.title for p in TABLE if p.code not in allowed and getattr(properties, p.field)]
+        raise ValueError(f"{wrong[0]} does not belong in this packet")
     parts: list[bytes] = []
-    for code, kind, field, title, _, zero in TABLE:
-        value = getattr(properties, field)
+    for (code, kind, _, title, _, zero), value in zip(allowed.values(), mine(properties), strict=True):
         if value is None or value == ():
             continue
-        if code not in allowed:
-            raise ValueError(f"{title} does not belong in this packet")
         if not zero and (value == 0 or (code == 11 and 0 in value)):
             raise ValueError(f"{title} is 0")
         if kind == PAIR:
@@ -212,7 +254,7 @@ def write(properties: Properties, allowed: Mapping[int, Property]) -> bytes:
             for one in value:
                 parts += (b"\x0b", varint(one))
         else:
-            parts += (bytes((code,)), _value(kind, value, title))
+            parts += (_CODES[code], _value(kind, value, title))
     body = b"".join(parts)
     return varint(len(body)) + body
 
@@ -227,7 +269,7 @@ def _value(kind: int, value: Any, title: str) -> bytes:
         return string(value, title)
     if kind == BINARY:
         return binary(value, title)
-    most, size = {FLAG: (1, 1), U16: (0xFFFF, 2), U32: (0xFFFF_FFFF, 4)}[kind]
+    most, size = _NUMBERS[kind]
     if not 0 <= value <= most:
         raise ValueError(f"{title} is {value}; 0 to {most} are possible")
     return int(value).to_bytes(size, "big")

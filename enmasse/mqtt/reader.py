@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from enmasse.mqtt import fields, parse, reasons
+from enmasse.mqtt import fields, parse, properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from enmasse.mqtt.fields import Cursor
-from enmasse.mqtt.packets import NONE, V5, V311, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, Publish, PubRec, PubRel
 
 BIGGEST: Final = 268_435_455 + 5
 """The largest packet there can be (2.1.4): five bytes of fixed header and the rest."""
@@ -87,6 +87,8 @@ class Reader:
         """Reads whole packets; returns where the unfinished one begins, and sets how much of it is needed."""
         append = packets.append
         topics = fields.topics
+        blocks = properties.blocks
+        server = self.server
         acks = _ACKS
         started, version, most = self.started, self.version, self.max_packet
         v5 = version == V5
@@ -117,7 +119,7 @@ class Reader:
                     if flags is not None and at < stop:
                         at += data[body] << 8 | data[body + 1]
                         topic = topics.get(data[body + 2 : at])
-                        if topic is not None:
+                        if topic is not None or (at == body + 2 and v5):
                             qos, retain, dup = flags
                             packet_id = 0
                             if qos:
@@ -125,12 +127,18 @@ class Reader:
                                     packet_id = data[at] << 8 | data[at + 1]
                                 at += 2
                             if (packet_id or not qos) and at <= stop:
-                                if not v5:
-                                    append(Publish(topic, data[at:stop], qos, retain, dup, packet_id, NONE))
-                                    pos = stop
-                                    continue
-                                if at < stop and not data[at]:
-                                    append(Publish(topic, data[at + 1 : stop], qos, retain, dup, packet_id, NONE))
+                                values: Properties | None = NONE
+                                if v5 and at < stop:
+                                    size = data[at]
+                                    at += 1 + size
+                                    if size:
+                                        values = blocks.get(data[at - size : at]) if size < 128 and server else None
+                                elif v5:
+                                    values = None
+                                if topic is None and values is not None:
+                                    topic = "" if values.topic_alias else None
+                                if topic is not None and values is not None and at <= stop:
+                                    append(Publish(topic, data[at:stop], qos, retain, dup, packet_id, values))
                                     pos = stop
                                     continue
                 elif size == 2 and head in acks:
