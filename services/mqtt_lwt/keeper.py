@@ -1,0 +1,153 @@
+"""What becomes of a will: every change goes into the book at once, is stored, and is answered when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+from enmasse.control.errors import RESOURCE_LIMIT, ControlError
+from enmasse.stores import StoreError
+from services.mqtt_lwt.book import Link, Turned, Will, WillBook
+from services.mqtt_lwt.publisher import Publisher
+from services.mqtt_lwt.records import Done, Records
+from services.mqtt_lwt.requests import Request, publication
+
+MAX_WILLS = 500_000
+"""Wills there may be at a time. Without its message a will takes half a KiB of memory."""
+MAX_BYTES = 2 * 1024 * 1024 * 1024
+"""Of all messages, in the store."""
+AT_ONCE = 500
+"""Wills whose time is over are looked at in portions of so many."""
+
+MAX_UNDER_WAY = 64 * 1024 * 1024
+"""Bytes of wills that are being stored."""
+
+Answer = Callable[[], None]
+
+
+class Keeper:
+    """The wills from one reading of the store to its failure, which `failed` is told: after that the book may differ
+    from the store, and both are begun anew.
+    """
+
+    def __init__(
+        self, book: WillBook, records: Records, publisher: Publisher, failed: Callable[[StoreError], None]
+    ) -> None:
+        self.book = book
+        self._records = records
+        self._publisher = publisher
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._life = secrets.token_hex(8)
+        self._number = 0
+        self._under_way = 0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # what links say
+
+    def request(self, request: Request, link: Link, answer: Answer) -> None:
+        """`answer` is called when what was asked for is durable. Raises ControlError: it is refused."""
+        if request.operation == "will":
+            done = self._put(request, link)
+        elif request.operation == "will-clear":
+            will = self.book.clear(request.key, link)
+            done = self._records.remove([] if will is None else [will])
+        else:
+            done = self._turned(self.book.lose(request.key, link, self._loop.time()))
+        self._then(done, answer)
+
+    def detached(self, link: Link) -> None:
+        """Cleanly: its clients have ended well."""
+        self._then(self._records.remove(self.book.detached(link)))
+
+    def failed(self, link: Link) -> None:
+        """With an error that its client gave."""
+        self._then(self._turned(self.book.failed(link, self._loop.time())))
+
+    def lost(self, link: Link) -> None:
+        """Nobody knows what became of its clients."""
+        self.book.lost(link, self._loop.time())
+        self._set_timer()
+
+    # the way to clients
+
+    def suspend(self) -> None:
+        """Clients cannot reach us."""
+        self.book.suspend()
+        self._set_timer()
+
+    def resume(self) -> None:
+        """Clients can reach us."""
+        self.book.resume(self._loop.time())
+        self._set_timer()
+
+    def _put(self, request: Request, link: Link) -> Done:
+        book = self.book
+        if len(book) >= MAX_WILLS and book.current(request.key) is None:
+            raise ControlError(RESOURCE_LIMIT, f"there are {len(book)} wills; there may be {MAX_WILLS}")
+        if book.bytes >= MAX_BYTES:
+            raise ControlError(RESOURCE_LIMIT, f"the messages of all wills have {book.bytes} bytes; {MAX_BYTES} may be")
+        if self._under_way >= MAX_UNDER_WAY:
+            raise ControlError(RESOURCE_LIMIT, "too much is being stored at this moment; try again")
+        self._number += 1
+        id = f"{self._life}-{self._number}"
+        message = publication(request, id)
+        size = len(message)
+        will = Will(id, request.key, request.to, request.qos, request.delay, size)
+        done = self._records.put(will, message, book.put(will, link))
+        self._under_way += size
+        done.add_done_callback(lambda _: self._left(size))
+        return done
+
+    def _left(self, size: int) -> None:
+        self._under_way -= size
+
+    def _turned(self, turned: Turned) -> Done:
+        done = self._records.turned(turned, self._loop.time())
+        if turned.delayed:
+            self._set_timer()
+        if turned.due:
+            self._then(done, partial(self._publisher.add, turned.due))
+        return done
+
+    def _then(self, done: Done, answer: Answer | None = None) -> None:
+        done.add_done_callback(partial(self._stored, answer))
+
+    def _stored(self, answer: Answer | None, done: Done) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            if answer is not None:
+                answer()
+        elif isinstance(error, StoreError):
+            self._failed(error)
+        else:
+            raise error
+
+    # time
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (at := self.book.next_time()) is not None:
+            self._timer = self._loop.call_at(at, self._pass_time)
+
+    def _pass_time(self) -> None:
+        self._timer = None
+        turned = self.book.pass_time(self._loop.time(), AT_ONCE)
+        if turned.delayed or turned.due:
+            self._then(self._turned(turned))
+        self._set_timer()
+
+
+def due(book: WillBook) -> list[Will]:
+    """Those that were due when the store was read."""
+    return [will for will in book if will.link is None and will.at is None and book.current(will.key) is not will]

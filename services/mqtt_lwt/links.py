@@ -1,0 +1,94 @@
+"""Links to `$lwt`: one for each AMQP client, one for each gateway with the wills of all its clients."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from proton import Endpoint
+
+from enmasse import log
+from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, Delivery, LinkClosed
+from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
+from services.mqtt_lwt.book import Link
+from services.mqtt_lwt.keeper import Keeper
+from services.mqtt_lwt.requests import read
+
+ADDRESS = "$lwt"
+WINDOW = 100
+"""Unsettled deliveries of a link."""
+MAX_LINKS = 20_000
+MAX_MESSAGE = 256 * 1024
+"""Bytes of a message with a will: more than an MQTT client can send."""
+ROUTED_LINK_LOST = "qd:routed-link-lost"
+"""By which a router says that the client's connection is gone."""
+_NOT_THE_CLIENTS_WORD = {ROUTED_LINK_LOST, MESSAGE_SIZE, "amqp:connection:forced"}
+
+
+class Links:
+    """The links of one connection to a router. `own`: the name of a link of ours that only tries the way."""
+
+    def __init__(self, connection: ControlConnection, keeper: Keeper, counters: Counters, own: str) -> None:
+        self._connection = connection
+        self._keeper = keeper
+        self._counters = counters
+        self._own = own
+        self._open: set[Link] = set()
+
+    def attach(self, link: ControlLink) -> None:
+        """A client's attach: accepted, or refused with the reason."""
+        if not isinstance(link, ControlReceiver):
+            link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
+        elif link.remote_target != ADDRESS:
+            link.refuse(NOT_FOUND, f"{str(link.remote_target)[:100]!r} is not here: attach to {ADDRESS}")
+        elif link.name == self._own:
+            link.accept()
+        elif len(self._open) >= MAX_LINKS:
+            link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; there may be no more")
+        else:
+            self._accept(link)
+
+    def _accept(self, link: ControlReceiver) -> None:
+        number = self._counters.next_link()
+        self._open.add(number)
+        self._counters.links += 1
+        link.max_message_size = link.proton_link.max_message_size = MAX_MESSAGE
+        link.window = WINDOW
+        link.on_message = partial(self._received, number)
+        link.on_closed = partial(self._closed, number, link)
+        link.accept()
+        link.grant(WINDOW)
+
+    def _received(self, number: Link, delivery: Delivery) -> None:
+        try:
+            if delivery.settled:
+                raise ControlError(NOT_ALLOWED, "sent settled: send it unsettled and wait until it is accepted")
+            request = read(delivery.data, delivery.link.name)
+            self._keeper.request(request, number, delivery.accept)
+        except ControlError as error:
+            self._counters.refused += 1
+            log.get(link=delivery.link.name).warning("a request was refused", reason=str(error))
+            delivery.reject(error.condition, error.description)
+
+    def _closed(self, number: Link, link: ControlLink, error: LinkClosed) -> None:
+        self._open.discard(number)
+        self._counters.links -= 1
+        if not self._connection.is_open or link.proton_link.session.state & Endpoint.REMOTE_CLOSED:
+            self._keeper.lost(number)
+        elif error.condition == "detached":
+            self._keeper.detached(number)
+        elif error.condition in _NOT_THE_CLIENTS_WORD:
+            self._keeper.lost(number)
+        else:
+            self._keeper.failed(number)
+
+
+class Counters:
+    """Links that are attached, requests that were refused; over all connections."""
+
+    def __init__(self) -> None:
+        self.links = self.refused = 0
+        self._last_link = 0
+
+    def next_link(self) -> Link:
+        self._last_link += 1
+        return self._last_link

@@ -1,0 +1,224 @@
+"""Sends the wills that are due: to each address over a link of its own, as fast as it gives credit, until accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from enmasse import log, process
+from enmasse.backoff import Backoff
+from enmasse.control import ControlConnection, ControlError, ControlSender, Outcome
+from enmasse.control.link import MODIFIED, RELEASED
+from enmasse.model.addresses import AddressType
+from enmasse.model.topics import TopicMap, TopicOwner
+from enmasse.stores import StoreError
+from services.mqtt_lwt.book import Will, WillBook
+from services.mqtt_lwt.records import Done, Records
+
+WINDOW = 100
+"""Wills under way to an address."""
+MAX_LANES = 64
+"""Addresses to which wills are sent at a time; the others wait."""
+
+
+class Publisher:
+    """`published`, `dropped`, `retried`: wills accepted by their address, wills that no address takes, outcomes that
+    were none of these. `failed` is told when the store fails.
+    """
+
+    def __init__(self, book: WillBook, records: Records, failed: Callable[[StoreError], None]) -> None:
+        self.published = self.dropped = self.retried = 0
+        self._book = book
+        self._records = records
+        self._failed = failed
+        self._topics: TopicMap | None = None
+        self._connection: ControlConnection | None = None
+        self._unrouted: deque[Will] = deque()
+        """They wait for the addresses."""
+        self._lanes: dict[str, _Lane] = {}
+        self._room = asyncio.Semaphore(MAX_LANES)
+
+    def add(self, wills: Iterable[Will]) -> None:
+        """These are due, and that is stored."""
+        self._unrouted.extend(wills)
+        self._route()
+
+    def addresses(self, topics: TopicMap) -> None:
+        """The addresses there are now."""
+        self._topics = topics
+        for lane in self._lanes.values():
+            self._unrouted.extend(lane.waiting)
+            lane.waiting.clear()
+        self._route()
+
+    def connected(self, connection: ControlConnection) -> None:
+        self._connection = connection
+        for lane in self._lanes.values():
+            lane.start(connection, self._room)
+
+    def disconnected(self) -> None:
+        self._connection = None
+        for lane in self._lanes.values():
+            lane.stop()
+
+    def _route(self) -> None:
+        if self._topics is None:
+            return
+        while self._unrouted:
+            will = self._unrouted.popleft()
+            owner = self._topics.owner_of_wire(will.to) or self._topics.owner(self._topics.topic_of(will.to))
+            if owner is None:
+                self._drop(will)
+                continue
+            lane = self._lanes.get(owner.name)
+            if lane is None or lane.type != owner.type:
+                if lane is not None:
+                    lane.stop()
+                lane = self._lanes[owner.name] = _Lane(self, owner)
+            lane.waiting.append(will)
+            if self._connection is not None:
+                lane.start(self._connection, self._room)
+
+    def _drop(self, will: Will) -> None:
+        log.get(client=will.key).warning("a will was dropped: no address takes it", to=will.to[:200], will=will.id)
+        self.dropped += 1
+        self._then(self._records.remove([will]), partial(self._book.remove, will))
+
+    # called by lanes
+
+    def idle(self, lane: _Lane) -> None:
+        """It has nothing more to send."""
+        if self._lanes.get(lane.name) is lane:
+            del self._lanes[lane.name]
+
+    async def message(self, will: Will) -> bytes | None:
+        """What to send; None: it is not stored. Raises StoreError: it cannot be read now."""
+        return await self._records.message(will.id)
+
+    def again(self, will: Will) -> None:
+        """It was not accepted."""
+        self.retried += 1
+        self.add([will])
+
+    def over(self, will: Will, then: Callable[[], None] | None = None) -> None:
+        """It needs not be sent (again): it is removed, and then `then` is called."""
+        self._then(self._records.remove([will]), partial(self._removed, will, then))
+
+    def _removed(self, will: Will, then: Callable[[], None] | None) -> None:
+        self._book.remove(will)
+        self.published += 1
+        if then is not None:
+            then()
+
+    def _then(self, done: Done, answer: Callable[[], None]) -> None:
+        def stored(done: Done) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, StoreError):
+                self._failed(error)
+            elif error is None and not done.cancelled():
+                answer()
+
+        done.add_done_callback(stored)
+
+
+class _Lane:
+    """Wills for one address. A topic is reached by the anonymous terminus, each other address by a link to it."""
+
+    def __init__(self, publisher: Publisher, owner: TopicOwner) -> None:
+        self.name = owner.name
+        self.type: AddressType = owner.type
+        self.waiting: deque[Will] = deque()
+        self._publisher = publisher
+        self._target: str | None = None if owner.type == "topic" else owner.wire
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._under_way = 0
+        self._window = 1
+        """It opens while wills are accepted, and shuts when one is not."""
+        self._refused = ""
+
+    def start(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = process.spawn(self._run(connection, room), f"wills for {self.name}")
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
+        backoff = Backoff(0.1, 10.0, jitter=0.25)
+        async with room:
+            while self.waiting or self._under_way:
+                sender: ControlSender | None = None
+                try:
+                    sender = connection.sender(self._target)
+                    await sender.opened()
+                    await self._send(sender, backoff)
+                except (ControlError, StoreError) as error:
+                    log.get(address=self.name).info("wills cannot be published now", reason=str(error))
+                finally:
+                    if sender is not None:
+                        sender.close()
+                if self.waiting or self._under_way:
+                    await asyncio.sleep(backoff.wait())
+        self._publisher.idle(self)
+
+    async def _send(self, sender: ControlSender, backoff: Backoff) -> None:
+        """Until there is nothing more to send. Raises LinkClosed."""
+        while self.waiting or self._under_way:
+            if sender.closed:
+                raise sender.error or ControlError("closed")
+            if self._refused:
+                log.get(address=self.name).info("a will was not accepted", reason=self._refused)
+                self._refused = ""
+                await asyncio.sleep(backoff.wait())
+            if not self.waiting or self._under_way >= self._window:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            await sender.has_credit()
+            if not self.waiting:
+                continue
+            will = self.waiting[0]
+            message = await self._publisher.message(will)
+            if sender.closed or not self.waiting or self.waiting[0] is not will:
+                continue  # meanwhile
+            self.waiting.popleft()
+            if message is None:
+                log.get(client=will.key).error(
+                    "a will cannot be published: its message is not in the store", id=will.id
+                )
+                self._publisher.over(will)
+                continue
+            self._under_way += 1
+            if will.qos == 0:
+                self._publisher.over(will, partial(self._send_settled, sender, message))
+            else:
+                sender.send(message, partial(self._outcome, will, backoff))
+
+    def _send_settled(self, sender: ControlSender, message: bytes) -> None:
+        """QoS 0: sent at most once, so it was removed before."""
+        if not sender.closed:
+            sender.send(message, settled=True)
+        self._window = min(2 * self._window, WINDOW)
+        self._left()
+
+    def _outcome(self, will: Will, backoff: Backoff, outcome: Outcome) -> None:
+        nobody = self.type == "multicast" and outcome.state in (RELEASED, MODIFIED)  # no receivers: all have it
+        if outcome.accepted or nobody:
+            backoff.reset()
+            self._window = min(2 * self._window, WINDOW)
+            self._publisher.over(will)
+        else:
+            self._window = 1
+            self._refused = str(outcome)
+            self._publisher.again(will)
+        self._left()
+
+    def _left(self) -> None:
+        self._under_way -= 1
+        self._changed.set()

@@ -1,0 +1,96 @@
+"""The book in a store: a table of wills with their messages, and one of those whose clients are known to be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from enmasse import log
+from enmasse.stores import Change, Store
+from services.mqtt_lwt.book import State, Turned, Will, WillBook
+
+WILLS, LOST = "wills", "lost"
+
+
+class WillRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A will as it is stored under its id. `message`: what is published."""
+
+    key: str
+    to: str
+    qos: int
+    delay: float
+    message: bytes
+
+
+class LostRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Of a will, under its id: its client is lost. `due`: seconds since 1970 (UTC) at which it is to be published."""
+
+    due: float
+
+
+_will = msgspec.msgpack.Decoder(WillRecord)
+_lost = msgspec.msgpack.Decoder(LostRecord)
+_encode = msgspec.msgpack.Encoder().encode
+
+Done = asyncio.Future[None]
+"""Done when it is durable. Its exception, if any, is StoreError."""
+
+
+class Records:
+    """Writes what the book says. Every write is in the order of the calls."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
+        """A will and its message; the one it replaces goes with the same write."""
+        record = WillRecord(will.key, will.to, will.qos, will.delay, message)
+        gone = [] if replaced is None else _removal(replaced)
+        return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
+
+    def remove(self, wills: Iterable[Will]) -> Done:
+        return self._store.write([change for will in wills for change in _removal(will)])
+
+    def turned(self, turned: Turned, now: float) -> Done:
+        """Clients that are lost; `now` by the book's clock."""
+        wall = time.time()
+        changes = [Change(LOST, will.id, _encode(LostRecord(wall))) for will in turned.due]
+        for will in turned.delayed:
+            assert will.at is not None
+            changes.append(Change(LOST, will.id, _encode(LostRecord(wall + will.at - now))))
+        return self._store.write(changes)
+
+    async def message(self, id: str) -> bytes | None:
+        """What is to be published. Raises StoreError."""
+        found = await self._store.get(WILLS, id)
+        return None if found is None else _will.decode(found).message
+
+    async def load(self, book: WillBook, now: float) -> None:
+        """Everything that is stored, into an empty book. Raises StoreError."""
+        due: dict[str, float] = {}
+        async for id, value in self._store.scan(LOST):
+            due[id] = _lost.decode(value).due
+        wall = time.time()
+        seen: set[str] = set()
+        async for id, value in self._store.scan(WILLS):
+            if id in seen:
+                continue
+            seen.add(id)
+            try:
+                record = _will.decode(value)
+            except msgspec.DecodeError as error:
+                log.get().error("a stored will cannot be read and is left alone", will=id, reason=str(error))
+                continue
+            will = Will(id, record.key, record.to, record.qos, record.delay, len(value))
+            due_in = min(due[id] - wall, record.delay) if id in due else None  # whatever happened to the clock
+            book.restore(will, due_in, now)
+
+
+def _removal(will: Will) -> Sequence[Change]:
+    gone = Change(WILLS, will.id, None)
+    if will.state is State.HELD or will.state is State.ORPHANED:
+        return [gone]
+    return [gone, Change(LOST, will.id, None)]

@@ -1,0 +1,102 @@
+"""What a message to `$lwt` asks for (docs/contracts.md, "`$lwt`"), and the message that a will becomes."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from enmasse.amqp.errors import AmqpError
+from enmasse.amqp.message import Message
+from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
+
+CLIENT_ID, QOS, RETAIN, DELAY = "x-opt-client-id", "x-opt-mqtt-qos", "x-opt-retain-message", "x-opt-will-delay"
+DUPLICATE_ID = "_AMQ_DUPL_ID"
+MAX_KEY = 16 * 1024
+"""Bytes of a client's id in UTF-8, or of a link's name."""
+MAX_TO = 64 * 1024
+MAX_DELAY = 2**32 - 1
+_OWN = (CLIENT_ID, DELAY)
+
+Operation = Literal["will", "will-clear", "will-publish"]
+
+
+class Request(NamedTuple):
+    """`key`: whose will. The others for the operation `will`: `to`, `qos`, `delay` seconds, and the message."""
+
+    operation: Operation
+    key: str
+    to: str = ""
+    qos: int = 0
+    delay: int = 0
+    message: Message | None = None
+
+
+def read(data: bytes, link_name: str) -> Request:
+    """The request in a message that came over the link of this name. Raises ControlError: why it is refused."""
+    try:
+        message = Message.decode(data)
+    except AmqpError as error:
+        raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
+    key = _key(message.annotations.get(CLIENT_ID), link_name)
+    if message.subject == "will-clear" or message.subject == "will-publish":
+        return Request("will-clear" if message.subject == "will-clear" else "will-publish", key)
+    if message.subject != "will":
+        raise ControlError(INVALID_FIELD, f"subject {str(message.subject)[:50]!r}: will, will-clear or will-publish")
+    to = message.to
+    if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
+        raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
+    return Request("will", key, to, _qos(message), _delay(message.annotations.get(DELAY)), message)
+
+
+def publication(request: Request, id: str) -> bytes:
+    """The message to publish for a will: durable if its QoS is not 0, with `id` as its duplicate id."""
+    message = request.message
+    assert message is not None
+    message.subject = None
+    message.durable = request.qos > 0
+    for name in _OWN:
+        message.annotations.pop(name, None)
+    message.annotations[QOS] = request.qos
+    message.delivery_annotations = {}
+    if request.qos == 2:
+        message.message_id = id
+    message.application_properties[DUPLICATE_ID] = id
+    try:
+        return message.encode()
+    except (TypeError, ValueError, KeyError) as error:
+        raise ControlError(DECODE_ERROR, f"the message cannot be published: {error}"[:200]) from None
+
+
+def _key(client: object, link_name: str) -> str:
+    """Clients that name themselves and links that are named are two kinds: neither can speak for the other."""
+    if client is None:
+        kind, name = "link:", link_name
+    elif isinstance(client, str):
+        kind, name = "client:", str(client)
+    else:
+        raise ControlError(INVALID_FIELD, f"{CLIENT_ID}: a string")
+    if not _is_text(name) or len(name.encode()) > MAX_KEY:
+        raise ControlError(INVALID_FIELD, f"{CLIENT_ID}, or the link's name: text of at most {MAX_KEY} bytes")
+    return kind + name
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _qos(message: Message) -> int:
+    if RETAIN in message.annotations and not isinstance(message.annotations[RETAIN], bool):
+        raise ControlError(INVALID_FIELD, f"{RETAIN}: a boolean")
+    qos = message.annotations.get(QOS)
+    if qos is None:
+        return 1 if message.durable else 0
+    if isinstance(qos, bool) or not isinstance(qos, int) or not 0 <= qos <= 2:
+        raise ControlError(INVALID_FIELD, f"{QOS}: 0, 1 or 2")
+    return int(qos)
+
+
+def _delay(delay: object) -> int:
+    if delay is None:
+        return 0
+    if isinstance(delay, bool) or not isinstance(delay, int) or not 0 <= delay <= MAX_DELAY:
+        raise ControlError(INVALID_FIELD, f"{DELAY}: seconds, 0 to {MAX_DELAY}")
+    return int(delay)

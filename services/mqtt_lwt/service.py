@@ -1,0 +1,222 @@
+"""The service: its settings, its conversations with the router and the configuration service, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from enmasse import health, log, process, settings
+from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.control.feeds import follow
+from enmasse.metrics import counter, gauge, single
+from enmasse.model.feeds import Addresses
+from enmasse.model.topics import TopicMap
+from enmasse.stores import StoreError, StoreSettings, make_store
+from enmasse.text import counted
+from services.mqtt_lwt.book import State, WillBook
+from services.mqtt_lwt.keeper import Keeper, due
+from services.mqtt_lwt.links import ADDRESS, MAX_LINKS, Counters, Links
+from services.mqtt_lwt.publisher import Publisher
+from services.mqtt_lwt.records import Records
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTAINER = "lwt-service"
+PROBE = "lwt-service-probe"
+"""Name of the link by which the service tries whether clients can reach it."""
+PROBE_AGAIN = 0.25
+
+
+class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """docs/contracts.md, "A service as a process" and "`$lwt`"."""
+
+    router: settings.HostPort
+    configserv: settings.HostPort
+    store: StoreSettings
+    grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
+
+
+class LastWillService:
+    """Reads the store, then talks to the router; if the store fails, both anew."""
+
+    def __init__(self, config: LastWillSettings) -> None:
+        self._config = config
+        self._store = make_store(config.store)
+        self._counters = Counters()
+        self._topics: TopicMap | None = None
+        self._life: _Life | None = None
+        self._totals: Tally[str] = Tally()
+        """Of lives that are over."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._store.start()
+        host, port = settings.host_port(self._config.configserv)
+        feeding = process.spawn(keep_connected(host, port, self._feed, container=self._config.name), "feeds")
+        try:
+            while True:
+                await self._store.ready()
+                with contextlib.suppress(StoreError):
+                    await self._live()
+        finally:
+            feeding.cancel()
+            await self._store.close()
+
+    async def _live(self) -> None:
+        life = _Life(self._config, Records(self._store), self._counters)
+        try:
+            await life.load()
+            if self._topics is not None:
+                life.publisher.addresses(self._topics)
+            self._life = life
+            await life.run()
+        except StoreError as error:
+            log.get().error("the store failed; wills are read again when it can be used", reason=str(error))
+            raise
+        finally:
+            self._life = None
+            self._totals.update(life.totals())
+
+    async def _feed(self, connection: ControlConnection) -> None:
+        ended = asyncio.Event()
+        follow(connection, "addresses", self._addresses, Addresses).on_closed = lambda _: ended.set()
+        await ended.wait()
+
+    def _addresses(self, snapshot: Addresses) -> None:
+        self._topics = TopicMap(snapshot.addresses)
+        if self._life is not None:
+            self._life.publisher.addresses(self._topics)
+
+    # for operators
+
+    def healthy(self) -> tuple[bool, str]:
+        if not self._store.state.ready:
+            return False, f"no will is accepted: {self._store.state.detail}"
+        if self._life is None:
+            return False, "reading the stored wills"
+        if not self._life.reachable:
+            return False, self._life.unreachable
+        if self._topics is None:
+            return False, "no addresses were delivered yet"
+        return True, counted(len(self._life.book), "will")
+
+    def counts(self) -> dict[str, int]:
+        return {"wills": len(self._life.book) if self._life is not None else 0}
+
+    def metrics(self) -> Iterator[Metric]:
+        """docs/metrics.md."""
+        states = Tally(will.state for will in self._life.book) if self._life is not None else Tally[State]()
+        totals = self._totals + (self._life.totals() if self._life is not None else Tally[str]())
+        yield gauge(
+            "lwt_wills", "Wills, by what has become of their clients.", [({"state": s.value}, states[s]) for s in State]
+        )
+        yield gauge("lwt_wills_bytes", "Bytes of their messages.", single(self._life.book.bytes if self._life else 0))
+        yield gauge("lwt_links", "Links attached to $lwt.", single(self._counters.links))
+        yield gauge("lwt_store_ready", "1 while the store can be used.", single(self._store.state.ready))
+        yield gauge("lwt_store_waiting", "Writes that wait for the store.", single(self._store.waiting))
+        yield counter("lwt_store_commits_total", "Transactions of the store.", single(self._store.commits))
+        yield counter("lwt_published_total", "Wills published.", single(totals["published"]))
+        yield counter("lwt_retried_total", "Publications that were not accepted.", single(totals["retried"]))
+        yield counter("lwt_dropped_total", "Wills that no address takes.", single(totals["dropped"]))
+        yield counter("lwt_refused_total", "Requests to $lwt that were refused.", single(self._counters.refused))
+
+
+class _Life:
+    """From one reading of the store to its failure."""
+
+    def __init__(self, config: LastWillSettings, records: Records, counters: Counters) -> None:
+        self.book = WillBook(config.grace_seconds)
+        self.publisher = Publisher(self.book, records, self._fail)
+        self.reachable = False
+        self.unreachable = "no connection to the router"
+        self._config = config
+        self._records = records
+        self._counters = counters
+        self._keeper = Keeper(self.book, records, self.publisher, self._fail)
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def load(self) -> None:
+        """Raises StoreError."""
+        await self._records.load(self.book, asyncio.get_running_loop().time())
+        self.publisher.add(due(self.book))
+
+    async def run(self) -> None:
+        """Raises StoreError when the store fails."""
+        host, port = settings.host_port(self._config.router)
+        conversation = process.spawn(
+            keep_connected(
+                host,
+                port,
+                self._session,
+                container=CONTAINER,
+                prepare=self._prepare,
+                properties={"product": "mqtt_lwt"},
+                max_links=2 * MAX_LINKS,
+            ),
+            "router",
+        )
+        try:
+            await self._failure
+        finally:
+            conversation.cancel()
+            await asyncio.wait([conversation])
+            self.publisher.disconnected()
+            self._keeper.close()
+
+    def totals(self) -> Tally[str]:
+        done = self.publisher
+        return Tally(published=done.published, dropped=done.dropped, retried=done.retried)
+
+    def _fail(self, error: StoreError) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _prepare(self, connection: ControlConnection) -> None:
+        connection.on_attach = Links(connection, self._keeper, self._counters, PROBE).attach
+
+    async def _session(self, connection: ControlConnection) -> None:
+        self.unreachable = f"the router has no way to {ADDRESS} yet"
+        self.publisher.connected(connection)
+        try:
+            await self._until_reachable(connection)
+            self.reachable = True
+            self._keeper.resume()
+            await connection.wait_closed()
+        finally:
+            self.reachable = False
+            self.unreachable = "no connection to the router"
+            self.publisher.disconnected()
+            self._keeper.suspend()
+
+    async def _until_reachable(self, connection: ControlConnection) -> None:
+        """Tries to attach to `$lwt` as clients do, by the router, until it leads here."""
+        while True:
+            probe = connection.sender(ADDRESS, name=PROBE)
+            with contextlib.suppress(ControlError):
+                await probe.opened()
+                probe.close()
+                return
+            await asyncio.sleep(PROBE_AGAIN)
+
+
+async def serve(config: LastWillSettings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had, or for a bad store URL."""
+    try:
+        service = LastWillService(config)
+    except ValueError as error:
+        raise process.Fatal(f"setting 'store': {error}") from None
+    state = health.Health(config.health, service.metrics, check=service.healthy, counts=service.counts)
+    await state.start()
+    work = process.spawn(service.run(), "wills")
+    try:
+        await stop.wait()
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        await state.close()
