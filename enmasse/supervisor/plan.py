@@ -17,7 +17,7 @@ ROUTER = "router-0"
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
-BUILT: frozenset[str] = frozenset({SUBSERV, GATEWAY})
+BUILT: frozenset[str] = frozenset({GATEWAY, SUBSERV, LWT})
 """Those of these three that there are."""
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)

@@ -31,7 +31,7 @@ PATIENCE = 20.0
 STOP_ORDER = (
     ("storage_controller", "ragent"),
     ("mqtt_gateway",),
-    ("subserv",),
+    ("subserv", "mqtt_lwt"),
     ("router",),
     ("broker",),
     ("configserv",),

@@ -14,6 +14,8 @@ from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.requests import read
 
 ADDRESS = "$lwt"
+CONTAINER = "lwt-service"
+"""Our container-id, by which routers know where `$lwt` leads."""
 WINDOW = 100
 """Unsettled deliveries of a link."""
 MAX_LINKS = 20_000
@@ -40,7 +42,7 @@ class Links:
             link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
         elif link.remote_target != ADDRESS:
             link.refuse(NOT_FOUND, f"{str(link.remote_target)[:100]!r} is not here: attach to {ADDRESS}")
-        elif link.name == self._own:
+        elif link.name in (self._own, f"{self._own}@{CONTAINER}"):  # routers add the container that attaches
             link.accept()
         elif len(self._open) >= MAX_LINKS:
             link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; there may be no more")

@@ -20,14 +20,13 @@ from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
 from services.mqtt_lwt.book import State, WillBook
 from services.mqtt_lwt.keeper import Keeper, due
-from services.mqtt_lwt.links import ADDRESS, MAX_LINKS, Counters, Links
+from services.mqtt_lwt.links import ADDRESS, CONTAINER, MAX_LINKS, Counters, Links
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-CONTAINER = "lwt-service"
 PROBE = "lwt-service-probe"
 """Name of the link by which the service tries whether clients can reach it."""
 PROBE_AGAIN = 0.25
