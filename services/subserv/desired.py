@@ -7,6 +7,7 @@ client. Its filters together say which patterns lead to its queue on each broker
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from enmasse.model.feeds import Addresses, Placements
 from enmasse.model.names import AddressName, wire_name
@@ -18,15 +19,25 @@ MAX_CACHED = 100_000
 
 class Subscriber:
     """`created`: a number that no other subscriber of this id has or had. `amqp`: the filters are names on AMQP with
-    the brokers' wildcards, else MQTT's."""
+    the brokers' wildcards, else MQTT's. `filters` is replaced, not changed."""
 
-    __slots__ = ("amqp", "created", "filters", "id")
+    __slots__ = ("amqp", "created", "filters", "id", "placed")
 
     def __init__(self, id: str, created: int, filters: Iterable[str] = (), *, amqp: bool = False) -> None:
         self.id = id
         self.created = created
         self.amqp = amqp
-        self.filters = set(filters)
+        self.filters = frozenset(filters)
+        self.placed: Placed | None = None
+        """Of Desired: what it has computed last."""
+
+
+class Placed(NamedTuple):
+    """Broker → patterns of these filters, as of a state of the feeds."""
+
+    state: int
+    filters: frozenset[str]
+    patterns: dict[str, set[str]]
 
 
 class Desired:
@@ -36,6 +47,10 @@ class Desired:
         self.sources = Sources(("addresses", "placements"))
         self.topics = TopicMap({})
         self.placements = Placements(brokers={}, addresses={})
+        self._state = 0
+        """Grows with each change of the feeds."""
+        self._draining: set[str] = set()
+        """Brokers that are being emptied of something."""
         self._names: list[AddressName] = []
         self._cached: dict[tuple[str, bool], list[FilterTarget] | FilterRefused] = {}
 
@@ -44,10 +59,13 @@ class Desired:
         self.topics = TopicMap(body.addresses)
         self._names = sorted(name for name, address in body.addresses.items() if address.type == "topic")
         self._cached.clear()
+        self._state += 1
         self.sources.deliver("addresses")
 
     def set_placements(self, body: Placements) -> None:
         self.placements = body
+        self._draining = {each.broker for places in body.addresses.values() for each in places if each.draining}
+        self._state += 1
         self.sources.deliver("placements")
 
     def topic_names(self) -> list[str]:
@@ -101,17 +119,34 @@ class Desired:
     def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
         """What is to lead to its queue on this broker. `held`: the queue is there already, so it stays bound to what
         the broker is being emptied of."""
-        found: set[str] = set()
+        found = set(self._placed(subscriber).get(broker, ()))
+        if not held or broker not in self._draining:
+            return found
         for filter in subscriber.filters:
             try:
                 targets = self.targets(filter, amqp=subscriber.amqp)
             except FilterRefused:
                 continue
             for target in targets:
-                if target.type == "topic" and broker in self.carriers(target.name, draining=held):
+                if target.type == "topic" and broker in self.carriers(target.name, draining=True):
                     found.add(target.pattern)
         return found
 
     def brokers(self, subscriber: Subscriber) -> set[str]:
         """The brokers on which a subscriber is to have a queue."""
-        return {broker for filter in subscriber.filters for broker in self.where(filter, amqp=subscriber.amqp)}
+        return set(self._placed(subscriber))
+
+    def _placed(self, subscriber: Subscriber) -> dict[str, set[str]]:
+        """One more filter costs work for one."""
+        last, filters = subscriber.placed, subscriber.filters
+        if last is not None and last.state == self._state and last.filters <= filters:
+            new, patterns = filters - last.filters, last.patterns
+            if not new:
+                return patterns
+        else:
+            new, patterns = filters, {}
+        for filter in new:
+            for broker, found in self.where(filter, amqp=subscriber.amqp).items():
+                patterns.setdefault(broker, set()).update(found)
+        subscriber.placed = Placed(self._state, filters, patterns)
+        return patterns

@@ -108,9 +108,9 @@ class Share(Subscriber):
         self.members: set[str] = set()
 
 
-def own_filters(subscriptions: Iterable[Subscription]) -> set[str]:
+def own_filters(subscriptions: Iterable[Subscription]) -> frozenset[str]:
     """Filters that lead to a session's own queue."""
-    return {each.filter for each in subscriptions if not each.filter.startswith("$share/")}
+    return frozenset(each.filter for each in subscriptions if not each.filter.startswith("$share/"))
 
 
 def share_of(filter: str) -> Share | None:
