@@ -1,0 +1,185 @@
+"""Brokers: two of them, topics that move, restarts, leftovers, what is missing; shared subscriptions; refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.control.aio import asyncio_test, until
+from tests.subserv.harness import Gateway, World, world
+
+
+async def settled(w: World, expected: dict[str, list[str]]) -> None:
+    """Broker → names of the diverts there, in the end."""
+    found: dict[str, list[str]] = {}
+    async with asyncio.timeout(90):
+        while found != expected:
+            await asyncio.sleep(0.05)
+            found = {broker: await w.diverts(broker) for broker in expected}
+
+
+def addresses(reply: dict[str, list[dict[str, str]]]) -> list[str]:
+    return [source["address"] for source in reply["sources"]]
+
+
+@asyncio_test
+async def test_two_brokers(tmp_path: Path) -> None:
+    async with world(tmp_path, brokers=2) as w:
+        w.homes["alarms"] = "b2"
+        await w.publish()
+        gateway = await w.gateway()
+        await _on_both(w, gateway)
+        await _moved(w, gateway)
+        await _added(w, gateway)
+        await _leftovers(w, gateway)
+        await _broker_away(w, gateway)
+
+
+async def _on_both(w: World, gateway: Gateway) -> None:
+    await gateway.open("c")
+    async with asyncio.timeout(90):  # the placements come by another way than requests
+        while addresses(await gateway.subscribe("c", "#")) != ["$sub/b1/mqtt.c", "$sub/b2/mqtt.c"]:
+            await asyncio.sleep(0.05)
+    await w.publish_to("news/1", b"1")
+    await w.publish_to("alarms/2", b"2", broker="b2")
+    assert (await w.take("$sub/b1/mqtt.c", 1))[0].body == b"1"
+    assert (await w.take("$sub/b2/mqtt.c", 1))[0].body == b"2"
+
+
+async def _moved(w: World, gateway: Gateway) -> None:
+    """The old queue is a source until it is empty."""
+    await w.publish_to("alarms/2", b"waits", broker="b2")
+    w.homes["alarms"] = "b1"
+    gateway.commands.clear()
+    await w.publish()
+    await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"], "b2": []})
+    assert addresses(await gateway.subscribe("c", "news/x")) == ["$sub/b1/mqtt.c", "$sub/b2/mqtt.c"]
+    await gateway.unsubscribe("c", "news/x")
+    assert [m.body for m in await w.take("$sub/b2/mqtt.c", 1)] == [b"waits"]
+    one = [{"address": "$sub/b1/mqtt.c"}]
+    await until(lambda: any(s == "sources" and body["sources"] == one for s, body in gateway.commands))
+    async with asyncio.timeout(90):
+        while await w.queues("b2"):
+            await asyncio.sleep(0.05)
+
+
+async def _added(w: World, gateway: Gateway) -> None:
+    """An address that comes later, on a broker where the session has nothing."""
+    w.addresses["late"] = {"type": "topic", "flavor": "t"}
+    w.homes["late"] = "b2"
+    gateway.commands.clear()
+    await w.publish()
+    await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"], "b2": ["mqtt.c|late/#"]})
+    await until(lambda: any(subject == "sources" and len(body["sources"]) == 2 for subject, body in gateway.commands))
+
+
+async def _leftovers(w: World, gateway: Gateway) -> None:
+    """While subserv is away: a queue is lost, a divert is lost, others are left over; what is not ours stays."""
+    w.kill()
+    b1, b2 = await w.manage("b1"), await w.manage("b2")
+    await b2.invoke("broker", "destroyDivert", "mqtt.c|late/#")
+    await b2.invoke("broker", "destroyQueue", "$sub/b2/mqtt.c", True, True)
+    await b1.invoke("broker", "destroyDivert", "mqtt.c|news/#")
+    for user, id in (("subserv:7", "mqtt.old"), ("somebody", "theirs")):
+        queue = f'{{"name":"$sub/b1/{id}","address":"$sub/b1/{id}","routing-type":"ANYCAST","user":"{user}"}}'
+        await b1.invoke("broker", "createQueue", queue)
+    await b1.invoke("broker", "createDivert", "mqtt.old|x", "", "x", "$sub/b1/mqtt.old", False, None, None, "ANYCAST")
+    w.launch()
+    await w.ready()
+    await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"], "b2": ["mqtt.c|late/#"]})
+    async with asyncio.timeout(90):
+        while await w.queues("b1") != ["$sub/b1/mqtt.c", "$sub/b1/theirs"]:
+            await asyncio.sleep(0.05)
+    gateway.kill()
+    await gateway.attach()
+    assert await gateway.hello() == []
+
+
+async def _broker_away(w: World, gateway: Gateway) -> None:
+    """No false success; and what was there is there again."""
+    w.brokers["b2"].kill()
+    reply = await gateway.subscribe("c", "late/new", "news/new")
+    assert reply["codes"] == [0x83, 1] and "b2" in reply["reason"], reply
+    await asyncio.to_thread(w.brokers["b2"].start)
+    await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#", "mqtt.c|news/new"], "b2": ["mqtt.c|late/#"]})
+    async with asyncio.timeout(90):
+        while (await gateway.subscribe("c", "late/new"))["codes"] != [1]:
+            pass
+    await w.publish_to("late/new", b"once", broker="b2")
+    assert await w.depth("$sub/b2/mqtt.c") == 1
+
+
+@asyncio_test
+async def test_subscriptions(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        gateway = await w.gateway()
+        await _codes(w, gateway)
+        await _overlapping(w, gateway)
+        await _shared(w, gateway)
+
+
+async def _codes(w: World, gateway: Gateway) -> None:
+    await gateway.open("c")
+    asked = [
+        "news",
+        "cast/a/+",
+        "jobs/#",
+        "jobs/a",
+        "unknown/x",
+        "a/#/b",
+        "$share/g/cast",
+        "$share/g/jobs",
+        "$share/+/x",
+    ]
+    reply = await gateway.subscribe("c", *asked)
+    assert reply["codes"] == [1, 1, 1, 0x8F, 0x8F, 0x8F, 0x9E, 1, 0x8F]
+    assert reply["reason"]
+    reply = await gateway.unsubscribe("c", "news", "never", "cast/a/+")
+    assert reply["codes"] == [0, 0x11, 0]
+    await gateway.open("old", protocol=4)
+    assert (await gateway.subscribe("old", "news", "unknown"))["codes"] == [1, 0x80]
+    many = await gateway.subscribe("old", *(f"news/{number}" for number in range(2001)))
+    assert many["codes"][-1] == 0x80 and many["codes"].count(1) == 1999
+    for client in ("c", "old"):
+        await gateway.close(client, expiry=0)
+
+
+async def _overlapping(w: World, gateway: Gateway) -> None:
+    """One copy; options are replaced; nothing is missed meanwhile."""
+    await gateway.open("c")
+    await gateway.subscribe("c", "news/#", "news/+", "news/1")
+    await w.publish_to("news/1", b"1")
+    assert await w.depth("$sub/b1/mqtt.c") == 1
+    await gateway.subscribe("c", {"filter": "news/#", "qos": 2, "identifier": 5})
+    await gateway.unsubscribe("c", "news/1", "news/+")
+    await w.publish_to("news/1", b"2")
+    assert await w.depth("$sub/b1/mqtt.c") == 2
+    await gateway.close("c")
+    again = await gateway.open("c")
+    assert again["subscriptions"] == [{"filter": "news/#", "qos": 2, "identifier": 5}]
+    await gateway.unsubscribe("c", "news/#")
+    assert await w.diverts() == []
+    assert await w.depth("$sub/b1/mqtt.c") == 2  # until they are taken
+    assert len(await w.take("$sub/b1/mqtt.c", 2)) == 2
+    async with asyncio.timeout(90):
+        while await w.queues():
+            await asyncio.sleep(0.05)
+    await gateway.close("c", expiry=0)
+
+
+async def _shared(w: World, gateway: Gateway) -> None:
+    await gateway.open("a")
+    await gateway.open("b")
+    for client in ("a", "b"):
+        reply = await gateway.subscribe(client, "$share/g/news/#")
+    source = reply["sources"][0]
+    assert source["filter"] == "$share/g/news/#" and source["address"].startswith("$sub/b1/share.g.")
+    other = await gateway.subscribe("b", "$share/h/news/#")
+    await w.publish_to("news/1", b"1")
+    assert [await w.depth(address) for address in addresses(other)] == [1, 1]
+    await gateway.close("a", expiry=0)
+    assert await w.depth(source["address"]) == 1
+    await gateway.unsubscribe("b", "$share/g/news/#")
+    await gateway.open("a")
+    await gateway.subscribe("a", "$share/g/news/#")  # another group of that name
+    assert await w.depth(source["address"]) == 0

@@ -1,0 +1,133 @@
+"""SIGKILL of subserv between every two steps of a client's life, and everything is counted.
+
+A client opens, subscribes where retained messages are, exchanges packet ids, changes its subscription, closes, comes
+back, ends. At each step that others can see subserv dies once; the gateway asks again what was not answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from enmasse.control import LinkClosed
+from tests.control.aio import DEADLINE, asyncio_test, until
+from tests.redis_server import RedisServer
+from tests.subserv.harness import Gateway, RequestError, World, world
+
+QUEUE = "$sub/b1/mqtt.c"
+
+
+class Life:
+    """One client's life with a death in it."""
+
+    def __init__(self, w: World, gateway: Gateway, death: int) -> None:
+        self.w, self.gateway, self.death = w, gateway, death
+        self.died = False
+
+    async def ask(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        """Until it is answered."""
+        while True:
+            process = self.w.process
+            assert process is not None
+            asked = asyncio.ensure_future(operation())
+            while not asked.done() and process.poll() is None:
+                await asyncio.wait([asked], timeout=0.02)
+            if asked.done() and not isinstance(asked.exception(), LinkClosed):
+                return asked.result()
+            asked.cancel()
+            await until(lambda: process.poll() is not None)
+            await self.revive()
+
+    async def revive(self) -> None:
+        self.died = True
+        (self.w.folder / "armed").unlink(missing_ok=True)
+        self.w.launch()
+        await self.w.ready()
+        self.gateway.kill()
+        await self.gateway.attach()
+        await self.gateway.hello()
+
+    async def live(self) -> None:
+        w, gateway = self.w, self.gateway
+        (w.folder / "armed").write_text(str(self.death))
+        await self.ask(lambda: gateway.open("c"))
+        await self.subscribe({"filter": "news/+", "retain_handling": 1})
+        await w.publish_to("news/a", b"live")
+        await self.packets(["in", 1, "d1"], ["out", 1, "00", QUEUE], ["out", 2, "01", QUEUE])
+        await self.packets(["rel", 1], ["in", 2, "d2"], ["in-", 1], ["out-", 2])
+        kept = {"filter": "news/kept", "retain_handling": 1}
+        await self.subscribe(kept, {"filter": "news/+", "qos": 2, "retain_handling": 1})
+        await self.ask(lambda: gateway.unsubscribe("c", "news/kept"))
+        await w.publish_to("news/kept", b"kept 2", retain=True)
+        await self.close(sent=[[5, 1, "05", QUEUE]])
+        opened = await self.ask(lambda: gateway.open("c"))
+        assert opened["present"] and opened["received"] == [[2, "d2"]]
+        assert opened["sent"] == [[1, 2, "00", QUEUE, "released"], [5, 1, "05", QUEUE, "published"]]
+        assert opened["subscriptions"] == [{"filter": "news/+", "qos": 2, "retain_handling": 1}]
+        assert opened["sources"] == [{"address": QUEUE}]
+        await self.subscribe("alarms")
+        depth = await w.depth(QUEUE)
+        assert depth is not None
+        found = [(m.body, (m.annotations or {}).get("x-opt-retained-for")) for m in await w.take(QUEUE, depth)]
+        copies = [(b"kept", "news/+"), (b"kept", "news/kept")]  # for each filter when it was new, and only then
+        assert found == [*copies, (b"live", None), (b"kept 2", None)]
+        await self.close(expiry=0)
+        (w.folder / "armed").unlink(missing_ok=True)
+        async with asyncio.timeout(DEADLINE):
+            while await w.queues() or await w.diverts():
+                await asyncio.sleep(0.02)
+        opened = await self.ask(lambda: gateway.open("c"))
+        assert not opened["present"] and not opened["received"] and not opened["sent"]
+        await self.close(expiry=0)
+        await w.publish_to("news/kept", b"kept", retain=True)
+
+    async def subscribe(self, *filters: str | dict[str, Any]) -> None:
+        reply = await self.ask(lambda: self.gateway.subscribe("c", *filters))
+        assert set(reply["codes"]) <= {1, 2}, reply
+
+    async def packets(self, *changes: list[Any]) -> None:
+        epoch = self.gateway.epochs["c"]
+        await self.ask(lambda: self.gateway.packets(*(["c", epoch, *change] for change in changes)))
+
+    async def close(self, **more: Any) -> None:
+        body = {"client": "c", "epoch": self.gateway.epochs["c"], **more}
+        with contextlib.suppress(RequestError):  # it was closed, and the answer lost
+            await self.ask(lambda: self.gateway.ask("close", body))
+        self.gateway.epochs.pop("c", None)
+
+
+async def lives(folder: Path, store: dict[str, Any] | None, every: int) -> None:
+    """One life for each `every`-th step, from a random one on, until one ends before its step comes."""
+    async with world(folder, store=store, program=("tests.subserv.killed", str(folder))) as w:
+        gateway = await w.gateway()
+        await w.publish_to("news/kept", b"kept", retain=True)
+        death = random.randint(1, every)
+        while True:
+            life = Life(w, gateway, death)
+            try:
+                await life.live()
+            except BaseException as error:
+                error.add_note(f"killed at step {death}")
+                raise
+            if not life.died:
+                break
+            death += every
+        assert death > 50
+
+
+@asyncio_test
+async def test_at_each_step(tmp_path: Path) -> None:
+    await lives(tmp_path, None, 7)
+
+
+@asyncio_test
+async def test_with_redis(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis")
+    try:
+        await lives(tmp_path, {"kind": "redis", "url": server.url}, 14)
+    finally:
+        server.kill()
