@@ -56,9 +56,24 @@ def topic_field(topic: str) -> bytes:
     return string(topic, "the topic")
 
 
+_MOST_WRITTEN: Final = 1024
+
+_written: dict[Properties, bytes] = {}
+
+
 def publish_properties(values: Properties) -> bytes:
-    """The properties of a PUBLISH to a client of MQTT 5, encoded. For 3.1.1 it is b"" instead."""
-    return b"\0" if values is NONE else properties.write(values, properties.PUBLISH_OF_SERVER)
+    """The properties of a PUBLISH to a client of MQTT 5, encoded; those that come often are encoded once. For 3.1.1 it
+    is b"" instead."""
+    if values is NONE:
+        return b"\0"
+    found = _written.get(values)
+    if found is None:
+        found = properties.write(values, properties.PUBLISH_OF_SERVER)
+        if len(found) <= 128:
+            if len(_written) >= _MOST_WRITTEN:
+                _written.clear()
+            _written[values] = found
+    return found
 
 
 def publish(flags: int, topic: bytes, packet_id: int, values: bytes, payload: bytes) -> bytes:

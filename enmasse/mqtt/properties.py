@@ -290,11 +290,14 @@ def varint(value: int) -> bytes:
 
 def string(text: str, what: str) -> bytes:
     """Length and UTF-8. Raises ValueError for what is no MQTT string."""
-    fault = fault_of_text(text)
-    if fault is not None:
-        raise ValueError(f"{what} {fault}")
-    raw = text.encode()
-    return len(raw).to_bytes(2, "big") + raw
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raw = b""
+    size = len(raw)
+    if size > 0xFFFF or "\0" in text or (text and not raw):
+        raise ValueError(f"{what} {fault_of_text(text)}")
+    return size.to_bytes(2, "big") + raw
 
 
 def binary(value: bytes, what: str) -> bytes:
