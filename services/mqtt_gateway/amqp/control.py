@@ -253,16 +253,15 @@ class Control(LinkUser):
         self._send("packets", batch.key, Packets(changes=batch.changes))
 
     def _stored(self, batch: _Batch, subject: str, body: bytes) -> None:
-        stale: list[str] = []
         if subject == "error":
             failure = msgspec.json.decode(body, type=Failure)
             self._log.error("changes of packet ids were refused", reason=failure.description)
-            stale = list({change.client for change in batch.changes})
+            stale = {change.client for change in batch.changes}
         else:
-            stale = msgspec.json.decode(body, type=PacketsReply).stale
+            stale = set(msgspec.json.decode(body, type=PacketsReply).stale)
         self._batches.remove(batch)
-        for client in stale:
-            self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
+        for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
+            self._sessions.disconnect(client, epoch, reasons.SESSION_TAKEN_OVER)
         for change, done in zip(batch.changes, batch.done, strict=True):
             if done is not None and change.client not in stale:
                 done()

@@ -14,12 +14,15 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.addresses import STORED, AddressType
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import UNKNOWN
 
 PATIENCE: Final = 5.0
 """Seconds a message of QoS 1 or 2 waits for somebody who takes it, also over a lost connection."""
+STORED_PATIENCE: Final = 15.0
+"""The same where a broker takes it, which may have to start again."""
 MULTICAST_PATIENCE: Final = 0.5
 """Seconds until a multicast address without credit is known to have no receivers."""
 PAUSE: Final = 0.1
@@ -71,38 +74,50 @@ class Counters:
 
 
 class Lane(LinkUser):
-    """`address` None: the anonymous relay. `multicast`: nobody to receive is no failure. `now`: seconds, monotonic."""
+    """`address` None: the anonymous relay. `type` None: reply addresses of AMQP clients. At those and at multicast
+    addresses it is no failure if nobody receives. `now`: seconds, monotonic."""
 
-    def __init__(self, address: str | None, multicast: bool, counters: Counters, now: Callable[[], float]) -> None:
+    def __init__(
+        self, address: str | None, type: AddressType | None, counters: Counters, now: Callable[[], float]
+    ) -> None:
         self.address = address
+        self.type = type
         self.link: Sender | None = None
         self.used = 0.0
         """When it was used last, as its owner counts."""
-        self._multicast = multicast
         self._counters = counters
         self._now = now
         self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
+        self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with what was given back
+        self._rest_until = 0.0
         self._dry_since = now()  # no credit since; meaningless while there is some
-        self._paused_until = 0.0
         self._error: AmqpError | None = None
         self._attaching: Link | None = None
 
     @property
+    def _multicast(self) -> bool:
+        return self.type is None or self.type == "multicast"
+
+    @property
+    def _patience(self) -> float:
+        return STORED_PATIENCE if self.type in STORED else PATIENCE
+
+    @property
     def waiting(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._lines.values())) + sum(map(len, self._resting.values()))
 
     @property
     def idle(self) -> bool:
-        return not self._lines and (self.link is None or not self.link.unsettled)
+        return not self._lines and not self._resting and (self.link is None or not self.link.unsettled)
 
     # sending
 
     def send(self, who: Publisher, packet_id: int, qos: int, payload: bytes) -> None:
         """Sends a message now, or when there is credit. QoS 0 has no outcome."""
         link = self.link
-        if link is not None and who not in self._lines and not self._paused_until:
+        if link is not None and who not in self._lines and who not in self._resting:
             if qos:
-                entry = Entry(who, packet_id, qos, payload, self._now() + PATIENCE)
+                entry = Entry(who, packet_id, qos, payload, self._now() + self._patience)
                 if link.pass_on(payload, entry):
                     return
                 if link.credit > 0:
@@ -116,19 +131,18 @@ class Lane(LinkUser):
         if not qos and self._hopeless():
             self._counters.dropped += 1
             return
-        self._wait(Entry(who, packet_id, qos, payload, self._now() + PATIENCE))
+        self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience))
 
     def _hopeless(self) -> bool:
-        return not self._credit() and self._now() - self._dry_since > (
-            MULTICAST_PATIENCE if self._multicast else PATIENCE
-        )
+        patience = MULTICAST_PATIENCE if self._multicast else PATIENCE
+        return not self._credit() and self._now() - self._dry_since > patience
 
     def _credit(self) -> bool:
         return self.link is not None and self.link.granted > 0
 
     def _wait(self, entry: Entry) -> None:
         who = entry.who
-        line = self._lines.get(who)
+        line = self._lines.get(who) or self._resting.get(who)
         if line is None:
             line = self._lines[who] = deque()
         line.append(entry)
@@ -138,17 +152,25 @@ class Lane(LinkUser):
             who.held = True
             who.hold()
 
-    def _again(self, entries: list[Entry]) -> None:
-        """In front of what waits, in their order."""
+    def _again(self, entries: list[Entry], rest: bool) -> None:
+        """In front of what waits, in their order. `rest`: their lines wait for the next tick."""
         self._counters.repeated += len(entries)
         lines = self._lines
+        if rest and not self._resting:
+            self._rest_until = self._now() + PAUSE
         for entry in reversed(entries):
-            line = lines.get(entry.who)
+            who = entry.who
+            line = self._resting.get(who)
             if line is None:
-                line = lines[entry.who] = deque()
+                line = lines.get(who) or deque()
+                if rest:
+                    lines.pop(who, None)
+                    self._resting[who] = line
+                else:
+                    lines[who] = line
             line.appendleft(entry)
-            entry.who.waiting += 1
-            entry.who.waiting_bytes += len(entry.payload)
+            who.waiting += 1
+            who.waiting_bytes += len(entry.payload)
 
     def _left(self, entry: Entry) -> None:
         """It waits no longer."""
@@ -162,7 +184,7 @@ class Lane(LinkUser):
     def _pump(self) -> None:
         """One message of each line in turn, while there is credit."""
         link, lines = self.link, self._lines
-        while lines and link is not None and not self._paused_until and link.credit > 0:
+        while lines and link is not None and link.credit > 0:
             who, line = lines.popitem(last=False)
             entry = line.popleft()
             if line:
@@ -226,13 +248,9 @@ class Lane(LinkUser):
             for who, packet_id, qos, _, _, _ in tokens:
                 who.sent(packet_id, qos, 0, "")
         elif state is None:
-            self._again([entry._replace(unknown=True) for entry in tokens])
+            self._again([entry._replace(unknown=True) for entry in tokens], rest=False)
         elif isinstance(state, Rejected):
-            error = state.error
-            reason = reason_of("" if error is None else str(error.condition))
-            text = "" if error is None else error.description or str(error.condition)
-            for entry in tokens:
-                self._done(entry, reason, text)
+            self._rejected(tokens, state)
         elif isinstance(state, Modified) and state.undeliverable_here:
             for entry in tokens:
                 self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "no receiver can take this message")
@@ -244,13 +262,22 @@ class Lane(LinkUser):
         if not settled:
             link.settle(tokens)
 
+    def _rejected(self, tokens: list[Entry], state: Rejected) -> None:
+        condition = "" if state.error is None else str(state.error.condition)
+        text = "" if state.error is None else state.error.description or condition
+        if condition in _NOT_YET:
+            self._error = AmqpError(condition, text)
+            self._given_back(tokens)
+            return
+        for entry in tokens:
+            self._done(entry, reason_of(condition), text)
+
     def _given_back(self, tokens: list[Entry]) -> None:
         if self._multicast:
             for entry in tokens:
                 self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
             return
-        self._again(tokens)
-        self._paused_until = self._now() + PAUSE
+        self._again(tokens, rest=True)
 
     def _done(self, entry: Entry, reason: int, text: str) -> None:
         outcomes = self._counters.outcomes
@@ -262,18 +289,22 @@ class Lane(LinkUser):
     def tick(self) -> None:
         """Some times a second: what waited long enough is given up, what paused is tried again."""
         now = self._now()
-        if self._paused_until and now >= self._paused_until:
-            self._paused_until = 0.0
+        if self._resting and now >= self._rest_until:
+            resting, self._resting = self._resting, {}
+            for who, line in resting.items():
+                self._lines[who] = line
             self._pump()
-        if not self._lines:
-            return
-        for who, line in list(self._lines.items()):
-            while line and (line[0].until <= now or (self._multicast and self._hopeless() and not line[0].unknown)):
-                entry = line.popleft()
-                if not line:
-                    del self._lines[who]
-                self._give_up(entry)
-                self._left(entry)
+        for lines in (self._lines, self._resting):
+            for who, line in list(lines.items()):
+                while line and self._is_over(line[0], now):
+                    entry = line.popleft()
+                    if not line:
+                        del lines[who]
+                    self._give_up(entry)
+                    self._left(entry)
+
+    def _is_over(self, entry: Entry, now: float) -> bool:
+        return entry.until <= now or (self._multicast and not entry.unknown and self._hopeless())
 
     def _give_up(self, entry: Entry) -> None:
         if not entry.qos:
@@ -290,11 +321,12 @@ class Lane(LinkUser):
             return f"{self.address or 'the topic'} takes no messages now: {self._error.description}"
         if self.link is None:
             return "the router is not reached"
-        return f"nobody took a message to {self.address or 'the topic'} for {PATIENCE:g} s"
+        return f"nobody took a message to {self.address or 'the topic'} for {self._patience:g} s"
 
     def _fail_all(self, error: AmqpError) -> None:
-        lines, self._lines = self._lines, OrderedDict()
-        for line in lines.values():
+        lines = [*self._lines.values(), *self._resting.values()]
+        self._lines, self._resting = OrderedDict(), {}
+        for line in lines:
             for entry in line:
                 if entry.qos:
                     self._done(entry, UNKNOWN if entry.unknown else reason_of(error.condition), error.description)
@@ -303,7 +335,9 @@ class Lane(LinkUser):
                 self._left(entry)
 
 
-_FINAL: Final = frozenset(("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
+_FINAL: Final = frozenset(("amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
+_NOT_YET: Final = frozenset(("amqp:not-found", "qd:no-route-to-dest"))
+"""The address is configured: the router does not know it yet, or its broker starts."""
 _REASONS: Final = {
     "amqp:not-found": reasons.TOPIC_NAME_INVALID,
     "amqp:unauthorized-access": reasons.NOT_AUTHORIZED,

@@ -37,8 +37,8 @@ class Publishing:
         self._now = now
         self._session: AmqpSession | None = None
         self._ways: dict[str, Way | None] = {}
-        self._relay = Lane(None, False, self.counters, now)
-        self._replies = Lane(None, True, self.counters, now)
+        self._relay = Lane(None, "topic", self.counters, now)
+        self._replies = Lane(None, None, self.counters, now)
         self._lanes: dict[str, Lane] = {}
         self._turn = 0.0
 
@@ -99,7 +99,8 @@ class Publishing:
             return Way(route, self._relay)
         lane = self._lanes.get(route.link)
         if lane is None:
-            lane = self._lanes[route.link] = Lane(route.link, owner.type == "multicast", self.counters, self._now)
+            lane = self._lanes[route.link] = Lane(route.link, owner.type, self.counters, self._now)
+        lane.type = owner.type
         return Way(route, lane)
 
     def _attach(self, lane: Lane) -> None:

@@ -147,11 +147,12 @@ class MqttSession:
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
         """The outcome of a message of QoS 1 or 2."""
+        client = self.client
+        if client is None:
+            return
         if qos == 2 and reason >= 0x80:
             self._forget(packet_id)
-        client = self.client
-        if client is not None:
-            client.published(packet_id, reason, text)
+        client.published(packet_id, reason, text)
 
     def _forget(self, packet_id: int) -> None:
         if self._duplicates.pop(packet_id, None) is not None:
