@@ -78,6 +78,7 @@ class Peer:
         self.output = b""
         self.connection = Connection(world.front, self, "192.0.2.1:5000")
         self._reader = Reader(server=False, version=version)
+        self._kept: list[Packet] = []
         self._dirty = False
         self._ending = False
         world.peers.append(self)
@@ -128,7 +129,8 @@ class Peer:
 
     def take(self) -> list[Packet]:
         """The packets since the last call."""
-        return self._reader.feed(self.take_bytes())
+        kept, self._kept = self._kept, []
+        return kept + self._reader.feed(self.take_bytes())
 
     def take_bytes(self) -> bytes:
         self.flush()
@@ -141,6 +143,16 @@ class Peer:
         assert len(packets) == 1, packets
         assert isinstance(packets[0], kind), packets
         return packets[0]
+
+    def expect_first(self, kind: type[P]) -> P:
+        """The first packet; `take` gives the others."""
+        first, *self._kept = self.take()
+        assert isinstance(first, kind), first
+        return first
+
+    def keep_socket(self) -> None:
+        """The socket does not get rid of what it has when the gateway closes it."""
+        self._ending = False
 
     def expect_nothing(self) -> None:
         assert self.take() == []

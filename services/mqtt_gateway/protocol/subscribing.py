@@ -26,7 +26,7 @@ class Host(Protocol):
 
 
 class Subscribing:
-    __slots__ = ("_asked", "_codes", "_host", "_most", "_session", "_text", "_waiting")
+    __slots__ = ("_asked", "_codes", "_full", "_host", "_most", "_session", "_text", "_waiting")
 
     def __init__(self, host: Host, session: Session, most: int) -> None:
         self._host = host
@@ -36,6 +36,7 @@ class Subscribing:
         self._codes: list[int | None] = []  # of `_asked`; None: the session says it
         self._text = ""
         self._waiting: deque[Subscribe | Unsubscribe] | None = None
+        self._full = False
 
     def uses(self, packet_id: int) -> bool:
         """A request with this id has not been answered."""
@@ -51,6 +52,7 @@ class Subscribing:
             self._waiting = deque()
         self._waiting.append(packet)
         if len(self._waiting) >= MOST_WAITING:
+            self._full = True
             self._host.queue_full(True)
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
@@ -73,12 +75,10 @@ class Subscribing:
         self._asked = None
         waiting = self._waiting
         while waiting and self._asked is None:
-            packet = waiting.popleft()
-            if len(waiting) == MOST_WAITING - 1:
-                self._host.queue_full(False)
-            self._ask(packet)
-        if not waiting:
-            self._waiting = None
+            self._ask(waiting.popleft())
+        if self._full and (not waiting or len(waiting) < MOST_WAITING):
+            self._full = False
+            self._host.queue_full(False)
 
     def _ask(self, packet: Subscribe | Unsubscribe) -> None:
         if isinstance(packet, Unsubscribe):
