@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.supervisor import plan
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.plan import GATEWAY, LWT, SERVICES, SUBSERV, Options, SettingsMaker, Spec
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
@@ -21,7 +20,6 @@ def keepers(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]
     return [
         Spec(name, name, settings(name, router=router, configserv=configserv, store=_store(options, data, name)))
         for name in (SUBSERV, LWT)
-        if name in plan.BUILT
     ]
 
 

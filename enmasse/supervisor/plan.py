@@ -17,8 +17,6 @@ ROUTER = "router-0"
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
-BUILT: frozenset[str] = frozenset({GATEWAY, SUBSERV, LWT})
-"""Those of these three that there are."""
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """What `--without` can leave out."""
@@ -60,7 +58,7 @@ class Options:
 
     def mqtt_ports(self) -> dict[str, int]:
         """Listener name → port on loopback of the listeners that all MQTT gateways share."""
-        if not self.has_mqtt or GATEWAY not in BUILT:
+        if not self.has_mqtt:
             return {}
         ports = {"mqtt": MQTT + self.offset, "ws": WS + self.offset}
         if self.tls_cert is not None:

@@ -38,6 +38,10 @@ def _commands(options: Options, addresses: list[dict[str, Any]]) -> list[str]:
     if queue is not None:
         name = shlex.quote(queue["name"])
         words += [f'send {name} "hello"', f"receive {name} --count 1"]
+    topic = next((a for a in addresses if a.get("ready") and a.get("type") == "topic"), None)
+    if topic is not None and options.has_mqtt:
+        name = shlex.quote(f"{topic['name']}/kitchen")
+        words += [f"publish {name} 21.5 --retain", f"subscribe {name} --count 1"]
     if all(a.get("name") != EXAMPLE for a in addresses):
         type_ = f"queue --flavor {queue['flavor']}" if queue is not None else "anycast"
         words.append(f"address add {EXAMPLE} --type {type_}")

@@ -164,7 +164,7 @@ def test_a_tls_key_with_a_password(config: Path, tmp_path: Path) -> None:
     assert "the key without a password" in refused(config, tmp_path, "--tls-cert", cert, "--tls-key", key)
 
 
-@pytest.mark.parametrize("public", [8080, 5672])
+@pytest.mark.parametrize("public", [8080, 5672, 1883])
 def test_a_port_in_use_leaves_no_folder(public: int, config: Path, tmp_path: Path) -> None:
     offset = free_offset()
     with socket.create_server(("127.0.0.1", public + offset)):

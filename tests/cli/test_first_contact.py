@@ -45,8 +45,10 @@ def welcome(up: Up) -> list[str]:
 
 def test_it_makes_its_folders_and_names_them(up: Up) -> None:
     assert up.lines[0] == f"wrote addresses.json, flavors.json, README.md to {up.config}"
-    assert [line.split() for line in welcome(up)[1:5]] == [
+    assert [line.split() for line in welcome(up)[1:7]] == [
         ["AMQP", f"amqp://127.0.0.1:{5672 + up.offset}"],
+        ["MQTT", f"mqtt://127.0.0.1:{1883 + up.offset}"],
+        ["WS", f"ws://127.0.0.1:{8083 + up.offset}/mqtt"],
         ["HTTP", f"http://127.0.0.1:{8080 + up.offset}"],
         ["config", str(up.config)],
         ["data", str(up.data)],
@@ -66,7 +68,7 @@ def test_each_component_has_its_log_level(up: Up) -> None:
               for c in up.status()["components"]}  # fmt: skip
     assert levels == {
         "configserv": "info", "ragent": "info", "storage_controller": "info", "router": "info", "broker": "debug",
-        "subserv": "info",
+        "subserv": "info", "mqtt_lwt": "info", "mqtt_gateway": "info",
     }  # fmt: skip
 
 
@@ -89,13 +91,15 @@ def test_the_log_has_starts_deaths_and_changes(up: Up) -> None:
 
 def test_what_it_suggests_works_as_it_is(up: Up) -> None:
     suggested = [line for line in welcome(up) if line.startswith("  ")]
-    words = ["status", "send", "receive", "address"]
+    words = ["status", "send", "receive", "publish", "subscribe", "address"]
     for line, word in zip(suggested, words, strict=True):
         assert f" {word} " in line
         done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         if word == "receive":
             assert done.stdout == "hello\n"
+        if word == "subscribe":
+            assert done.stdout == "21.5\n"
     assert "orders" in json.loads((up.config / "addresses.json").read_text())
 
 
@@ -103,8 +107,10 @@ def test_only_the_entry_points_are_shown(up: Up) -> None:
     welcome(up)
     internal = set(json.loads((up.data / "run" / "ports.json").read_text()).values()) | {5673 + up.offset}
     shown = enmasse("status", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
-    assert shown.splitlines()[:2] == [
+    assert shown.splitlines()[:4] == [
         f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
+        f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}",
+        f"WS     ws://127.0.0.1:{8083 + up.offset}/mqtt",
         f"HTTP   http://127.0.0.1:{8080 + up.offset}",
     ]
     for port in internal:

@@ -88,5 +88,6 @@ def test_the_quick_start_of_the_readme(venv: Path, tmp_path: Path) -> None:
         assert shown[:2] == [f"sent 1 to amqp://127.0.0.1:{5672 + offset}/myqueue: 1 accepted\n", "hello\n"]
         assert shown[3].endswith("\nready\n") and "orders " in shown[3]
         assert shown[4].startswith("rate ")
+        assert shown[6] == "21.5\n" and "mytopic/kitchen" in shown[7]
         assert up.http("/metrics")[0] == 200
         assert up.end() == 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from enmasse.supervisor import plan, start
+from enmasse.supervisor import start
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import Options
 
@@ -45,7 +45,6 @@ def command(kind: str, settings: Path) -> list[str]:
 def main() -> None:
     config, data, offset, *tls = sys.argv[1:]
     cert, key = map(Path, tls) if tls else (None, None)
-    plan.BUILT = frozenset({plan.GATEWAY, plan.SUBSERV, plan.LWT})
     without = frozenset() if "FAKE_MQTT" in os.environ else frozenset({"mqtt"})
     options = Options(Path(config), Path(data), int(offset), cert, key, without, os.environ.get("ENMASSE_STORE"))
 
