@@ -1,0 +1,195 @@
+"""MQTT in the running suite, as operators see it: who is there, what is kept, how many gateways there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from enmasse.testing import Suite, running, wait_for
+from tests.redis_server import RedisServer
+
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("mqtt"), options=()) as found:
+        found.up()
+        yield found
+        assert found.down() == 0
+
+
+class Mqtt:
+    """An MQTT 5 client with a session that lasts. `present`: it was there. `reason`: why it was disconnected."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False)
+        self.present: bool | None = None
+        self.reason: Any = None
+        self._answered, self.gone = threading.Event(), threading.Event()
+        self.client.on_connect = self._on_connect
+        self.client.on_subscribe = lambda *_: self._answered.set()
+        self.client.on_disconnect = self._on_disconnect
+        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = 3600
+        self.client.connect("127.0.0.1", port, clean_start=False, properties=properties)
+        self.client.loop_start()
+        assert self._answered.wait(PATIENCE)
+
+    def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        assert not reason.is_failure, reason
+        self.present = flags.session_present
+        self._answered.set()
+
+    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        self.reason = reason
+        self.gone.set()
+
+    def subscribe(self, topic: str) -> None:
+        self._answered.clear()
+        self.client.subscribe(topic, qos=1)
+        assert self._answered.wait(PATIENCE)
+
+    def publish(self, topic: str, payload: str, *, retain: bool = False) -> None:
+        self.client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(PATIENCE)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def ask(suite: Suite, *words: str, status: int = 0) -> str:
+    """The output of a command for this suite: on stderr, if another exit status than 0 is expected."""
+    done = suite.command(*words, "--port-offset", str(suite.offset))
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done.stderr if status else done.stdout
+
+
+def listed(suite: Suite, *words: str) -> Any:
+    return json.loads(ask(suite, *words, "--json"))
+
+
+def counts(suite: Suite) -> dict[str, int]:
+    """Of all components together."""
+    found: dict[str, int] = {}
+    for component in suite.status()["components"]:
+        for name, number in component["counts"].items():
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def subscription(suite: Suite, client: str) -> Any:
+    rows = listed(suite, "subscription", "list")["subscriptions"]
+    return next((row for row in rows if row["client"] == client), None)
+
+
+def test_clients_sessions_and_their_subscriptions(suite: Suite) -> None:
+    pump = Mqtt("pump", suite.mqtt_port)
+    pump.subscribe("mytopic/commands/#")
+    row = next(row for row in listed(suite, "mqtt", "clients")["clients"] if row["client"] == "pump")
+    assert (row["connected"], row["gateway"], row["protocol"]) == (True, "mqtt_gateway-0", 5)
+    session = subscription(suite, "pump")
+    assert session["kind"] == "mqtt" and session["filters"] == {"mytopic/commands/#": "1"} and session["connected"]
+    assert "is connected" in ask(suite, "subscription", "delete", session["id"], status=1)
+    wait_for("the counts", lambda: counts(suite).get("clients") == 1 and counts(suite).get("sessions") == 1)
+
+    assert ask(suite, "mqtt", "disconnect", "pump") == "disconnected pump\n"
+    assert pump.gone.wait(PATIENCE) and pump.reason.value == 0x98
+    pump.client.loop_stop()
+    assert "not connected" in ask(suite, "mqtt", "disconnect", "pump", status=1)
+    wait_for("it is away", lambda: not subscription(suite, "pump")["connected"])
+    assert listed(suite, "mqtt", "clients")["clients"] == []
+    assert listed(suite, "mqtt", "clients", "--all")["clients"][0]["client"] == "pump"
+
+    ask(suite, "send", "mytopic/commands/start", "now")
+    wait_for("the message waits", lambda: subscription(suite, "pump")["depth"] == 1)
+    assert "1 messages wait" in ask(suite, "subscription", "delete", session["id"], status=1)
+    assert subscription(suite, "pump") == listed(suite, "subscription", "show", session["id"])
+    ask(suite, "subscription", "delete", session["id"], "--force")
+    assert subscription(suite, "pump") is None
+    again = Mqtt("pump", suite.mqtt_port)
+    assert again.present is False
+    again.close()
+    ask(suite, "subscription", "delete", session["id"], "--force")
+
+
+def test_durable_subscriptions_of_amqp_clients_are_listed_too(suite: Suite) -> None:
+    ask(suite, "receive", "mytopic", "--durable", "mine", "--container", "me", "--timeout", "0.5")
+    ask(suite, "send", "mytopic", "hello")
+    rows = [row for row in listed(suite, "subscription", "list")["subscriptions"] if row["kind"] == "durable"]
+    assert len(rows) == 1 and "mine" in rows[0]["id"] and rows[0]["depth"] == 1
+    ask(suite, "subscription", "delete", rows[0]["id"], "--force")
+    assert [row for row in listed(suite, "subscription", "list")["subscriptions"] if row["kind"] == "durable"] == []
+
+
+def test_retained_messages(suite: Suite) -> None:
+    client = Mqtt("keeper", suite.mqtt_port)
+    for room in ("kitchen", "bath"):
+        client.publish(f"mytopic/{room}", "21", retain=True)
+    client.close()
+
+    def topics(*filters: str) -> set[str]:
+        return {row["topic"] for row in listed(suite, "retained", "list", *filters)["retained"]}
+
+    wait_for("both are retained", lambda: topics() == {"mytopic/kitchen", "mytopic/bath"})
+    assert topics("mytopic/kitchen") == {"mytopic/kitchen"}
+    wait_for("the count", lambda: counts(suite).get("retained") == 2)
+    assert ask(suite, "retained", "clear", "mytopic/bath") == "cleared 1 retained message\n"
+    assert topics() == {"mytopic/kitchen"}
+    assert "matches 1 retained message" in ask(suite, "retained", "clear", "#", status=1)
+    ask(suite, "retained", "clear", "#", "--force")
+    assert topics() == set()
+
+
+def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:
+    ask(suite, "scale", "mqtt_gateway=2")
+    suite.wait_ready()
+    gateways = [c for c in suite.status()["components"] if c["kind"] == "mqtt_gateway"]
+    ports = [int(c["endpoints"]["own"].rpartition(":")[2]) for c in gateways]
+    first = Mqtt("roamer", ports[0])
+    first.subscribe("mytopic/roamer")
+    os.kill(gateways[0]["pid"], signal.SIGKILL)
+    assert first.gone.wait(PATIENCE)
+    first.client.loop_stop()
+    second = Mqtt("roamer", ports[1])
+    assert second.present is True
+    second.close()
+    ask(suite, "scale", "mqtt_gateway=1")
+    suite.wait_ready()
+    assert "exactly one" in ask(suite, "scale", "subserv=2", status=1)
+    ask(suite, "subscription", "delete", subscription(suite, "roamer")["id"], "--force")
+
+
+def test_without_its_redis_server_it_says_so_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+    redis = RedisServer(tmp_path / "redis", start=False)
+    with running(tmp_path, options=("--store", redis.url)) as suite:
+        starting = threading.Thread(target=suite.up)
+        starting.start()
+
+        def details() -> str:
+            return " ".join(c["detail"] for c in suite.status()["components"] if c["kind"] in ("subserv", "mqtt_lwt"))
+
+        wait_for("both services name the store", lambda: details().count(f"127.0.0.1:{redis.port}") == 2)
+        assert not suite.status()["ready"]
+        ask(suite, "send", "myqueue", "AMQP works all the same")
+        redis.start()
+        try:
+            starting.join(PATIENCE)
+            client = Mqtt("one", suite.mqtt_port)
+            client.publish("mytopic/a", "1", retain=True)
+            client.close()
+            wait_for("it is retained", lambda: counts(suite).get("retained") == 1)
+            assert suite.down() == 0
+        finally:
+            redis.stop()
