@@ -177,10 +177,11 @@ def test_without_its_redis_server_it_says_so_and_goes_on_when_it_is_there(tmp_pa
         starting = threading.Thread(target=suite.up)
         starting.start()
 
-        def details() -> str:
-            return " ".join(c["detail"] for c in suite.status()["components"] if c["kind"] in ("subserv", "mqtt_lwt"))
+        def tell() -> bool:
+            details = [c["detail"] for c in suite.status()["components"] if c["kind"] in ("subserv", "mqtt_lwt")]
+            return len(details) == 2 and all(f"redis 127.0.0.1:{redis.port}" in detail for detail in details)
 
-        wait_for("both services name the store", lambda: details().count(f"127.0.0.1:{redis.port}") == 2)
+        wait_for("both services name the store", tell)
         assert not suite.status()["ready"]
         ask(suite, "send", "myqueue", "AMQP works all the same")
         redis.start()
