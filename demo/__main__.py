@@ -9,14 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo import faults, semantics, telemetry
+from demo import faults, mqtt, semantics, telemetry
 from demo.report import Report
 from enmasse import testing
 
 ADDRESSES = {
     "telemetry": {"type": "topic", "flavor": "small-persisted-topic"},
     "results": {"type": "queue", "flavor": "small-persisted-queue"},
-    "commands": {"type": "queue", "flavor": "small-persisted-queue"},
+    "commands": {"type": "topic", "flavor": "small-persisted-topic"},
     "orders": {"type": "queue", "flavor": "small-persisted-queue"},
     "requests": {"type": "anycast"},
 }
@@ -58,10 +58,12 @@ def main() -> int:
 
 def run(folder: Path, out: Path, report: Report) -> None:
     report.step("starting EnMasse")
-    with testing.running(folder, ADDRESSES) as running:
+    with testing.running(folder, ADDRESSES, options=()) as running:
         seconds = running.up(300)
-        report.say(f"ready after {seconds:.1f} s, port {5672 + running.offset}, folder {folder}")
+        ports = f"AMQP {5672 + running.offset}, MQTT {running.mqtt_port}"
+        report.say(f"ready after {seconds:.1f} s, {ports}, folder {folder}")
         semantics.show(running, report)
+        mqtt.show(running, report)
         faults.show(running, report)
         series, found = telemetry.show(running, report, folder)
         status = running.status()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 from proton import Message, Terminus, symbol
@@ -130,51 +129,6 @@ def topic(suite: Suite, report: Report) -> None:
         c.close()
 
 
-def request_reply(suite: Suite, report: Report) -> None:
-    report.step("request and reply over a dynamic address")
-    server, client = connect(suite), connect(suite)
-    requests = server.create_receiver("requests", name="demo-requests", credit=5)
-    replies = client.create_receiver(None, dynamic=True, name="demo-replies", credit=5)
-    ask = client.create_sender("requests", name="demo-ask")
-    client.wait(lambda: ask.link.credit > 0, timeout=PATIENCE, msg="credit for requests")
-    request = Message(body="6 x 7", reply_to=replies.link.remote_source.address, correlation_id="q1")
-    asking = threading.Thread(target=ask.send, args=(request,))
-    asking.start()
-    got = requests.receive(timeout=PATIENCE)
-    accept(server, requests)
-    asking.join()
-    answer = server.create_sender(None, name="demo-answer")
-    server.wait(lambda: answer.link.credit > 0, timeout=PATIENCE, msg="credit for the reply")
-    answering = threading.Thread(
-        target=answer.send, args=(Message(address=got.reply_to, body="42", correlation_id=got.correlation_id),)
-    )
-    answering.start()
-    reply = replies.receive(timeout=PATIENCE)
-    accept(client, replies)
-    answering.join()
-    report.check("the reply found its way", (reply.body, reply.correlation_id) == ("42", "q1"), got.reply_to)
-    for c in (server, client):
-        c.close()
-
-
-def commands(suite: Suite, report: Report) -> None:
-    report.step("a command has a time to live")
-    connection = connect(suite)
-    sender = connection.create_sender("commands", name="demo-commands-s")
-    sender.send(Message(body="open the valve", ttl=30.0, durable=True))
-    device = connect(suite)
-    receiver = device.create_receiver("commands", name="demo-commands-r", credit=5)
-    report.check("in time: delivered", receiver.receive(timeout=PATIENCE).body == "open the valve")
-    accept(device, receiver)
-    receiver.close()
-    sender.send(Message(body="too late", ttl=0.3, durable=True))
-    time.sleep(0.4)  # the time to live itself, not a wait for something to happen
-    receiver = device.create_receiver("commands", name="demo-commands-r2", credit=5)
-    report.check("expired: never delivered", nothing_comes(receiver))
-    for c in (connection, device):
-        c.close()
-
-
 def show(suite: Suite, report: Report) -> None:
-    for part in (anycast_and_queue, multicast, topic, request_reply, commands):
+    for part in (anycast_and_queue, multicast, topic):
         part(suite, report)

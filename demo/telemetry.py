@@ -1,4 +1,4 @@
-"""A year of hourly temperatures: devices → telemetry topic → Spark → results, compared with plain Python."""
+"""A year of hourly temperatures: MQTT devices → telemetry topic → Spark → results, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import datetime as dt
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proton import Message
-from proton.handlers import MessagingHandler
-from proton.reactor import Container
+from paho.mqtt.packettypes import PacketTypes
 from proton.utils import BlockingConnection
 from vega_datasets import local_data
 
+from demo.mqtt import Device, make_properties
 from demo.report import Report
 from enmasse.testing import Suite, wait_for
 
@@ -27,6 +27,8 @@ WINDOW, WATERMARK = "1 day", "10 days"
 PATIENCE = 300.0  # seconds that a slow machine is given for the next step; nothing is measured by it
 WEEK = dt.timedelta(days=7)
 UTC = dt.UTC
+INFLIGHT = 500  # readings of a device that are not acknowledged yet
+JSON = make_properties(PacketTypes.PUBLISH, ContentType="application/json")
 
 
 class Reading(NamedTuple):
@@ -66,87 +68,60 @@ def expected_windows(series: dict[str, list[Reading]]) -> dict[tuple[str, dt.dat
     return {key: Window(max(v), min(v), sum(v) / len(v), len(v)) for key, v in days.items()}
 
 
-class Device:
-    """One device client: its connection's sender and the readings it still has to send."""
+class Replay:
+    """All devices at once, each an MQTT client, week by week: none runs far ahead of the others."""
 
-    def __init__(self, rows: list[Reading]) -> None:
-        self.rows = rows
-        self.sender: Any = None
-        self.sent = 0
-
-    def send(self, until: dt.datetime) -> int:
-        """Send what lies before `until` as credit allows; returns how many went out."""
-        before = self.sent
-        while self.sent < len(self.rows) and self.rows[self.sent].time < until and self.sender.credit:
-            reading = self.rows[self.sent]
-            name = f"{reading.device}-{reading.time.isoformat()}"
-            self.sender.send(Message(id=name, body=reading.body(), durable=True, content_type="application/json"))
-            self.sent += 1
-        return self.sent - before
-
-    def done(self, until: dt.datetime) -> bool:
-        return self.sent == len(self.rows) or self.rows[self.sent].time >= until
-
-
-class Replay(MessagingHandler):
-    """All devices at once, each on a connection of its own, week by week: none runs far ahead of the others."""
-
-    def __init__(self, url: str, series: list[list[Reading]], accepted: Callable[[int], None]) -> None:
-        super().__init__()
-        self.url, self.tell = url, accepted
-        self.devices = [Device(rows) for rows in series]
-        self.until = min(rows[0].time for rows in series) + WEEK
-        self.last = max(rows[-1].time for rows in series)
-        self.open = self.accepted = 0
+    def __init__(self, suite: Suite, series: list[list[Reading]], accepted: Callable[[int], None]) -> None:
+        self.tell = accepted
+        self.series = series
+        self.total = sum(map(len, series))
+        self.accepted = 0
         self.trouble = ""
+        self._news = threading.Condition()
+        self._devices = [Device(suite, f"device-{rows[0].device}", inflight=INFLIGHT) for rows in series]
+        for device in self._devices:
+            device.client.on_publish = self._on_publish
+            device.client.on_disconnect = self._on_disconnect
 
-    def on_start(self, event: Any) -> None:
-        for device in self.devices:
-            name = f"device-{device.rows[0].device}"
-            device.sender = event.container.create_sender(f"{self.url}/telemetry", name=name)
-
-    def on_sendable(self, event: Any) -> None:
-        self.send()
-
-    def send(self) -> None:
-        self.open += sum(device.send(self.until) for device in self.devices)
-
-    def on_accepted(self, event: Any) -> None:
-        self.accepted += 1
-        self.open -= 1
-        if self.open == 0 and all(device.done(self.until) for device in self.devices):
+    def run(self) -> None:
+        until = min(rows[0].time for rows in self.series) + WEEK
+        sent = [0] * len(self.series)
+        while not self.trouble and sum(sent) < self.total:
+            for i, (device, rows) in enumerate(zip(self._devices, self.series, strict=True)):
+                while sent[i] < len(rows) and rows[sent[i]].time < until:
+                    device.client.publish("telemetry", rows[sent[i]].body(), qos=1, properties=JSON)
+                    sent[i] += 1
+            self._all_accepted(sum(sent))
             self.tell(self.accepted)
-            if self.until > self.last:
-                self.close()
-                return
-            self.until += WEEK
-            self.send()
+            until += WEEK
+        for device in self._devices:
+            device.client.on_disconnect = None
+            device.close()
 
-    def on_rejected(self, event: Any) -> None:
-        self.fail(f"rejected: {event.delivery.remote.condition}")
+    def _all_accepted(self, count: int) -> None:
+        with self._news:
+            if not self._news.wait_for(lambda: self.trouble or self.accepted >= count, PATIENCE):
+                self.trouble = f"no answer within {PATIENCE:g} s"
 
-    def on_released(self, event: Any) -> None:  # also for modified
-        self.fail("released: nobody took it")
+    def _on_publish(self, client: Any, data: Any, mid: int, reason: Any, properties: Any) -> None:
+        with self._news:
+            self.accepted += not reason.is_failure
+            if reason.is_failure:
+                self.trouble = f"refused: {reason}"
+            self._news.notify()
 
-    def on_transport_error(self, event: Any) -> None:
-        self.trouble = str(event.transport.condition)
-
-    def fail(self, why: str) -> None:
-        self.trouble = why
-        self.close()
-
-    def close(self) -> None:
-        for device in self.devices:
-            device.sender.connection.close()
+    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        with self._news:
+            self.trouble = f"disconnected: {reason}"
+            self._news.notify()
 
 
 def send(suite: Suite, series: list[list[Reading]], accepted: Callable[[int], None] = lambda count: None) -> int:
-    """Replay every list by a device client of its own; returns how many readings were accepted: all."""
-    replay = Replay(suite.url, series, accepted)
-    Container(replay).run()
-    total = sum(map(len, series))
-    if replay.trouble or replay.accepted != total:
-        raise RuntimeError(f"{replay.accepted} of {total} readings accepted; {replay.trouble}")
+    """Replay every list by a device of its own; returns how many readings were accepted: all."""
+    replay = Replay(suite, series, accepted)
+    replay.run()
+    if replay.trouble or replay.accepted != replay.total:
+        raise RuntimeError(f"{replay.accepted} of {replay.total} readings accepted; {replay.trouble}")
     return replay.accepted
 
 
@@ -219,7 +194,7 @@ def show(suite: Suite, report: Report, folder: Path) -> Results:
     }
     expected = expected_windows(series)
     total = sum(map(len, series.values()))
-    report.step(f"telemetry: {total} readings of {len(series)} devices, {len(expected)} daily windows expected")
+    report.step(f"telemetry: {total} readings of {len(series)} MQTT devices, {len(expected)} daily windows expected")
     with pipeline(suite, folder) as process:
         assert process.stdout is not None
         if process.stdout.readline().strip() != "pipeline running":
