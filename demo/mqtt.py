@@ -79,7 +79,7 @@ class Device:
 
 def make_properties(packet: int, **values: Any) -> Any:
     """Properties of MQTT 5 for a packet."""
-    properties = Properties(packet)  # type: ignore[no-untyped-call]
+    properties = Properties(packet)
     for name, value in values.items():
         setattr(properties, name, value)
     return properties

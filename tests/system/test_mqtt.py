@@ -41,7 +41,7 @@ class Mqtt:
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = lambda *_: self._answered.set()
         self.client.on_disconnect = self._on_disconnect
-        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties: Any = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = 3600
         self.client.connect("127.0.0.1", port, clean_start=False, properties=properties)
         self.client.loop_start()
