@@ -90,7 +90,7 @@ class Lane(LinkUser):
         self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
         self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with what was given back
         self._rest_until = 0.0
-        self._dry_since = now()  # no credit since; meaningless while there is some
+        self._dry_since: float | None = now()  # when it was first seen to have no credit; None: it had some since
         self._error: AmqpError | None = None
         self._attaching: Link | None = None
 
@@ -134,8 +134,13 @@ class Lane(LinkUser):
         self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience))
 
     def _hopeless(self) -> bool:
-        patience = MULTICAST_PATIENCE if self._multicast else PATIENCE
-        return not self._credit() and self._now() - self._dry_since > patience
+        """Nobody has taken anything for so long that nobody is there. It is not so if credit was just used up:
+        more is on its way."""
+        if self._credit():
+            return False
+        if self._dry_since is None:
+            self._dry_since = self._now()
+        return self._now() - self._dry_since > (MULTICAST_PATIENCE if self._multicast else PATIENCE)
 
     def _credit(self) -> bool:
         return self.link is not None and self.link.granted > 0
@@ -224,9 +229,9 @@ class Lane(LinkUser):
 
     def on_flow(self, link: Sender) -> None:
         if self.link is link:
-            if not link.granted:
-                self._dry_since = self._now()
-            elif self._lines:
+            if link.granted:
+                self._dry_since = None
+            if self._lines:
                 self._pump()
 
     def on_detach(self, link: Link, error: AmqpError | None) -> None:
