@@ -82,6 +82,8 @@ class BrokerConversation:
         self.held: dict[str, Held] = {}
         self.connected = False
         """Everything has been read over the connection there is."""
+        self.was_connected = False
+        """It has been, since the service started: from then on no retained message passes it."""
         self._owner = owner
         self._connection: ControlConnection
         self._management: BrokerManagement
@@ -186,7 +188,7 @@ class BrokerConversation:
         await self._look()
         if not self.feed.attached:
             await self.feed.attach(self._connection)
-        self.connected = True
+        self.connected = self.was_connected = True
         self._reconciler.queue(self._waiting)
         self._reconciler.news(self.held)
 

@@ -19,14 +19,23 @@ FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
 _ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
 RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
+MAX_MESSAGES = 100_000
+MAX_BYTES = 64 * 1024 * 1024
+"""Of messages that wait in one queue of a subscriber: beyond, the oldest go for newer ones. So a client that is away
+fills no broker and holds up no publisher."""
 SETTINGS = {
     "maxDeliveryAttempts": -1,
+    "maxSizeBytes": MAX_BYTES,
+    "addressFullMessagePolicy": "DROP",
+    "defaultRingSize": MAX_MESSAGES,
     "autoCreateQueues": False,
     "autoCreateAddresses": False,
     "autoDeleteQueues": False,
     "autoDeleteAddresses": False,
 }
-"""Of all session queues: what a device does not take is kept until its session ends."""
+"""Of all queues of subscribers: what a client does not take is kept until its session ends."""
+FEED_SETTINGS = {"maxSizeBytes": -1, "addressFullMessagePolicy": "PAGE", "defaultRingSize": -1}
+"""Of the feed of retained messages: it loses nothing."""
 
 K = TypeVar("K")
 
@@ -78,6 +87,7 @@ class BrokerManagement:
         """Settings of the session queues, and the feed of retained messages with all that leads to it."""
         await self._node.invoke("broker", "addAddressSettings", "$sub/#", json.dumps(SETTINGS))
         feed = names.queue_name(self._broker, names.FEED)
+        await self._node.invoke("broker", "addAddressSettings", feed, json.dumps({**SETTINGS, **FEED_SETTINGS}))
         made = await outcomes(
             [("queue", self.create(names.FEED, 0)), ("divert", self.divert(names.FEED, "#", RETAINED_ONLY))]
         )

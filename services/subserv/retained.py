@@ -44,7 +44,7 @@ class RetainedIndex:
         self._by_name: dict[str, _Node] = {}
         self._root = _Node()
         self._ends: list[tuple[int, int, str]] = []
-        """(expires, number, name) of each that expires, the soonest first; replaced ones stay until their time."""
+        """(expires, number, name) of each that expires, the soonest first; and some that were replaced."""
 
     def get(self, name: str) -> Retained | None:
         node = self._by_name.get(name)
@@ -68,6 +68,10 @@ class RetainedIndex:
         self.bytes += entry.size
         if entry.expires:
             heapq.heappush(self._ends, (entry.expires, entry.number, entry.name))
+            if len(self._ends) > 2 * self.count + 1000:
+                kept = (node.entry for node in self._by_name.values() if node.entry is not None and node.entry.expires)
+                self._ends = [(each.expires, each.number, each.name) for each in kept]
+                heapq.heapify(self._ends)
 
     def remove(self, name: str) -> Retained | None:
         """Forgets it; gives what there was."""

@@ -177,6 +177,8 @@ class SubscriptionService:
             return False, "no connection to the configuration service"
         if not routed:
             return False, "no connection to the router"
+        if new := sorted(broker.name for broker in self.brokers if not broker.conversation.was_connected):
+            return False, f"no connection to broker {', '.join(new)} yet"
         if away := sorted(broker.name for broker in self.brokers if not broker.conversation.connected):
             return True, f"not connected to broker {', '.join(away)}: what is there can be neither made nor ended"
         parts = [

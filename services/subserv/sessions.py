@@ -160,6 +160,10 @@ class Sessions:
         self._share(record.client, before, record.subscriptions)
         if record.ends is not None:
             heapq.heappush(self._ends, (record.ends, record.client))
+            if len(self._ends) > 2 * len(self.by_client) + 1000:  # many that were opened again
+                ends = ((each.record.ends, client) for client, each in self.by_client.items())
+                self._ends = [(at, client) for at, client in ends if at is not None]
+                heapq.heapify(self._ends)
         return session
 
     def remove(self, session: Session) -> None:

@@ -116,6 +116,7 @@ async def test_subscriptions(tmp_path: Path) -> None:
         await _codes(w, gateway)
         await _overlapping(w, gateway)
         await _shared(w, gateway)
+        await _full(w, gateway)
 
 
 async def _codes(w: World, gateway: Gateway) -> None:
@@ -165,6 +166,22 @@ async def _overlapping(w: World, gateway: Gateway) -> None:
         while await w.queues():
             await asyncio.sleep(0.05)
     await gateway.close("c", expiry=0)
+
+
+async def _full(w: World, gateway: Gateway) -> None:
+    """Who does not take its messages holds up nobody: the oldest go. The feed of retained messages loses nothing."""
+    await gateway.open("away")
+    await gateway.subscribe("away", "alarms/#")
+    await w.publish_to("alarms/0", b"small", retain=True)
+    await until(lambda: w.health()["counts"]["retained"] == 1)
+    large = b"x" * 2**20
+    for number in range(80):
+        await w.publish_to(f"alarms/{number}", large, retain=number == 0)
+    depth = await w.depth("$sub/b1/mqtt.away")
+    assert depth is not None and 32 <= depth <= 64
+    last = (await w.take("$sub/b1/mqtt.away", depth))[-1]
+    assert last.address == "alarms/79"
+    await until(lambda: w.health()["counts"]["retained"] == 0)  # the new one is larger than a retained message may be
 
 
 async def _shared(w: World, gateway: Gateway) -> None:

@@ -1,0 +1,164 @@
+"""What sessions, retained messages and names are, without any connection."""
+
+from __future__ import annotations
+
+import string
+import tracemalloc
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enmasse.model.addresses import Address
+from enmasse.model.feeds import Addresses, Placement, Placements
+from enmasse.model.names import AddressName
+from enmasse.model.sessions import PacketChange, Subscription
+from enmasse.mqtt.topics import matches
+from services.subserv import names, records
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.records import OutgoingRecord, SessionRecord
+from services.subserv.retained import Retained, RetainedIndex
+from services.subserv.sessions import PacketTable, Sessions, undone
+
+LEVEL = st.sampled_from(["a", "b", "", "$x"])
+NAMES = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)
+PATTERNS = st.lists(st.sampled_from(["a", "b", "", "+"]), min_size=1, max_size=4).flatmap(
+    lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"]), "#"])
+)
+IDS = st.text(string.ascii_letters + "./|%$+# é", min_size=1, max_size=300)
+
+
+@given(st.lists(st.tuples(NAMES, st.booleans(), st.integers(0, 50))), st.lists(PATTERNS), st.integers(0, 60))
+def test_retained_messages_are_found_by_what_covers_them(
+    changes: list[tuple[str, bool, int]], patterns: list[str], now: int
+) -> None:
+    index, model = RetainedIndex(), dict[str, tuple[int, int]]()
+    for number, (name, put, expires) in enumerate(changes):
+        if put:
+            index.put(Retained(name, "b", number, 10, 1, 0, expires))
+            model[name] = number, expires
+        else:
+            assert (index.remove(name) is not None) == (model.pop(name, None) is not None)
+    for entry in index.expired(now):
+        index.remove(entry.name)
+        assert model.pop(entry.name)[0] == entry.number
+    assert all(not expires or expires > now for _, expires in model.values())
+    assert index.count == len(model) and index.bytes == 10 * len(model)
+    for pattern in patterns:
+        found = [entry.name for entry in index.match(pattern)]
+        # a tree of names knows no $: whoever asks for an MQTT filter leaves those out
+        wanted = [name for name in model if matches(pattern.replace("$", "_"), name.replace("$", "_"))]
+        assert found == sorted(wanted, key=lambda name: model[name][0])
+
+
+def test_replaced_ends_do_not_gather() -> None:
+    """A device that is retained again every second, a client that comes and goes: memory for one of each."""
+    index, sessions = RetainedIndex(), Sessions()
+    tracemalloc.start()
+    for number in range(20_000):
+        index.put(Retained("a", "b", number, 10, 1, 0, 10**12 + number))
+        sessions.put(record("c", ends=1e9 + number))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
+    assert len(index.expired(10**13)) == len(sessions.over(1e10)) == 1
+
+
+def record(client: str, *filters: str, **more: Any) -> SessionRecord:
+    fields = {"created": 1, "epoch": 1, "protocol": 5, "expiry": 9, "connected": False, "gateway": "g", **more}
+    subscriptions = [Subscription(filter=filter, qos=1) for filter in filters]
+    return SessionRecord(client=client, peer="", will=False, since=0.0, subscriptions=subscriptions, **fields)
+
+
+OPERATIONS = st.tuples(st.sampled_from(["in", "in-", "out", "rel", "out-"]), st.integers(1, 4), st.text(max_size=2))
+
+
+@given(st.lists(OPERATIONS), st.lists(OPERATIONS))
+def test_packet_ids_are_in_the_store_as_in_memory(
+    stored: list[tuple[Any, int, str]], failed: list[tuple[Any, int, str]]
+) -> None:
+    table, store = PacketTable(), dict[str, bytes]()
+    for op, pid, key in stored:
+        change = table.change("c", PacketChange("c", 1, op, pid, key, "q"), [])
+        if change is not None and change.value is not None:
+            store[change.key] = change.value
+        elif change is not None:
+            del store[change.key]
+    before = dict(table.received), table.messages()
+    undo: list[Any] = []
+    for op, pid, key in failed:
+        table.change("c", PacketChange("c", 1, op, pid, key, "q"), undo)
+    undone(undo)
+    assert (dict(table.received), table.messages()) == before
+    again = PacketTable()
+    for key, value in store.items():
+        kind, pid, client = records.packet_key(key)
+        assert client == "c"
+        if kind == "in":
+            again.received[pid] = value.decode()
+        else:
+            again.put_sent(msgspec.msgpack.decode(value, type=OutgoingRecord))
+    assert (again.received, again.messages()) == before
+
+
+SHARED = st.sampled_from(["a", "a/#", "$share/g/a", "$share/g/b", "$share/h/a"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("cde"), st.sets(SHARED), st.booleans())))
+def test_shares_live_as_long_as_their_members(changes: list[tuple[str, set[str], bool]]) -> None:
+    sessions, model = Sessions(), dict[str, set[str]]()
+    for client, filters, ends in changes:
+        if ends:
+            if client in sessions.by_client:
+                sessions.remove(sessions.by_client[client])
+            model.pop(client, None)
+        else:
+            sessions.put(record(client, *filters, connected=client == "c"))
+            model[client] = filters
+    shared = {filter for filters in model.values() for filter in filters if filter.startswith("$share")}
+    assert {share.name for share in sessions.shares.values()} == shared
+    for share in sessions.shares.values():
+        assert share.members == {client for client, filters in model.items() if share.name in filters}
+    assert sessions.subscriptions == sum(map(len, model.values()))
+    assert sessions.connected == ("c" in model)
+
+
+@given(IDS, IDS)
+def test_ids_name_one_subscriber(one: str, other: str) -> None:
+    made = [names.session_id(one), names.amqp_id(one), names.share_id(one, other), names.session_id(other)]
+    assert (made[0] == made[3]) == (one == other) and len(set(made[:3])) == 3
+    for id in made:
+        assert "|" not in id and "/" not in id and id != names.FEED
+        assert names.divert_parts(names.divert_name(id, "a|b/#")) == (id, "a|b/#")
+        assert names.id_of("b.1", names.queue_name("b.1", id)) == id
+        assert names.id_of("b", names.queue_name("b.1", id)) is None
+    assert names.marked(names.mark(7)) == 7 and names.marked("subserver:7") is None
+
+
+TREE = ["a", "a/b", "c", "d"]
+FILTERS = st.sets(st.sampled_from(["#", "a", "a/#", "a/b/#", "+/b", "c", "c/x", "+", "unknown/x"]))
+
+
+@given(st.lists(st.one_of(FILTERS, st.dictionaries(st.sampled_from(TREE), st.sampled_from(["b1", "b2", "-b1"])))))
+def test_what_is_desired_does_not_depend_on_the_way_to_it(steps: list[Any]) -> None:
+    """A subscriber that was followed through all changes is to have what a new one is to have."""
+    desired = Desired()
+    desired.set_addresses(Addresses(addresses={AddressName(n): Address(type="topic", flavor="t") for n in TREE}))
+    subscriber = Subscriber("s", 1)
+    for step in steps:
+        if isinstance(step, dict):
+            places = {
+                AddressName(name): [Placement(broker=home[-2:], state="draining" if home[0] == "-" else "active")]
+                for name, home in step.items()
+            }
+            desired.set_placements(Placements(brokers={}, addresses=places))
+        else:
+            subscriber.filters = frozenset(step)
+        fresh = Subscriber("s", 1, subscriber.filters)
+        for broker in ("b1", "b2"):
+            new = desired.patterns(broker, fresh, held=False)
+            held = desired.patterns(broker, fresh, held=True)
+            assert desired.patterns(broker, subscriber, held=False) == new <= held
+            assert desired.patterns(broker, subscriber, held=True) == held
+            assert (broker in desired.brokers(subscriber)) == bool(new)
