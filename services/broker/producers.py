@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.scan import span_of_to
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -23,6 +24,8 @@ from services.broker.nodes import Nodes
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
 _FAILED = Modified(delivery_failed=True)
+_MOST_KNOWN = 1000  # routes that a link to the anonymous relay remembers
+_SHORT_FRONT = 512  # bytes
 _UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well have
 
 
@@ -33,8 +36,6 @@ def rejected(error: errors.BrokerError | AmqpError) -> Rejected:
 
 class AddressProducer:
     """A sender to one address (or `address::queue`)."""
-
-    runs = True  # deliveries that came together have one route
 
     def __init__(
         self, broker: Broker, link: Receiver, name: str, routing_type: str | None, origin: str, info: ProducerInfo
@@ -54,8 +55,7 @@ class AddressProducer:
         """The link is attached: credit, unless the address is full."""
         self.owner = owner
         self.link.on_delivery = self.deliver
-        if self.runs:
-            self.link.on_run = self.deliver_run
+        self.link.on_run = self.deliver_run
         if owner is not None:
             owner.producers.add(self)
             if owner.blocked:
@@ -155,8 +155,6 @@ class AddressProducer:
 class RelayProducer(AddressProducer):
     """The anonymous relay: each message names its address in `to`."""
 
-    runs = False
-
     def __init__(
         self, nodes: Nodes, manage: Callable[[bytes], None], link: Receiver, origin: str, info: ProducerInfo
     ) -> None:
@@ -164,31 +162,69 @@ class RelayProducer(AddressProducer):
         super().__init__(nodes.broker, link, "", None, origin, info)
         self._nodes = nodes
         self._manage = manage
+        self._known: dict[bytes, Route] = {}  # by what messages state as `to`
+        self._begin = b"\xff"  # of the last message, up to its `to`: one that begins so goes the same way
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        try:
-            to = to_address(payload)
-            if to is None:
-                raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
-            if to == MANAGEMENT:
-                self.info.sent += 1
-                self._manage(payload)
+        route = self.route
+        if route is None or route.stale or not payload.startswith(self._begin):
+            try:
+                self.route = self._route_of(payload)
+            except (errors.BrokerError, AmqpError) as error:
+                self.route = None
                 if not settled:
-                    link.session.settle(delivery_id, ACCEPTED)
+                    link.session.settle(delivery_id, rejected(error))
                 return
-            kind = destination_type(payload)
-            if self.broker.catalogue.route(to, None) is None and not self._nodes.auto_create(to, _kind(kind)):
-                raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
-        except (errors.BrokerError, AmqpError) as error:
-            if not settled:
-                link.session.settle(delivery_id, rejected(error))
+        if self.route is not None:
+            super().deliver(link, delivery_id, settled, payload, tag, message_format)
             return
-        self.name = to
-        self.routing_type = _kind(kind)
-        self.route = None
-        super().deliver(link, delivery_id, settled, payload, tag, message_format)
+        self.info.sent += 1
+        if not settled:
+            link.session.settle(delivery_id, ACCEPTED)
+
+    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+        """Those to the same address together."""
+        at, end = 0, len(payloads)
+        while at < end:
+            self.deliver(link, first + at, False, payloads[at], b"", 0)
+            at += 1
+            route = self.route
+            if route is None or route.stale:
+                continue
+            stop = at
+            while stop < end and payloads[stop].startswith(self._begin):
+                stop += 1
+            if stop > at:
+                super().deliver_run(link, first + at, payloads[at:stop])
+                at = stop
+
+    def _route_of(self, payload: bytes) -> Route | None:
+        """None: it was a request to management, and is served. Raises BrokerError, AmqpError."""
+        start, end = span_of_to(payload)
+        if not end:
+            raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
+        stated = payload[start:end]
+        self._begin = payload[:end] if end <= _SHORT_FRONT else b"\xff"
+        kind = _kind(destination_type(payload))
+        route = self._known.get(stated) if kind is None else None
+        if route is not None and not route.stale:
+            self.name, self.routing_type = route.name, None
+            return route
+        to = to_address(payload)
+        if to == MANAGEMENT:
+            self._manage(payload)
+            return None
+        if to is None or (self.broker.catalogue.route(to, None) is None and not self._nodes.auto_create(to, kind)):
+            raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
+        self.name, self.routing_type = to, kind
+        route = self._find_route()
+        if kind is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[stated] = route
+        return route
 
 
 def _kind(jms_destination: int | None) -> str | None:

@@ -3,15 +3,19 @@ rcv-settle-mode second."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from proton import Delivery, Link, Message
-from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
 
+from enmasse.aio import client
+from enmasse.aio.client import ClientReceiver
+from enmasse.amqp.message import Message as OurMessage
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,
@@ -319,3 +323,116 @@ def test_a_queue_s_consumer_with_a_selector_has_identities_too(router: RouterPro
     assert identities(receiver, 2) == {n: first[n] for n in (1, 2)}
     settled(receiver, *[outcome(receiver) for _ in range(2)])
     assert m.count("work") == 0
+
+
+async def accepted(receiver: ClientReceiver, count: int) -> dict[Any, bytes]:
+    """Receives so many and states `accepted`; returns their tags when the sender has settled them."""
+    waiting: set[int] = set()
+    ranges: list[Sequence[int]] = []
+    receiver.on_settled = ranges.append
+    found = {}
+    for _ in range(count):
+        delivery = await receiver.receive(DEADLINE)
+        found[delivery.message.body] = delivery.tag
+        waiting.add(delivery.id)
+        await delivery.accept()
+    while waiting - {id for ids in ranges for id in ids}:
+        await asyncio.sleep(0.005)
+    assert len(ranges) < count, "settled in ranges"
+    return found
+
+
+@pytest.mark.parametrize("through", ["broker", "router"])
+def test_our_own_client_is_told_what_is_settled(
+    broker: BrokerProcess, router: RouterProcess, m: Management, through: str
+) -> None:
+    name = session(m, f"$sub/b0/mqtt.aio-{through}")
+    port = broker.port if through == "broker" else router.port
+
+    async def scenario() -> None:
+        async with client.connect("127.0.0.1", broker.port) as direct:
+            sender = await direct.sender(name)
+            for n in range(100):
+                await sender.send(OurMessage(n, durable=True), timeout=DEADLINE)
+        async with client.connect("127.0.0.1", port) as c:
+            receiver = await c.receiver(name, credit=200, rcv_settle_mode=1)
+            first = await accepted(receiver, 100)
+            assert len(set(first.values())) == 100 and {len(tag) for tag in first.values()} == {8}
+            assert receiver.link.unsettled == 0
+
+    asyncio.run(scenario())
+    assert m.count(name) == 0
+    m("destroyQueue", name, True, True)
+
+
+# -- the anonymous relay, as gateways use it ---------------------------------------------------------------------------
+def test_one_link_for_all_topics(m: Management, c: BlockingConnection) -> None:
+    names = [session(m, f"$sub/b0/mqtt.relay{n}", f"t/relay/{n}") for n in range(3)]
+    sender = c.create_sender(None)
+    expected: list[list[int]] = [[], [], []]
+    refused = []
+    for n, which in enumerate([0, 0, 0, 1, 0, 9, 9, 1, 2, 2, 2, 0, 9, 0, 1, 1]):
+        message = Message(n, address=f"t/relay/{which}" if which < 9 else "no such address", durable=bool(n % 2))
+        try:
+            sender.send(message)
+            expected[which].append(n)
+        except SendException:
+            refused.append(n)
+    assert refused == [5, 6, 12]
+    deliveries = [sender.link.send(Message(n, address=f"t/relay/{n // 20 % 3}")) for n in range(100, 220)]
+    c.wait(lambda: all(d.settled for d in deliveries), timeout=DEADLINE)
+    for n in range(100, 220):
+        expected[n // 20 % 3].append(n)
+    for name, wanted in zip(names, expected, strict=True):
+        receiver = attach(c, name, 200)
+        assert bodies(receiver, len(wanted)) == wanted
+        receiver.close()
+        m("destroyQueue", name, True, True)
+
+
+# -- duplicates --------------------------------------------------------------------------------------------------------
+def marked(body: Any, id: str, to: str) -> Message:
+    return Message(body, address=to, durable=True, properties={"_AMQ_DUPL_ID": id})
+
+
+def test_a_duplicate_is_accepted_and_not_delivered(tmp_path: Path) -> None:
+    """Below a topic, by a link to the address and by the anonymous relay, in a run, and after SIGKILL."""
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m("createAddress", "t", "MULTICAST")
+        session(m, "$sub/b0/s", "t/#")
+    c = BlockingConnection(broker.url, timeout=DEADLINE)  # not closed: it would wait for the dead broker
+    direct, relay = c.create_sender("t/a/b"), c.create_sender(None)
+    direct.send(marked(1, "one", "t/a/b"))
+    relay.send(marked("again", "one", "t/a/b"))
+    relay.send(marked(2, "two", "t/a/c"))
+    relay.send(marked("elsewhere", "two", "t/other"))  # the cache is that of the topic
+    run = [direct.link.send(marked(n, f"id-{n // 2}", "t/a/b")) for n in range(10, 30)]
+    run.append(relay.link.send(marked(99, "last", "t/a/b")))
+    c.wait(lambda: run[-1].settled, timeout=DEADLINE)
+    assert all(d.remote_state == Delivery.ACCEPTED for d in run)
+    broker.kill()  # what was answered is remembered
+    broker.start()
+    with broker.connect() as c:
+        relay = c.create_sender(None)
+        for id in ("one", "two", "id-5", "id-14", "last"):
+            relay.send(marked("after the crash", id, "t/a/b"))
+        relay.send(marked("new", "new", "t/a/b"))
+        found = bodies(attach(c, "$sub/b0/s", 50), 14)
+        assert found == [1, 2, *range(10, 30, 2), 99, "new"]
+    with broker.manage() as m:
+        assert m.count("$sub/b0/s") == 0
+    broker.stop()
+
+
+def test_the_cache_of_duplicate_ids_has_a_size(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m, broker.connect() as c:
+        m("createAddress", "t", "MULTICAST")
+        session(m, "$sub/b0/s", "t/#")
+        m.settings("t", idCacheSize=3)
+        relay = c.create_sender(None)
+        for id in ("a", "b", "c", "d", "b", "a"):
+            relay.send(marked(id, id, "t/x"))
+        assert bodies(attach(c, "$sub/b0/s", 10), 5) == ["a", "b", "c", "d", "a"]
+    broker.stop()

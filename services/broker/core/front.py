@@ -89,6 +89,8 @@ _annotations: dict[bytes, tuple[int, int]] = {}
 _last: tuple[bytes, int, Front, Front] = (b"\xff", 0, _PLAIN, _PLAIN)
 _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
 _SHORT_MAP = b"\x00\x53\x74\xc1"  # application properties
+_AT_ONCE = (0, 0)  # delivery time and delay: none
+_ANNOTATIONS = frozenset((b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"))
 _BODIES = frozenset((b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"))
 
 
@@ -122,8 +124,14 @@ def read_front(payload: bytes) -> Front:
         head = payload[:pos]
         cached = _headers.get(head)
         front = cached if cached is not None else _read_header(head)
-    # Most messages continue with the body, or with short properties and the body: nothing to decode.
+    # Most messages continue with the body, or with short properties and the body: nothing to decode. Before these those
+    # of one kind have the same annotations.
     before = pos
+    if payload[pos : pos + 4] in _ANNOTATIONS:
+        after = value_end(payload, pos + 3, len(payload))
+        if _read_annotations(payload[pos:after]) == _AT_ONCE:
+            pos = after
+    start = pos
     if payload[pos : pos + 4] == b"\x00\x53\x73\x45":
         pos += 4  # an empty list: no properties, as Proton writes it
     rest = payload[pos : pos + 6]
@@ -132,7 +140,7 @@ def read_front(payload: bytes) -> Front:
         if rest[:3] in _BODIES:
             _last = (payload[: pos + 3], 0, front, bare)
             return bare
-        if pos == before and rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
+        if pos == start and rest[2] == PROPERTIES and len(rest) == 6 and rest[3] == 0xC0 and rest[5] <= _NO_EXPIRY:
             value_end(payload, pos + 3, len(payload))
             _last = (payload[: pos + 4], pos + 5, front, bare)
             return read_front(payload)

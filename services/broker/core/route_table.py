@@ -77,7 +77,7 @@ class RouteTable:
         topic = root.explicit and MULTICAST in root.routing_types
         conditions: dict[Queue, list[Condition]] = {}
         onward: list[Onward] = []
-        is_diverted = False
+        is_diverted = always = False
         for binding in self.bindings.match(name):
             if isinstance(binding, Binding):
                 if wanted:
@@ -87,13 +87,14 @@ class RouteTable:
             if not binding.covers(name, topic) or target.name == name or target.name in diverted:
                 continue
             is_diverted = True
+            always = always or binding.condition.open
             kind = binding.kind(routing_type)
             queue = self._end(target, kind)
             if queue is not None:
                 conditions.setdefault(queue, []).append(binding.condition)
             elif (route := self._make(target.name, kind, diverted | {name})) is not None:
                 onward.append((binding.condition, route))
-        return Route(name, root, anycast, conditions, onward, diverted=is_diverted)
+        return Route(name, root, anycast, conditions, onward, diverted=is_diverted, always_diverted=always)
 
     def _end(self, address: BrokerAddress, kind: str | None) -> Queue | None:
         """The one queue of an address, if that is where every message to it goes. None: look closer."""

@@ -27,8 +27,8 @@ class Route:
 
     Else it has conditions. But most filters ask for a property that few messages have, and where nothing of it is found
     in the bytes of a message, that one goes to `targets` as well: see `unmarked`, which may be asked if `guarded`;
-    `sole`: that is one queue. `diverted`: messages come out at another address, and are to name the one they were sent
-    to. `stale`: something has changed, ask for a new one.
+    `sole`: that is one queue. `diverted`: messages may come out at another address, and are to name the one they were
+    sent to then; `always_diverted`: they do. `stale`: something has changed, ask for a new one.
     """
 
     __slots__ = (
@@ -40,6 +40,7 @@ class Route:
         "_open",
         "_to",
         "_turn",
+        "always_diverted",
         "diverted",
         "guarded",
         "name",
@@ -61,11 +62,13 @@ class Route:
         onward: Sequence[Onward] = (),
         *,
         diverted: bool = False,
+        always_diverted: bool = False,
     ) -> None:
         """`conditions` of each queue that gets every message that one of them lets through."""
         self.name = name
         self.owner = owner
         self.diverted = diverted
+        self.always_diverted = always_diverted
         self.stale = False
         self._to = name.encode()
         self._front = b"\xff"  # of a message that named the address in `to`: what came up to there
@@ -94,15 +97,15 @@ class Route:
         self.plain: bool = settled and not asked
         marks = {mark for condition in asked for mark in condition.marks or (b"",)}
         self._marks = tuple(marks)
-        self.guarded = settled and len(marks) <= _MOST_MARKS and b"" not in marks and bool(marks or diverted)
+        self.guarded = settled and len(marks) <= _MOST_MARKS and b"" not in marks and bool(marks or always_diverted)
         alone = self.targets[0] if len(self.targets) == 1 else None
-        self.single = alone if self.plain and not diverted else None
+        self.single = alone if self.plain and not always_diverted else None
         self.sole = alone if self.guarded else None
 
     def usual(self, payload: bytes) -> bool:
         """Whether the message goes to `targets`, as it is."""
         return self.unmarked(payload) and (
-            not self.diverted or payload.startswith(self._front) or self.names_it(payload)
+            not self.always_diverted or payload.startswith(self._front) or self.names_it(payload)
         )
 
     def unmarked(self, payload: bytes) -> bool:
@@ -116,6 +119,14 @@ class Route:
                 if may_hold(payload, mark, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES):
                     return False
         return True
+
+    def is_unnamed(self, payload: bytes) -> bool:
+        """Whether the message may come out at another address, and does not name this one. Raises AmqpError."""
+        return (
+            self.diverted
+            and (self.always_diverted or not self.guarded or not self.unmarked(payload))
+            and not self.names_it(payload)
+        )
 
     def names_it(self, payload: bytes) -> bool:
         """Whether `to` is the address. Raises AmqpError (amqp:decode-error)."""
