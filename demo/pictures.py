@@ -17,9 +17,17 @@ from matplotlib.axes import Axes
 from demo.telemetry import Reading, Window
 
 COLOURS = {"seattle": "#2a6f97", "san-francisco": "#c1666b"}
-CLIENTS = "devices, workers\nand Spark"
-PLACES = {"configserv": (3.7, 3.0), "ragent": (2.1, 2.0), "storage_controller": (5.3, 2.0), "router": (2.1, 1.0)}
-DIALS = [("clients", "router"), ("router", "ragent"), ("ragent", "configserv"), ("storage_controller", "configserv")]
+CLIENTS, DEVICES = "AMQP applications\nand Spark", "MQTT devices"
+PLACES = {
+    "configserv": (3.7, 3.0), "ragent": (2.1, 2.0), "storage_controller": (5.3, 2.0), "router": (2.1, 1.0),
+    "mqtt_gateway": (0.0, 2.0), "subserv": (3.5, 1.2), "mqtt_lwt": (4.25, 1.85),
+}  # fmt: skip
+DIALS = [
+    ("clients", "router"), ("router", "ragent"), ("ragent", "configserv"), ("storage_controller", "configserv"),
+    ("devices", "mqtt_gateway"), ("mqtt_gateway", "router"), ("mqtt_gateway", "configserv"), ("subserv", "router"),
+    ("subserv", "configserv"), ("mqtt_lwt", "router"), ("mqtt_lwt", "configserv"),
+]  # fmt: skip
+DIAL_BROKERS = ("router", "storage_controller", "subserv")
 
 
 def series_picture(series: dict[str, list[Reading]], found: dict[tuple[str, dt.datetime], Window], path: Path) -> None:
@@ -43,23 +51,23 @@ def series_picture(series: dict[str, list[Reading]], found: dict[tuple[str, dt.d
 def topology_picture(status: dict[str, Any], path: Path) -> None:
     """Every process that ran, and which addresses lie where: the control plane above, the data plane below."""
     brokers = [c for c in status["components"] if c["kind"] == "broker"]
-    spots = {CLIENTS: (0.0, 1.0)}
+    spots = {CLIENTS: (0.0, 1.0), DEVICES: (0.0, 3.0)}
     spots |= {c["name"]: PLACES[c["kind"]] for c in status["components"] if c["kind"] in PLACES}
     spots |= {c["name"]: (5.4 / (len(brokers) + 1) * (i + 1) + 1, 0.0) for i, c in enumerate(brokers)}
     figure, axis = plt.subplots(figsize=(12, 7))
     axis.set_xlim(-0.7, 6.4)
     axis.set_ylim(-0.5, 3.4)
     axis.set_axis_off()
-    boxes = {CLIENTS: _box(axis, spots[CLIENTS], CLIENTS, "#eef4fb", "#2a6f97")}
+    boxes = {name: _box(axis, spots[name], name, "#eef4fb", "#2a6f97") for name in (CLIENTS, DEVICES)}
     for component in status["components"]:
         if component["name"] in spots:
             colour = "#e9f6ec" if component["ready"] else "#f8d7da"
             boxes[component["name"]] = _box(
                 axis, spots[component["name"]], _about(component, status), colour, "#22aa66"
             )
-    names = {c["kind"]: c["name"] for c in status["components"]} | {"clients": CLIENTS}
+    names = {c["kind"]: c["name"] for c in status["components"]} | {"clients": CLIENTS, "devices": DEVICES}
     dials = [(names[a], names[b]) for a, b in DIALS if a in names and b in names]
-    dials += [(names[a], b["name"]) for a in ("router", "storage_controller") if a in names for b in brokers]
+    dials += [(names[a], b["name"]) for a in DIAL_BROKERS if a in names for b in brokers]
     for a, b in dials:
         style = {"arrowstyle": "-|>", "color": "#556677", "shrinkA": 3, "shrinkB": 3}
         axis.annotate("", spots[b], spots[a], arrowprops={**style, "patchA": boxes[a], "patchB": boxes[b]})
