@@ -150,6 +150,7 @@ class ToySession:
         self.present = present
         self.incoming = list(stored.received)
         self.outgoing = list(stored.sent.values())
+        stored.sent = {each.pid: each for each in self.outgoing if each.qos == 2}
         self.filters = stored.filters
         self.unsettled: dict[str, Delivery] = {}
         self.started = False
@@ -292,8 +293,6 @@ class ToySession:
         for delivery in reversed(list(self.unsettled.values())):
             delivery.again = True
             stored.queue.appendleft(delivery)
-        for packet_id in [each.pid for each in stored.sent.values() if each.qos == 1]:
-            del stored.sent[packet_id]
         for each in sent:
             stored.sent[each.pid] = each
         if backend.live.get(stored.client_id) is self:

@@ -227,6 +227,8 @@ class Outbound:
             if known is not None:
                 self._send_again(delivery, known)
                 return True
+            if not delivery.again:
+                self._forget_earlier(delivery.source)
         packet_id = self._free_id()
         data = self._encoded(delivery, qos << 1, packet_id)
         if data is None:
@@ -238,6 +240,14 @@ class Outbound:
             self._two[packet_id] = _Exchange(delivery, _ASSIGNING, data)
             self._session.assign(delivery, packet_id)
         return True
+
+    def _forget_earlier(self, source: str) -> None:
+        """Messages of this source come that were never sent: those of QoS 1 that were have come again, or are gone. (An
+        id of QoS 2 is kept until the session ends: a broker that was killed may call everything new.)"""
+        for key in [key for key, each in self._earlier.items() if each.qos == 1 and each.source == source]:
+            packet_id = self._earlier.pop(key).pid
+            if self._reserved is not None:
+                self._reserved.discard(packet_id)
 
     def _send_again(self, delivery: Delivery, known: Outgoing) -> None:
         """It was under way on an earlier connection, and its id is stored."""
