@@ -102,28 +102,26 @@ class AmqpBackend:
     def families(self) -> Iterator[Metric]:
         """As ports.Backend."""
         publishing, counters = self.publishing, self.publishing.counters
-        yield gauge("enmasse_mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
-        yield gauge("enmasse_mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
+        yield gauge("mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
+        yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [
             ({"direction": "in"}, publishing.links),
             ({"direction": "out"}, sum(each.links for each in self.sessions.values())),
         ]
-        yield gauge("enmasse_mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
-        yield gauge("enmasse_mqtt_waiting_messages", "From clients, waiting for credit.", single(publishing.waiting))
+        yield gauge("mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
+        yield gauge("mqtt_waiting_messages", "From clients, waiting for credit.", single(publishing.waiting))
         yield gauge(
-            "enmasse_mqtt_unanswered_requests",
+            "mqtt_unanswered_requests",
             "Requests and packet ids on their way to the subscription service.",
             single(self.control.unanswered),
         )
         outcomes = [({"reason": _reason(code)}, count) for code, count in sorted(counters.outcomes.items())]
-        yield counter("enmasse_mqtt_publish_outcomes_total", "Messages of QoS 1 and 2 from clients.", outcomes)
+        yield counter("mqtt_publish_outcomes_total", "Messages of QoS 1 and 2 from clients.", outcomes)
+        yield counter("mqtt_not_taken_total", "Messages of QoS 0 that nobody took in time.", single(counters.dropped))
+        yield counter("mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
+        yield counter("mqtt_delivered_total", "Messages for clients.", single(self.delivered))
         yield counter(
-            "enmasse_mqtt_dropped_total", "Messages of QoS 0 that nobody took in time.", single(counters.dropped)
-        )
-        yield counter("enmasse_mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
-        yield counter("enmasse_mqtt_delivered_total", "Messages for clients.", single(self.delivered))
-        yield counter(
-            "enmasse_mqtt_not_delivered_total",
+            "mqtt_not_delivered_total",
             "Messages that came and went to no client.",
             [
                 ({"why": "expired"}, self.expired),
