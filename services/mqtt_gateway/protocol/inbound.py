@@ -133,7 +133,8 @@ class Inbound:
             raise ProtocolError("PUBLISH: a subscription identifier from a client", "v5 MQTT-3.3.4-6")
         if values.topic_alias is not None:
             packet.topic = self._aliases.topic(packet.topic, values.topic_alias)
-            packet.properties = replace(values, topic_alias=None)
+            rest = replace(values, topic_alias=None)
+            packet.properties = NONE if rest == NONE else rest  # the quick ways ask for this one object
         if not packet.qos and values.payload_format == 1 and not is_utf8(packet.payload):
             raise ProtocolError(f"PUBLISH: {_NOT_UTF8}", "v5 3.3.2.3.2", reasons.PAYLOAD_FORMAT_INVALID)
 
