@@ -15,12 +15,13 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import NO_ROOM, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
+OTHER_PORTS = "choose other ports with --port-offset N"
 INTERNAL = range(20000, 32768)
 """Below Linux's range for outgoing connections, so that none of those ever sits on a port of ours."""
 
 
-def bind_public(port: int, what: str) -> socket.socket:
-    """A listening socket on loopback `port`. Raises StartError with the port, its owner and a remedy."""
+def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socket:
+    """A listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,16 +32,15 @@ def bind_public(port: int, what: str) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             owner = owner_of(port)
             raise StartError(
-                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. "
-                "Stop what uses it, or choose other ports with --port-offset N."
+                f"port {port} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}."
             ) from None
-        raise StartError(f"port {port} ({what}): {error.strerror}. Choose other ports with --port-offset N.") from None
+        raise StartError(f"port {port} ({what}): {error.strerror}; {remedy}.") from None
     return listening
 
 
-def check_public(port: int, what: str) -> None:
+def check_public(port: int, what: str, remedy: str = OTHER_PORTS) -> None:
     """Raise StartError unless loopback `port` can be listened on."""
-    bind_public(port, what).close()
+    bind_public(port, what, remedy).close()
 
 
 def owner_of(port: int) -> str | None:

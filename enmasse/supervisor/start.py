@@ -19,12 +19,15 @@ from enmasse.supervisor.child import Command
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
 from enmasse.supervisor.plan import SUPERVISOR, Options
-from enmasse.supervisor.ports import InternalPorts, bind_public, check_public
+from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
 if TYPE_CHECKING:
     from enmasse.model.configuration import Content
     from enmasse.webserver import WebServer
+
+
+WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"
 
 
 def service_command(kind: str, settings: Path) -> list[str]:
@@ -63,7 +66,7 @@ def run(
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
             listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
             for name, port in options.public_ports().items():
-                check_public(port, name.upper())
+                check_public(port, name.upper(), WITHOUT_MQTT if name in options.mqtt_ports() else OTHER_PORTS)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
             _start_log(options, data)

@@ -115,7 +115,8 @@ def test_a_port_of_mqtt_that_is_taken_is_named(empty_config: Path, tmp_path: Pat
     with socket.create_server(("127.0.0.1", 8083 + offset)):
         up = Up(empty_config, tmp_path / "data", fake=True, offset=offset, environment={"FAKE_MQTT": "1"})
         assert up.process.wait(60) == 2
-    assert f"port {8083 + offset} (WS) is in use by" in "".join(up.errors)
+    told = "".join(up.errors)
+    assert f"port {8083 + offset} (WS) is in use by" in told and "--without mqtt" in told
     assert not (tmp_path / "data").exists()
 
 
