@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 
 from services.broker.core import backlog
+from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
 from services.broker.core.queue import Queue
 from services.broker.core.verdict import Verdict
+from services.broker.management.node import ManagementNode
 from services.broker.selector import SelectorError
-from tests.broker.sansio import Core, decoded, outlet, taken
+from tests.broker.disks import FailingDisk, LossyFiles, PowerCutError, TearingFiles
+from tests.broker.sansio import Core, decoded, encoded, outlet, taken
 
 ANNOTATIONS = 0x72
 
@@ -343,6 +347,115 @@ def test_definitions_of_older_brokers_are_read(tmp_path: Path) -> None:
     assert taken(core.consumer(core.broker.catalogue.queues["s"], 5)) == ["x"]
 
 
+Sessions = dict[str, dict[str, str | None]]
+"""Filters by pattern of the diverts of each session."""
+
+
+class Subscribers:
+    """What the subscription service wants of a broker whose power is cut again and again: it goes on until the broker
+    has it, and may retry what it has no answer of."""
+
+    def __init__(self, directory: Path, disk: type[LossyFiles], rng: random.Random) -> None:
+        self.directory = directory
+        self.rng = rng
+        self.disk = disk
+        self.core = Core(directory, files=disk(rng), segment_size=4096)
+        self.wanted: Sessions = {}
+        self.sure: Sessions = {}  # what the broker has told to be stored
+        topic(self.core, "t")
+
+    def found(self) -> Sessions:
+        catalogue = self.core.broker.catalogue
+        found: Sessions = {name: {} for name in catalogue.queues}
+        for divert in catalogue.diverts.by_name.values():
+            assert divert.address.name in found, "a divert without the queue it leads to"
+            filter = divert.condition.filter
+            found[divert.address.name][divert.pattern] = filter.text if filter is not None else None
+        return found
+
+    def change(self) -> None:
+        """Something else is wanted, of a few sessions."""
+        for _ in range(self.rng.randrange(1, 6)):
+            name = f"$sub/b/{self.rng.randrange(6)}"
+            if self.rng.random() < 0.3:
+                self.wanted.pop(name, None)
+                continue
+            patterns = self.wanted.setdefault(name, {})
+            pattern = f"t/{self.rng.randrange(5)}"
+            if self.rng.random() < 0.3:
+                patterns.pop(pattern, None)
+            else:
+                patterns[pattern] = self.rng.choice((None, "n = 1", "n = 2"))
+
+    def apply(self) -> None:
+        catalogue = self.core.broker.catalogue
+        found = self.found()
+        for name in found.keys() - self.wanted.keys():
+            catalogue.destroy_queue(name, remove_consumers=True, auto_delete_address=True)
+        for name, patterns in self.wanted.items():
+            if name not in found:
+                self.core.queue(name)
+            held = found.get(name, {})
+            for pattern in held.keys() - patterns.keys():
+                catalogue.diverts.destroy(f"{name}|{pattern}")
+            for pattern, filter in patterns.items():
+                if pattern not in held:
+                    divert(self.core, pattern, name, filter)
+                elif held[pattern] != filter:
+                    catalogue.diverts.update(f"{name}|{pattern}", filter=filter)
+            if self.rng.random() < 0.1:
+                self.core.commit()
+
+    def store(self) -> None:
+        self.core.commit()
+        self.sure = {name: dict(patterns) for name, patterns in self.wanted.items()}
+
+    def cut(self) -> None:
+        """Comes back, and has kept what was stored and is still wanted; what was ended for good stays ended."""
+        while True:
+            files = self.core.files
+            assert isinstance(files, LossyFiles)
+            files.power_cut()
+            try:
+                self.core = Core(self.directory, files=self.disk(self.rng), segment_size=4096)
+                break
+            except PowerCutError:
+                continue
+        found = self.found()
+        for name, patterns in self.sure.items():
+            for pattern, filter in patterns.items():
+                if self.wanted.get(name, {}).get(pattern, "") == filter:
+                    assert found[name][pattern] == filter
+        for name, patterns in found.items():
+            for pattern in patterns:
+                assert pattern in self.sure.get(name, {}) or pattern in self.wanted.get(name, {})
+        self.sure = found
+
+
+@pytest.mark.parametrize("disk", [LossyFiles, TearingFiles])
+@pytest.mark.parametrize("seed", range(6))
+def test_sessions_survive_power_cuts(tmp_path: Path, disk: type[LossyFiles], seed: int) -> None:
+    subscribers = Subscribers(tmp_path, disk, random.Random(seed))
+    cuts = 0
+    for _ in range(40):
+        files = subscribers.core.files
+        assert isinstance(files, LossyFiles)
+        subscribers.change()
+        files.fuse = subscribers.rng.choice((None, 0, 1, 2, 3, 5, 8))
+        try:
+            subscribers.apply()
+            subscribers.store()
+            files.fuse = None
+        except PowerCutError:
+            cuts += 1
+            subscribers.cut()
+    subscribers.apply()
+    subscribers.store()
+    subscribers.cut()
+    assert subscribers.found() == subscribers.wanted == subscribers.sure
+    assert cuts
+
+
 # -- costs -------------------------------------------------------------------------------------------------------------
 def calls_of(work: Any) -> int:
     """Function calls made."""
@@ -555,3 +668,50 @@ def test_what_expires_in_a_session_is_dropped_without_a_dead_letter() -> None:
         queue.flow(consumer)
         core.tick(20_000)
     assert (queue.count, dead.count) == (1, 0)
+
+
+# -- management --------------------------------------------------------------------------------------------------------
+def test_a_reply_leaves_when_what_was_asked_for_is_on_disk(tmp_path: Path) -> None:
+    """And those behind it wait for their turn."""
+    core = Core(tmp_path)
+    topic(core, "t")
+    replies = core.queue("replies", durable=False)
+    core.commit()
+    node = ManagementNode(core.broker, Connections())
+    consumer = core.consumer(replies, 99)
+    name = "$sub/b/one"
+
+    def ask(operation: str, *parameters: Any) -> None:
+        properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation}
+        node.handle(encoded(json.dumps(parameters), reply_to="replies", properties=properties), "")
+
+    def answers() -> list[Any]:
+        return [json.loads(body)[0] if body else None for body in taken(consumer)]
+
+    ask("getDivertNames")
+    assert answers() == [[]]
+    ask("createQueue", json.dumps({"name": name, "address": name, "routing-type": "ANYCAST"}))
+    ask("createDivert", "d", "", "t/#", name, False, None, None)
+    ask("getDivertNames")
+    ask("createDivert", "d2", "", "t/#", "nowhere", False, None, None)
+    assert answers() == []
+    core.commit()
+    found = answers()
+    assert found[1:3] == [None, ["d"]] and "AMQ229203" in found[3]
+    core.restart()
+    assert set(core.broker.catalogue.diverts.by_name) == {"d"}
+
+
+def test_a_reply_states_that_the_disk_failed(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    core = Core(tmp_path, files=disk)
+    replies = core.queue("replies", durable=False)
+    core.commit()
+    node = ManagementNode(core.broker, Connections())
+    disk.broken = True
+    properties = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createAddress"}
+    node.handle(encoded('["u", "MULTICAST"]', reply_to="replies", properties=properties), "")
+    core.commit()
+    ((payload, _),) = outlet(core.consumer(replies, 1)).take()
+    reply = decoded(payload)
+    assert reply.properties == {"_AMQ_OperationSucceeded": False} and "could not be stored" in reply.body

@@ -15,6 +15,7 @@ from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, Sen
 
 from enmasse.aio import client
 from enmasse.aio.client import ClientReceiver
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message as OurMessage
 from tests.broker.harness import (
     DEADLINE,
@@ -436,3 +437,60 @@ def test_the_cache_of_duplicate_ids_has_a_size(tmp_path: Path) -> None:
             relay.send(marked(id, id, "t/x"))
         assert bodies(attach(c, "$sub/b0/s", 10), 5) == ["a", "b", "c", "d", "a"]
     broker.stop()
+
+
+def test_what_management_has_answered_is_there_after_a_kill(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    made: set[str] = set()
+    asked: set[str] = set()  # to be ended
+    ended: set[str] = set()
+    for turn in range(3):
+        requests = [("create", f"$sub/b0/{turn}-{n}") for n in range(60)] + [("end", name) for name in sorted(made)]
+        asked |= made
+        answered = asyncio.run(until_killed(broker, requests, 20 + 30 * turn))
+        broker.start()
+        made |= {name for what, name in answered if what == "create"}
+        ended |= {name for what, name in answered if what == "end"}
+        with broker.manage() as m:
+            queues, diverts = set(m("getQueueNames")), set(m("getDivertNames"))
+        assert made - asked <= queues and not ended & queues
+        assert {f"{name}|t" for name in made - asked} <= diverts
+        assert {divert.removesuffix("|t") for divert in diverts} <= queues
+    broker.stop()
+
+
+async def until_killed(broker: BrokerProcess, requests: list[tuple[str, str]], least: int) -> list[tuple[str, str]]:
+    """Asks for all of it at once, and kills the broker when it has answered so many; what it has answered."""
+    answered: list[tuple[str, str]] = []
+    async with client.connect("127.0.0.1", broker.port) as c:
+        sender = await c.sender("activemq.management")
+        receiver = await c.receiver(None, dynamic=True, credit=1000)
+        for what, name in requests:
+            configuration = json.dumps({"name": name, "address": name, "routing-type": "ANYCAST"})
+            calls: list[tuple[str, list[Any]]] = [("destroyQueue", [name, True, True])]
+            if what == "create":
+                divert = [f"{name}|t", "", "t", name, False, "", None]
+                calls = [("createQueue", [configuration]), ("createDivert", divert)]
+            for operation, parameters in calls:
+                await sender.send(
+                    OurMessage(
+                        json.dumps(parameters),
+                        reply_to=receiver.address,
+                        correlation_id=f"{what} {name} {operation}",
+                        application_properties={"_AMQ_ResourceName": "broker", "_AMQ_OperationName": operation},
+                    ),
+                    timeout=DEADLINE,
+                )
+        while True:
+            try:
+                delivery = await receiver.receive(DEADLINE)
+            except AmqpError:
+                return answered
+            message = delivery.message
+            what, name, operation = str(message.correlation_id).split()
+            succeeded = (message.application_properties or {})["_AMQ_OperationSucceeded"]
+            assert succeeded or operation == "destroyQueue", message.body  # an earlier one, that was not answered
+            if operation != "createQueue":
+                answered.append((what, name))
+                if len(answered) == least:
+                    broker.kill()

@@ -258,6 +258,11 @@ class Broker:
         else:
             store.commit_now(None)
 
+    @property
+    def commits_at_once(self) -> bool:
+        """Something was done that is to be on disk with the end of this turn."""
+        return self.commit_asked == 2
+
     def when_stored(self, done: Committed) -> None:
         """`done` is called once what was done so far is on disk, or could not be written; at once if nothing waits."""
         if self.store is None or not self.commit_asked:

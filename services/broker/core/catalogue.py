@@ -131,6 +131,7 @@ class Catalogue:
         bound = [queue for a in (address, *below) for queue in list(self.queues_of(a).values())]
         if bound and not force:
             raise errors.address_in_use(name)
+        self.diverts.end_all_to(address)
         for queue in bound:
             self.destroy_queue(queue.name, remove_consumers=True)
         for gone in (*below, address):
@@ -330,13 +331,15 @@ class Catalogue:
             raise errors.no_queue(name)
         if queue.consumers and not remove_consumers:
             raise errors.queue_in_use(name, len(queue.consumers))
-        self._remove_queue(queue)
-        queue.delete(f"Queue was deleted: {name}")
         address = queue.address
         # An address that was made by itself stays when its last queue goes: a topic outlives its subscribers.
-        if self.queues_of(address) or address.held:
-            return
-        if not address.explicit or (auto_delete_address and address.auto_created):
+        last = len(self.queues_of(address)) == 1 and not address.held
+        goes = last and (not address.explicit or (auto_delete_address and address.auto_created))
+        if goes:
+            self.diverts.end_all_to(address)  # first: who sees the queue gone after a crash has nothing left to end
+        self._remove_queue(queue)
+        queue.delete(f"Queue was deleted: {name}")
+        if goes and not self.queues_of(address):
             self._drop_address(address)
 
     def _remove_queue(self, queue: Queue) -> None:

@@ -1,8 +1,11 @@
-"""The management node: a request message in, a reply message out, in the order of the requests."""
+"""The management node: a request message in, a reply message out, in the order of the requests. What a request has
+changed is on disk before its reply leaves."""
 
 from __future__ import annotations
 
 import json
+from collections import deque
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,9 +29,31 @@ _DIVERT = diverts.one
 MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
 
 
+class _Reply:
+    """`ready`: it may leave as soon as it is its turn."""
+
+    __slots__ = ("correlation", "ready", "reply_to", "succeeded", "text")
+
+    def __init__(self, reply_to: str, correlation: Any, succeeded: bool, text: str | None) -> None:
+        self.reply_to = reply_to
+        self.correlation = correlation
+        self.succeeded = succeeded
+        self.text = text
+        self.ready = False
+
+    def encoded(self) -> bytes:
+        return Message(
+            to=self.reply_to,
+            correlation_id=self.correlation,
+            application_properties={"_AMQ_OperationSucceeded": self.succeeded},
+            body=AmqpValue(self.text),
+        ).encode()
+
+
 class ManagementNode:
     def __init__(self, broker: Broker, clients: Connections) -> None:
         self.broker = broker
+        self._waiting: deque[_Reply] = deque()  # for the disk, or behind one that does
         self.context = Context(broker, clients)
 
     def handle(self, payload: bytes, user: str) -> None:
@@ -53,13 +78,24 @@ class ManagementNode:
         for prefix in _PREFIXES:
             reply_to = reply_to.removeprefix(prefix)
         correlation = request.correlation_id if request.correlation_id is not None else request.message_id
-        reply = Message(
-            to=reply_to,
-            correlation_id=correlation,
-            application_properties={"_AMQ_OperationSucceeded": succeeded},
-            body=AmqpValue(text),
-        )
-        self._send(reply_to, reply.encode())
+        reply = _Reply(reply_to, correlation, succeeded, text)
+        if self.broker.commits_at_once:
+            self._waiting.append(reply)
+            self.broker.when_stored(partial(self._stored, reply))
+        elif self._waiting:
+            reply.ready = True
+            self._waiting.append(reply)
+        else:
+            self._send(reply_to, reply.encoded())
+
+    def _stored(self, reply: _Reply, error: OSError | None) -> None:
+        if error is not None and reply.succeeded:
+            reply.succeeded = False
+            reply.text = json.dumps([f"AMQ229000: it was done, but could not be stored: {error}"])
+        reply.ready = True
+        while self._waiting and self._waiting[0].ready:
+            first = self._waiting.popleft()
+            self._send(first.reply_to, first.encoded())
 
     def _send(self, reply_to: str, payload: bytes) -> None:
         route = self.broker.catalogue.route(reply_to, None)
