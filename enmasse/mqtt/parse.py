@@ -108,6 +108,12 @@ def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:
             raise MalformedPacket(f"CONNACK: return code {reason} is reserved", "v3.1.1 3.2.2.3")
         values = NONE
     else:
+        if not body.left() and reason <= reasons.V3_NOT_AUTHORIZED:
+            raise ProtocolError(
+                f"CONNACK of MQTT 3.1.1 ({reasons.v3_name(reason)}): this server does not serve MQTT 5",
+                "v5 3.2.2.3",
+                reasons.UNSUPPORTED_PROTOCOL_VERSION,
+            )
         _known(reason, reasons.CONNACK, "CONNACK", "v5 MQTT-3.2.2-8")
         values = properties.read(body, properties.CONNACK)
     body.done()

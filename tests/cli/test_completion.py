@@ -42,7 +42,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-@pytest.mark.parametrize("command", ["send", "receive", "bench", "address show", "address remove"])
+@pytest.mark.parametrize(
+    "command", ["send", "receive", "publish", "subscribe", "bench", "address show", "address remove"]
+)
 def test_addresses_of_the_running_suite(command: str, up: Up) -> None:
     line = f"enmasse {command} --port-offset {up.offset} o"
     assert complete(line) == ["plain,orders", "plain,orders.late"]

@@ -339,6 +339,7 @@ SERVER = [
     case("5-connack-flags", packet(0x20, b"\2\0", NO), MALFORMED, v5("MQTT-3.2.2-1")),
     case("4-connack-code", packet(0x20, b"\0\6"), MALFORMED),
     case("5-connack-code", packet(0x20, b"\0\1", NO), PROTOCOL, v5("MQTT-3.2.2-8")),
+    case("5-connack-of-3.1.1", packet(0x20, b"\0\1"), 0x84, v5("MQTT-2.2.2-1")),
     case("4-connack-present-and-refused", packet(0x20, b"\1\2"), PROTOCOL, v3("MQTT-3.2.2-4")),
     case("5-connack-present-and-refused", packet(0x20, b"\1\x87", NO), PROTOCOL, v5("MQTT-3.2.2-6")),
     case("5-connack-maximum-qos-2", packet(0x20, b"\0\0", props(b"\x24\2")), PROTOCOL, v5("3.2.2.3.4")),
