@@ -91,8 +91,8 @@ class Device:
         wait_for("SUBACK", lambda: self.granted)
 
 
-@pytest.mark.clause("v3.1.1", "MQTT-4.2.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
-@pytest.mark.clause("v5", "MQTT-4.2.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
+@pytest.mark.clause("v3.1.1", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
+@pytest.mark.clause("v5", "MQTT-6.0.0-2", "MQTT-6.0.0-4")
 @PROTOCOLS
 @pytest.mark.parametrize("kind", ["mqtt", "mqtts", "ws", "wss"])
 def test_paho_publishes_and_receives_in_every_qos(

@@ -69,7 +69,7 @@ def test_acknowledgements_are_in_the_order_of_the_messages(version: int) -> None
     assert peer.take() == [PubRec(205), PubRec(203), PubRec(209)]
 
 
-@pytest.mark.clause("v5", "MQTT-3.4.2-1", "MQTT-3.5.2-1", "MQTT-4.13.2-2")
+@pytest.mark.clause("v5", "MQTT-3.4.2-1", "MQTT-3.5.2-1")
 @pytest.mark.parametrize("reason", [reasons.NO_MATCHING_SUBSCRIBERS, reasons.NOT_AUTHORIZED, reasons.QUOTA_EXCEEDED])
 def test_5_gets_the_reason_code(reason: int) -> None:
     world = World()
@@ -177,7 +177,6 @@ def test_a_new_message_under_an_id_in_use_ends_the_connection(version: int) -> N
 
 
 @pytest.mark.parametrize(("version", "reason"), [(V311, 0), (V5, reasons.PACKET_IDENTIFIER_NOT_FOUND)])
-@pytest.mark.clause("v3.1.1", "MQTT-3.6.4-1")
 @pytest.mark.clause("v5", "MQTT-4.3.3-11")
 def test_pubrel_of_an_unknown_id_is_answered(version: int, reason: int) -> None:
     peer = _connected(World(), version)
