@@ -119,13 +119,13 @@ class Peer:
 
     def send_bytes(self, data: bytes) -> None:
         if not self.closed:
-            self.connection.data(data)
+            self.connection.intake.data(data)
 
     def turn(self) -> None:
         """A turn of the loop."""
         turns, self.turns = self.turns, 0
         for _ in range(turns):
-            self.connection.go_on()
+            self.connection.intake.go_on()
 
     def take(self) -> list[Packet]:
         """The packets since the last call."""
@@ -178,7 +178,7 @@ class Peer:
         """The end of a turn."""
         if self._dirty:
             self._dirty = False
-            self.output += self.connection.take_output()
+            self.output += self.connection.output.take()
         if self._ending and not self.closed:
             self.closed = True
             self.connection.lost()

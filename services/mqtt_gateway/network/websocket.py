@@ -133,7 +133,7 @@ class WebSocketWire:
         while True:
             message = await socket.receive()
             if message.type is WSMsgType.BINARY:
-                self._connection.data(bytes(message.data))
+                self._connection.intake.data(bytes(message.data))
             elif message.type is WSMsgType.TEXT:  # v3.1.1 MQTT-6.0.0-1, v5 MQTT-6.0.0-1
                 await socket.close(code=UNSUPPORTED_DATA, message=b"MQTT packets are in binary frames")
                 return
@@ -167,7 +167,7 @@ class WebSocketWire:
         self._readable.set()
 
     def call_soon(self) -> None:
-        self._flusher.loop.call_soon(self._connection.go_on)
+        self._flusher.loop.call_soon(self._connection.intake.go_on)
 
     def end(self) -> None:
         self._ending = True
@@ -183,7 +183,7 @@ class WebSocketWire:
     def flush(self) -> None:
         if self._lost:
             return
-        data = self._connection.take_output()
+        data = self._connection.output.take()
         if data:
             self._unsent.append(data)
             self._unsent_size += len(data)

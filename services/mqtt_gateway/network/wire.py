@@ -71,7 +71,7 @@ class TcpWire(asyncio.Protocol):
         if connection is None:
             return
         try:
-            connection.data(data)
+            connection.intake.data(data)
         except Exception as error:
             self._failed(error)
 
@@ -131,7 +131,7 @@ class TcpWire(asyncio.Protocol):
         connection, transport = self._connection, self._transport
         if connection is None or transport is None:
             return
-        data = connection.take_output()
+        data = connection.output.take()
         if data and not transport.is_closing():
             transport.write(data)
         if self._ending:
@@ -140,7 +140,7 @@ class TcpWire(asyncio.Protocol):
     def _go_on(self) -> None:
         if self._connection is not None:
             try:
-                self._connection.go_on()
+                self._connection.intake.go_on()
             except Exception as error:
                 self._failed(error)
 

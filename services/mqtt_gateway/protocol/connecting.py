@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from enmasse.mqtt import reasons
-from enmasse.mqtt.packets import NEVER, NONE, V5, Connect, Properties
+from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
 from services.mqtt_gateway.ports import Refused, Request
 from services.mqtt_gateway.protocol.limits import Limits
@@ -16,15 +16,13 @@ from services.mqtt_gateway.protocol.limits import Limits
 
 class Terms(NamedTuple):
     """What holds on a connection. `keep_alive` in seconds, 0: none; `receive_maximum`, `maximum_packet_size`,
-    `aliases`: what the client takes; `problems`: it wants reason strings. `assigned`: its identifier is the gateway's,
-    `overruled`: so is its keep alive."""
+    `aliases`: what the client takes. `assigned`: its identifier is the gateway's, `overruled`: so is its keep alive."""
 
     request: Request
     keep_alive: int
     receive_maximum: int
     maximum_packet_size: int
     aliases: int
-    problems: bool
     assigned: bool
     overruled: bool
 
@@ -75,7 +73,6 @@ def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
         receive_maximum=most,
         maximum_packet_size=given.maximum_packet_size or BIGGEST,
         aliases=min(given.topic_alias_maximum or 0, limits.topic_aliases),
-        problems=given.request_problem_info != 0,
         assigned=assigned,
         overruled=keep_alive != connect.keep_alive,
     )
@@ -93,11 +90,6 @@ def answer(terms: Terms, limits: Limits) -> Properties:
     if terms.overruled:
         values = replace(values, server_keep_alive=terms.keep_alive)
     return values
-
-
-def why(text: str) -> Properties:
-    """A reason string, if there is one to give."""
-    return Properties(reason_string=text[:1000]) if text else NONE
 
 
 def is_utf8(payload: bytes) -> bool:

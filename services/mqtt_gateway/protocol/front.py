@@ -29,7 +29,7 @@ class Wire(Protocol):
         """Read again."""
 
     def call_soon(self) -> None:
-        """Call `Connection.go_on` in the next turn of the loop."""
+        """Call `Intake.go_on` in the next turn of the loop."""
 
     def end(self) -> None:
         """Send what is left, then close."""

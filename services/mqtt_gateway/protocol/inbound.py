@@ -13,6 +13,7 @@ from services.mqtt_gateway.ports import UNKNOWN, Session
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.order import InOrder
+from services.mqtt_gateway.protocol.output import Output
 
 # states of a packet id of the client
 _ONE: Final = 1
@@ -29,12 +30,6 @@ _NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
 class Host(Protocol):
     """The connection, as its messages see it."""
 
-    def write(self, kind: int, data: bytes) -> None:
-        """Send an encoded packet of this type."""
-
-    def write_ack(self, packet: PubAck | PubRec | PubComp | PubRel, text: str = "") -> None:
-        """Send an acknowledgement, with a reason string if the client wants it and has room for it."""
-
     def fail(self, reason: int, text: str) -> None:
         """Close the connection because of the gateway or of what is behind it."""
 
@@ -43,10 +38,25 @@ class Host(Protocol):
 
 
 class Inbound:
-    __slots__ = ("_acks", "_aliases", "_host", "_known", "_most", "_recs", "_session", "_states", "_unanswered", "_v5")
+    __slots__ = (
+        "_acks",
+        "_aliases",
+        "_host",
+        "_known",
+        "_most",
+        "_output",
+        "_recs",
+        "_session",
+        "_states",
+        "_unanswered",
+        "_v5",
+    )
 
-    def __init__(self, host: Host, session: Session, version: int, receive_maximum: int, aliases: int) -> None:
+    def __init__(
+        self, host: Host, output: Output, session: Session, version: int, receive_maximum: int, aliases: int
+    ) -> None:
         self._host = host
+        self._output = output
         self._session = session
         self._v5 = version == V5
         self._most = receive_maximum
@@ -114,12 +124,12 @@ class Inbound:
         elif state == _TWO:
             raise ProtocolError("PUBREL before PUBREC", "v5 MQTT-4.3.3-4")
         elif state != _RELEASED:
-            self._host.write_ack(PubComp(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
+            self._output.acknowledge(PubComp(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
 
     def _again(self, packet: Publish, state: int) -> None:
         """A PUBLISH whose id is in use. It may be sent again before it is acknowledged by clients of 3.1.1."""
         if packet.qos == 2 and state == _HELD:
-            self._host.write_ack(PubRec(packet.packet_id))  # v3.1.1 MQTT-4.3.3-2, v5 MQTT-4.3.3-10
+            self._output.acknowledge(PubRec(packet.packet_id))  # v3.1.1 MQTT-4.3.3-2, v5 MQTT-4.3.3-10
         elif packet.qos != (1 if state == _ONE else 2) or state == _RELEASED or (packet.qos == 1 and not packet.dup):
             raise ProtocolError(
                 f"PUBLISH: packet identifier {packet.packet_id} is in use",
@@ -162,15 +172,15 @@ class Inbound:
     def released(self, packet_id: int) -> None:
         if self._states.get(packet_id) == _RELEASED:
             del self._states[packet_id]
-            self._host.write(7, encode.ack(encode.PUBCOMP, packet_id))
+            self._output.write(7, encode.ack(encode.PUBCOMP, packet_id))
             self._answered()
 
     def _acked(self, packet_id: int, reason: int, text: str) -> None:
         del self._states[packet_id]
         if reason and self._v5:
-            self._host.write_ack(PubAck(packet_id, reason), text)
+            self._output.acknowledge(PubAck(packet_id, reason), text)
         else:
-            self._host.write(4, encode.ack(encode.PUBACK, packet_id))
+            self._output.write(4, encode.ack(encode.PUBACK, packet_id))
 
     def _reced(self, packet_id: int, reason: int, text: str) -> None:
         if reason < 0x80:
@@ -178,9 +188,9 @@ class Inbound:
         else:
             del self._states[packet_id]
         if reason and self._v5:
-            self._host.write_ack(PubRec(packet_id, reason), text)
+            self._output.acknowledge(PubRec(packet_id, reason), text)
         else:
-            self._host.write(5, encode.ack(encode.PUBREC, packet_id))
+            self._output.write(5, encode.ack(encode.PUBREC, packet_id))
 
     def _asked(self) -> None:
         self._unanswered += 1

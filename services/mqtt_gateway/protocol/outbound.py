@@ -18,10 +18,10 @@ from services.mqtt_gateway.ports import Delivery, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.order import InOrder
+from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.front import Front
-    from services.mqtt_gateway.protocol.inbound import Host
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0
@@ -70,11 +70,11 @@ class Outbound:
         "_aliases",
         "_earlier",
         "_front",
-        "_host",
         "_largest",
         "_last",
         "_most",
         "_one",
+        "_output",
         "_rels",
         "_reserved",
         "_session",
@@ -84,9 +84,9 @@ class Outbound:
         "blocked",
     )
 
-    def __init__(self, front: Front, host: Host, session: Session, terms: Terms) -> None:
+    def __init__(self, front: Front, output: Output, session: Session, terms: Terms) -> None:
         self._front = front
-        self._host = host
+        self._output = output
         self._session = session
         self._v5 = terms.request.version == V5
         self._most = terms.receive_maximum
@@ -108,7 +108,7 @@ class Outbound:
         for each in self._session.outgoing:
             if each.state == "released":
                 self._two[each.pid] = _Exchange(None, _RELEASED)
-                self._host.write(6, encode.ack(encode.PUBREL, each.pid))
+                self._output.write(6, encode.ack(encode.PUBREL, each.pid))
             else:
                 self._earlier[each.source, each.identity] = each
         if self._earlier:
@@ -153,7 +153,7 @@ class Outbound:
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             exchange.state = _PUBLISHED
-            self._host.write(3, exchange.data)
+            self._output.write(3, exchange.data)
             exchange.data = b""
 
     def received(self, packet_id: int) -> None:
@@ -161,7 +161,7 @@ class Outbound:
             exchange = self._two.get(each)
             if exchange is not None and exchange.state == _RECEIVED:
                 exchange.state = _RELEASED
-                self._host.write(6, encode.ack(encode.PUBREL, each))
+                self._output.write(6, encode.ack(encode.PUBREL, each))
 
     def completed(self, packet_id: int) -> None:
         exchange = self._two.get(packet_id)
@@ -196,12 +196,12 @@ class Outbound:
             self._rels.expect(packet_id)
             self._session.received(exchange.delivery, packet_id)
         elif state == _RELEASED:
-            self._host.write(6, encode.ack(encode.PUBREL, packet_id))
+            self._output.write(6, encode.ack(encode.PUBREL, packet_id))
         elif state == _ASSIGNING:
             if packet_id in self._one:
                 raise ProtocolError(f"PUBREC for packet identifier {packet_id}, which has QoS 1", "")
             if packet.reason < 0x80:
-                self._host.write_ack(PubRel(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
+                self._output.acknowledge(PubRel(packet_id, reasons.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else 0))
 
     def pubcomp(self, packet: PubComp) -> None:
         exchange = self._two.get(packet.packet_id)
@@ -217,7 +217,7 @@ class Outbound:
         if not qos:
             data = self._encoded(delivery, 0, 0)
             if data is not None:
-                self._host.write(3, data)
+                self._output.write(3, data)
             self._session.settle(delivery)
             return True
         if len(self._one) + len(self._two) >= self._most:
@@ -235,7 +235,7 @@ class Outbound:
             self._session.settle(delivery)
         elif qos == 1:
             self._one[packet_id] = delivery
-            self._host.write(3, data)
+            self._output.write(3, data)
         else:
             self._two[packet_id] = _Exchange(delivery, _ASSIGNING, data)
             self._session.assign(delivery, packet_id)
@@ -260,13 +260,13 @@ class Outbound:
                 self._session.settle(delivery)
             else:
                 self._one[known.pid] = delivery
-                self._host.write(3, data)
+                self._output.write(3, data)
         elif data is None:
             self._two[known.pid] = _Exchange(delivery, _COMPLETE)
             self._session.complete(known.pid, delivery)
         else:
             self._two[known.pid] = _Exchange(delivery, _PUBLISHED)
-            self._host.write(3, data)
+            self._output.write(3, data)
 
     def _encoded(self, delivery: Delivery, flags: int, packet_id: int) -> bytes | None:
         """The PUBLISH; None if the client can never get it."""

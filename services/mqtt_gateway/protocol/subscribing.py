@@ -10,6 +10,7 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from enmasse.mqtt.topics import MOST_LEVELS, levels
 from services.mqtt_gateway.ports import Session
+from services.mqtt_gateway.protocol.output import Output
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
@@ -18,18 +19,16 @@ MOST_WAITING: Final = 16
 class Host(Protocol):
     """The connection, as its subscriptions see it."""
 
-    def write_answer(self, packet: SubAck | UnsubAck, text: str) -> None:
-        """Send it, with a reason string if the client wants it and has room for it."""
-
     def queue_full(self, full: bool) -> None:
         """Read no further until an answer has come."""
 
 
 class Subscribing:
-    __slots__ = ("_asked", "_codes", "_full", "_host", "_most", "_session", "_text", "_waiting")
+    __slots__ = ("_asked", "_codes", "_full", "_host", "_most", "_output", "_session", "_text", "_waiting")
 
-    def __init__(self, host: Host, session: Session, most: int) -> None:
+    def __init__(self, host: Host, output: Output, session: Session, most: int) -> None:
         self._host = host
+        self._output = output
         self._session = session
         self._most = most
         self._asked: Subscribe | Unsubscribe | None = None  # the session answers it
@@ -61,14 +60,14 @@ class Subscribing:
             return
         found = iter(codes)
         full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
-        self._host.write_answer(SubAck(packet_id, full), text or self._text)
+        self._output.answer(SubAck(packet_id, full), text or self._text)
         self._next()
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return
-        self._host.write_answer(UnsubAck(packet_id, tuple(codes)), text)
+        self._output.answer(UnsubAck(packet_id, tuple(codes)), text)
         self._next()
 
     def _next(self) -> None:
@@ -89,7 +88,7 @@ class Subscribing:
         codes = self._examined(packet)
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
-            self._host.write_answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
+            self._output.answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
             return
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)

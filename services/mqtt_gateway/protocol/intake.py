@@ -1,0 +1,191 @@
+"""What a client sends: bytes become packets, as long as nothing holds them up, and not too many in one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from enmasse.mqtt.errors import MqttError
+from enmasse.mqtt.packets import Packet
+from enmasse.mqtt.reader import Reader
+from services.mqtt_gateway.protocol.front import Front, Wire
+
+# why nothing is read or processed: bits of what holds it up
+OPENING: Final = 1
+"""The session is being opened: what the client sends after CONNECT waits (3.1.4)."""
+NO_ROOM: Final = 2
+"""The session has said so."""
+WINDOW: Final = 4
+"""The client has as many messages under way as it may."""
+REQUESTS: Final = 8
+"""It has as many SUBSCRIBEs and UNSUBSCRIBEs under way as it may."""
+UNREAD: Final = 16
+"""It does not read what it gets: it need not get more answers."""
+_SHARE: Final = 32
+"""It has had its share of this turn."""
+_CLOSED: Final = 64
+
+SLICE: Final = 16 * 1024
+"""Bytes that are read at once, so that what was read and cannot go on is little."""
+A_TURN: Final = 4
+"""Slices of one connection in a turn of the loop."""
+BEFORE_CONNECT: Final = 256 * 1024
+"""Bytes of a CONNECT."""
+
+
+class Host(Protocol):
+    """The connection, as its intake sees it."""
+
+    def broken(self, error: MqttError) -> None:
+        """The client broke the specification: the connection has to end."""
+
+    def unfinished(self) -> None:
+        """A packet has begun and is not complete."""
+
+
+Handlers = Mapping[type[Packet], tuple[int, Callable[[Any, Any], None]]]
+"""By class of packet: its number (2.2.1), and what the host does with it."""
+
+
+class Intake:
+    """`data` and `go_on` are the network's. `seen`: when a packet came last; `since`: when the one began that is not
+    complete, 0 if there is none."""
+
+    __slots__ = (
+        "_counts",
+        "_fault",
+        "_handlers",
+        "_held",
+        "_host",
+        "_packets",
+        "_raw",
+        "_times",
+        "_wire",
+        "_working",
+        "reader",
+        "seen",
+        "since",
+    )
+
+    def __init__(self, front: Front, wire: Wire, host: Host, handlers: Handlers) -> None:
+        self._wire = wire
+        self._host = host
+        self._handlers = handlers
+        self._counts = front.packets_in
+        self._times = front.times
+        self.reader = Reader(max_packet=min(BEFORE_CONNECT, front.limits.max_packet))
+        self.seen = front.times.now
+        self.since = 0.0
+        self._held = 0
+        self._working = False
+        self._raw = b""  # read, not looked at
+        self._packets: list[Packet] = []  # looked at, not processed
+        self._fault: MqttError | None = None  # to be told after them
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._held & _CLOSED)
+
+    @property
+    def held(self) -> bool:
+        """Something waits for others than the client."""
+        return bool(self._held)
+
+    def close(self) -> None:
+        """Nothing is read and nothing processed any more."""
+        self._held |= _CLOSED
+        self._raw, self._packets, self._fault = b"", [], None
+
+    def hold(self, why: int) -> None:
+        before = self._held
+        self._held |= why
+        if not before and not self._working:
+            self._wire.pause()
+
+    def release(self, why: int) -> None:
+        if self._held & why:
+            self._held &= ~why
+            if not self._held and not self._working:
+                self._work()
+
+    def data(self, data: bytes) -> None:
+        """What was read."""
+        if self._held or self._working or self._raw:
+            if not self._held & _CLOSED:
+                self._raw = self._raw + data if self._raw else data
+        elif len(data) <= SLICE:
+            self._working = True
+            self._feed(data)
+            self._working = False
+            if self._held and not self._held & _CLOSED:
+                self._wire.pause()
+        else:
+            self._raw = data
+            self._work()
+
+    def go_on(self) -> None:
+        """The next turn has come."""
+        self.release(_SHARE)
+
+    def _work(self) -> None:
+        """Goes on with what was read, as long as nothing holds it up."""
+        self._working = True
+        if self._packets:
+            packets, self._packets = self._packets, []
+            self._process(packets)
+        elif self._fault is not None:
+            self._host.broken(self._fault)
+        raw, at, slices = self._raw, 0, 0
+        self._raw = b""
+        while at < len(raw) and not self._held:
+            if slices == A_TURN:
+                self._held |= _SHARE
+                self._wire.call_soon()
+                break
+            self._feed(raw[at : at + SLICE])
+            at += SLICE
+            slices += 1
+        if at < len(raw) and not self._held & _CLOSED:
+            self._raw = raw[at:] + self._raw
+        self._working = False
+        if self._held:
+            if not self._held & _CLOSED:
+                self._wire.pause()
+        elif self._raw:  # came in between
+            self._work()
+        else:
+            self._wire.resume()
+
+    def _feed(self, data: bytes) -> None:
+        reader = self.reader
+        try:
+            packets = reader.feed(data)
+        except MqttError as error:
+            packets = error.packets
+            self._fault = error
+        if packets:
+            self.seen = self._times.now
+        if not reader.held:
+            self.since = 0.0
+        elif packets or not self.since:
+            self.since = self._times.now
+            self._host.unfinished()
+        self._process(packets)
+
+    def _process(self, packets: list[Packet]) -> None:
+        rest = iter(packets)
+        host, handlers, counts = self._host, self._handlers, self._counts
+        try:
+            for packet in rest:
+                number, handle = handlers[type(packet)]
+                counts[number] += 1
+                handle(host, packet)
+                if self._held:
+                    if not self._held & _CLOSED:
+                        self._packets = list(rest)
+                    return
+        except MqttError as error:
+            host.broken(error)
+            return
+        if self._fault is not None:
+            host.broken(self._fault)

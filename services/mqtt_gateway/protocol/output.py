@@ -1,0 +1,65 @@
+"""What a client gets: encoded packets until the end of the turn, and reason strings as far as it wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from enmasse.mqtt import encode
+from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, PubRec, PubRel, SubAck, UnsubAck
+from enmasse.mqtt.reader import BIGGEST
+from services.mqtt_gateway.protocol.front import Front, Wire
+
+LONGEST_REASON: Final = 1000
+"""Characters."""
+_KINDS: Final[dict[type[Packet], int]] = {PubAck: 4, PubRec: 5, PubRel: 6, PubComp: 7, SubAck: 9, UnsubAck: 11}
+
+
+class Output:
+    """`v5`, `largest` (bytes of a packet that the client takes) and `problems` (it wants reason strings) are what its
+    CONNECT has said."""
+
+    __slots__ = ("_counts", "_parts", "_wire", "largest", "problems", "v5")
+
+    def __init__(self, front: Front, wire: Wire) -> None:
+        self._wire = wire
+        self._counts = front.packets_out
+        self._parts: list[bytes] = []
+        self.v5 = False
+        self.largest = BIGGEST
+        self.problems = True
+
+    def take(self) -> bytes:
+        """All there is, for one write."""
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        return data
+
+    def write(self, kind: int, data: bytes) -> None:
+        """An encoded packet of this type (2.2.1)."""
+        parts = self._parts
+        parts.append(data)
+        self._counts[kind] += 1
+        if len(parts) == 1:
+            self._wire.has_output()
+
+    def acknowledge(self, packet: PubAck | PubRec | PubComp | PubRel, text: str = "") -> None:
+        """With a reason string, if the client wants it (v5 MQTT-3.1.2-29) and has room for it."""
+        kind, number, reason = type(packet), packet.packet_id, packet.reason
+        self.explain(_KINDS[kind], lambda values: kind(number, reason, values), text if self.problems else "")
+
+    def answer(self, packet: SubAck | UnsubAck, text: str) -> None:
+        """As `acknowledge`."""
+        kind, number, codes = type(packet), packet.packet_id, packet.codes
+        self.explain(_KINDS[kind], lambda values: kind(number, codes, values), text if self.problems else "")
+
+    def explain(self, kind: int, make: Callable[[Properties], Packet], text: str) -> None:
+        """Without the reason string if the packet would be too large with it (v5 MQTT-3.2.2-19 and others)."""
+        version = V5 if self.v5 else V311
+        if text and self.v5:
+            data = encode.encode(make(Properties(reason_string=text[:LONGEST_REASON])), version)
+            if len(data) <= self.largest:
+                self.write(kind, data)
+                return
+        self.write(kind, encode.encode(make(NONE), version))
