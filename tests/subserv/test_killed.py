@@ -63,6 +63,7 @@ class Life:
         await self.subscribe(kept, {"filter": "news/+", "qos": 2, "retain_handling": 1})
         await self.ask(lambda: gateway.unsubscribe("c", "news/kept"))
         await w.publish_to("news/kept", b"kept 2", retain=True)
+        await self.other()
         await self.close(sent=[[5, 1, "05", QUEUE]])
         opened = await self.ask(lambda: gateway.open("c"))
         assert opened["present"] and opened["received"] == [[2, "d2"]]
@@ -85,19 +86,28 @@ class Life:
         await self.close(expiry=0)
         await w.publish_to("news/kept", b"kept", retain=True)
 
-    async def subscribe(self, *filters: str | dict[str, Any]) -> None:
-        reply = await self.ask(lambda: self.gateway.subscribe("c", *filters))
+    async def other(self) -> None:
+        """Who subscribes after a retained message was acknowledged sees it, once."""
+        await self.ask(lambda: self.gateway.open("d"))
+        await self.subscribe({"filter": "news/kept", "retain_handling": 1}, client="d")
+        queue = "$sub/b1/mqtt.d"
+        assert await self.w.depth(queue) == 1
+        assert [m.body for m in await self.w.take(queue, 1)] == [b"kept 2"]
+        await self.close("d", expiry=0)
+
+    async def subscribe(self, *filters: str | dict[str, Any], client: str = "c") -> None:
+        reply = await self.ask(lambda: self.gateway.subscribe(client, *filters))
         assert set(reply["codes"]) <= {1, 2}, reply
 
     async def packets(self, *changes: list[Any]) -> None:
         epoch = self.gateway.epochs["c"]
         await self.ask(lambda: self.gateway.packets(*(["c", epoch, *change] for change in changes)))
 
-    async def close(self, **more: Any) -> None:
-        body = {"client": "c", "epoch": self.gateway.epochs["c"], **more}
+    async def close(self, client: str = "c", **more: Any) -> None:
+        body = {"client": client, "epoch": self.gateway.epochs[client], **more}
         with contextlib.suppress(RequestError):  # it was closed, and the answer lost
             await self.ask(lambda: self.gateway.ask("close", body))
-        self.gateway.epochs.pop("c", None)
+        self.gateway.epochs.pop(client, None)
 
 
 async def lives(folder: Path, store: dict[str, Any] | None, every: int) -> None:
