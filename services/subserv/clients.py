@@ -251,6 +251,8 @@ class Clients:
         for session in sessions.of(request.gateway):
             if held.get(session.record.client) != session.record.epoch:
                 process.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
+            else:
+                self._tell_changes(session)
         return wire.HelloReply(stale=stale)
 
     async def gateway_gone(self, gateway: str) -> None:
@@ -393,12 +395,14 @@ class Clients:
             self._tell_changes(self.sessions.by_client[client])
 
     def _tell_changes(self, session: Session) -> None:
-        if session.told is None or not session.record.connected or self._turns.busy(session.record.client):
+        record = session.record
+        if not record.connected or self._turns.busy(record.client):
             return  # who serves a request of the client tells with its reply
         before, sources = session.told, self._tell(session)
         if session.told != before:
-            command = wire.SourcesChanged(client=session.record.client, epoch=session.record.epoch, sources=sources)
-            self._gateways.command(session.record.gateway, "sources", command)
+            command = wire.SourcesChanged(client=record.client, epoch=record.epoch, sources=sources)
+            if not self._gateways.command(record.gateway, "sources", command):
+                session.told = None  # its hello will have it told
 
     def _check(self, client: str, epoch: int) -> Session:
         session = self.sessions.by_client.get(client)

@@ -153,7 +153,7 @@ class SubscriptionControl:
 
 def _subscription(request: messages.Request) -> str:
     found = request.correlation
-    text = found if isinstance(found, str) else "" if found is None else str(found)
+    text = "" if found is None else str(found)
     if not text:
         raise _Rejected(INVALID_FIELD, "correlation-id is missing: it is the subscription's id")
     if len(text) > MAX_ID or any("\ud800" <= character <= "\udfff" for character in text):
@@ -165,11 +165,14 @@ def _filters(body: Any) -> dict[str, str | None]:
     """Filter → tag, of a string, a list or a map."""
     found: dict[str, str | None]
     if isinstance(body, str):
-        found = {body: None}
+        found = {str(body): None}
     elif isinstance(body, list):
-        found = dict.fromkeys(body)
+        found = {str(name) if isinstance(name, str) else name: None for name in body}
     elif isinstance(body, dict):
-        found = {key: None if tag is None or tag is True else str(tag) for key, tag in body.items()}
+        found = {
+            str(key) if isinstance(key, str) else key: None if tag is None or tag is True else str(tag)
+            for key, tag in body.items()
+        }
     else:
         raise _Rejected(INVALID_FIELD, "the body must be a topic, a list of topics, or a map topic: tag")
     if not found or not all(isinstance(filter, str) and filter for filter in found):

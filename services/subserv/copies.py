@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from enmasse.amqp.encoder import encode
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.scan import APPLICATION_PROPERTIES, PROPERTIES, after, section_at
 from enmasse.amqp.sections import Sections
 from enmasse.amqp.types import Symbol
@@ -15,6 +16,8 @@ ORIGINAL_ADDRESS = "x-opt-ORIG-ADDRESS"
 FOR = "x-opt-retained-for"
 """Annotation of a copy: the filter of the subscription for which it was made."""
 DUPLICATE_ID = "_AMQ_DUPL_ID"
+MAX_TTL = 0xFFFFFFFF
+"""Milliseconds that a header can say; what lasts longer has an absolute-expiry-time."""
 PRIORITY = 9
 """Of a copy: it comes before what waits already."""
 
@@ -44,7 +47,10 @@ def read(data: bytes, now: int) -> Arrival | None:
         expires = max(1, properties.absolute_expiry_time)
     elif header.ttl:
         expires = now + header.ttl
-    _, values = sections.body()
+    try:
+        _, values = sections.body()
+    except AmqpError:  # a large one, of which the rest was not kept
+        values = [data]
     empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
     # Numbers of AMQP have types of their own here, which a record cannot have.
     return Arrival(str(name), int(qos), int(expires), None if empty else data)
@@ -56,7 +62,7 @@ def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: in
     Its properties, application properties and body are the publisher's, but for the duplicate id. Raises AmqpError.
     """
     sections = Sections(data)
-    ttl = max(1, expires - now) if expires else None
+    ttl = min(max(1, expires - now), MAX_TTL) if expires else None
     header = sections.header._replace(priority=PRIORITY, ttl=ttl, first_acquirer=False, delivery_count=0)
     annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(FOR): filter}
     annotations.pop(ORIGINAL_ADDRESS, None)

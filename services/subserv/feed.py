@@ -21,7 +21,9 @@ from enmasse.control.link import ControlReceiver, ControlSender
 from enmasse.stores import StoreError
 from services.subserv import names
 
-WINDOW = 500
+WINDOW = 128
+LARGE = 1024 * 1024 + 1
+"""Bytes of a message that are kept until it is looked at: enough to see that it is too large."""
 MARKER = "retained-marker"
 AGAIN = 1.0
 """Seconds until messages are tried again that could not be stored."""
@@ -102,6 +104,8 @@ class RetainedFeed:
             future.exception()
 
     def _on_message(self, delivery: Delivery) -> None:
+        if len(delivery.data) > LARGE:
+            delivery.data = delivery.data[:LARGE]
         self._waiting.append(delivery)
         self._work.set()
 

@@ -19,6 +19,8 @@ from services.subserv.retained import Retained, RetainedIndex
 
 MAX_MESSAGE = 1024 * 1024
 """Bytes of a retained message."""
+MAX_NAME = 16 * 1024
+"""Characters of its name on AMQP."""
 MAX_MESSAGES = 100_000
 MAX_BYTES = 1024 * 1024 * 1024
 BATCH = 100
@@ -55,10 +57,13 @@ class RetainedMessages:
         for position, data in messages:
             try:
                 arrival = copies.read(data, now)
-            except AmqpError as error:
+            except (AmqpError, ValueError, TypeError) as error:
                 self._refuse(broker, "", f"it is no AMQP message: {error}")
                 continue
             if arrival is None:
+                continue
+            if len(arrival.name) > MAX_NAME:
+                self._refuse(broker, arrival.name, f"its name has more than {MAX_NAME} characters")
                 continue
             name, kept = arrival.name, arrival.message
             if kept is not None and (reason := self._limit(name, len(kept), entries)):
@@ -132,7 +137,11 @@ class RetainedMessages:
                     if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
                         continue  # replaced or gone since: the live message says so
                     identity = f"{names.MARK}:{number}:{entry.number}:{filter}"
-                    data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                    try:
+                        data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                    except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
+                        log.get(broker=broker).error("cannot be copied", topic=entry.name[:200], reason=str(error))
+                        continue
                     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                     sent.append(done)
                     sender.send(data, partial(_settled, done))
