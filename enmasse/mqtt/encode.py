@@ -80,15 +80,21 @@ def publish(flags: int, topic: bytes, packet_id: int, values: bytes, payload: by
     """A PUBLISH from its encoded parts. `flags`: retain 1, QoS 1 is 2, QoS 2 is 4, DUP 8; `topic`: of topic_field;
     `packet_id`: 0 at QoS 0; `values`: of publish_properties, b"" for 3.1.1. Nothing is checked. Raises ValueError only
     if it would be longer than a packet can be."""
-    size = len(topic) + len(values) + len(payload)
-    if flags & 6:
-        size += 2
+    head, size = 0x30 | flags, len(topic) + len(values) + len(payload)
+    if not flags & 6:
         if size < 0x80:
-            return b"%c%c%b%c%c%b%b" % (0x30 | flags, size, topic, packet_id >> 8, packet_id & 0xFF, values, payload)
-        return b"".join((b"%c" % (0x30 | flags), varint(size), topic, packet_id.to_bytes(2, "big"), values, payload))
+            return b"%c%c%b%b%b" % (head, size, topic, values, payload)
+        if size < 0x4000:
+            return b"%c%c%c%b%b%b" % (head, size & 0x7F | 0x80, size >> 7, topic, values, payload)
+        return b"".join((b"%c" % head, varint(size), topic, values, payload))
+    size += 2
+    high, low = packet_id >> 8, packet_id & 0xFF
     if size < 0x80:
-        return b"%c%c%b%b%b" % (0x30 | flags, size, topic, values, payload)
-    return b"".join((b"%c" % (0x30 | flags), varint(size), topic, values, payload))
+        return b"%c%c%b%c%c%b%b" % (head, size, topic, high, low, values, payload)
+    if size < 0x4000:
+        first, second = size & 0x7F | 0x80, size >> 7
+        return b"%c%c%c%b%c%c%b%b" % (head, first, second, topic, high, low, values, payload)
+    return b"".join((b"%c" % head, varint(size), topic, b"%c%c" % (high, low), values, payload))
 
 
 class Prepared:

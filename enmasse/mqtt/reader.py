@@ -100,7 +100,10 @@ class Reader:
             head = data[pos]
             size = data[pos + 1]
             body = pos + 2
-            if size > 127:
+            if size > 127 and body < end and 0 < data[body] < 128:
+                size += (data[body] - 1) << 7
+                body += 1
+            elif size > 127:
                 size, body = self._length(data, pos, end)
                 if not body:
                     self._check_head(head)
