@@ -166,8 +166,9 @@ class Session(Protocol):
     def publish(self, publish: Publish) -> None:
         """A PUBLISH, valid, its topic alias resolved. With QoS 1 and 2 `Client.published` is called.
 
-        QoS 2: stored under its packet id before it is sent. `publish.dup` and the id known from `incoming`: it is sent
-        again as the same message. Not `dup`: it is another message, whatever `incoming` says. After a reason code of
+        QoS 2: stored under its packet id before it is sent. If the id is one of `incoming` and topic and payload are
+        those of before, it is sent again as the same message, whatever `publish.dup` says. Else it is another one.
+        After a reason code of
         0x80 and above the id is free; the session forgets it by itself. A retained message that cannot be: `published`
         with the reason, with QoS 0 `Client.disconnect`.
         """

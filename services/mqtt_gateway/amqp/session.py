@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from msgspec import structs
@@ -128,13 +129,16 @@ class MqttSession:
         return self.client_id if self.interest.wants_no_local else None
 
     def _publish_once(self, publish: Publish) -> None:
-        """Stored under a duplicate id, then sent with it."""
+        """Stored under a duplicate id, then sent with it. The same message under the same packet id is sent again with
+        the same one, whether or not the client says that it is a repetition (v5 MQTT-4.3.3-10); if it is another
+        message, the client has forgotten its state."""
         packet_id = publish.packet_id
+        mark = _mark(publish)
         known = self._duplicates.get(packet_id)
-        if known is not None and publish.dup:
+        if known is not None and known.endswith(mark):
             self._send_once(publish, known)
             return
-        key = self._duplicates[packet_id] = self._house.duplicate_id()
+        key = self._duplicates[packet_id] = self._house.duplicate_id() + mark
         self._change("in", packet_id, key, "", lambda: self._send_once(publish, key))
 
     def _send_once(self, publish: Publish, key: str) -> None:
@@ -446,6 +450,16 @@ class MqttSession:
         self._queues.clear()
         self._addresses.clear()
         self._house.closed(self, ending, expiry, sent)
+
+
+def _mark(publish: Publish) -> str:
+    """By which a repetition of this message is recognised."""
+    return (
+        "."
+        + blake2b(
+            publish.payload, digest_size=6, salt=blake2b(publish.topic.encode(), digest_size=8).digest()
+        ).hexdigest()
+    )
 
 
 def _suback(reason: int) -> int:
