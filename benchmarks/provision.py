@@ -26,7 +26,8 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"type": "anycast"},
     {"type": "multicast"},
 )
-SERVICES = ("configserv", "ragent", "storage_controller", "router", "broker")
+SERVICES = ("configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt")
+WITHOUT_MQTT = ("--without", "mqtt")
 IDLE = 20.0
 """Seconds over which CPU use is measured, and for which everything calms down before."""
 
@@ -56,14 +57,15 @@ def cpu(suite: Suite) -> float:
     return sum(sum(p.cpu_times()[:2]) for p in processes(suite))
 
 
-def cold_start(rounds: int) -> None:
+def cold_start(rounds: int, options: tuple[str, ...] = ()) -> None:
     times, used = [], []
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as suite:
+        with tempfile.TemporaryDirectory() as folder, running(Path(folder), options=options) as suite:
             times.append(suite.up())
             used.append(cpu(suite))
+    what = "cold start without MQTT" if options else "cold start"
     print(
-        f"cold start to ready: {summary(times, 2)} s ({statistics.median(used):.1f} s of CPU)   aim under 3 s: "
+        f"{what} to ready: {summary(times, 2)} s ({statistics.median(used):.1f} s of CPU)   aim under 3 s: "
         f"{verdict(statistics.median(times) < 3)}",
         flush=True,
     )
@@ -78,7 +80,7 @@ def edited(suite: Suite, entries: dict[str, Any]) -> float:
 
 
 def grow(count: int, more: int = 5) -> None:
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as suite:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), options=()) as suite:
         suite.up()
         before, used = memory(suite), cpu(suite)
         took = edited(suite, addresses(count))
@@ -99,7 +101,7 @@ def grow(count: int, more: int = 5) -> None:
 
 
 def recovery(rounds: int, count: int = 0) -> None:
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as suite:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), options=()) as suite:
         suite.up()
         edited(suite, addresses(count))
         times: dict[str, list[float]] = {kind: [] for kind in SERVICES}
@@ -118,6 +120,7 @@ def recovery(rounds: int, count: int = 0) -> None:
 
 
 def main(rounds: int = 5) -> None:
+    cold_start(rounds, WITHOUT_MQTT)
     cold_start(rounds)
     recovery(rounds)
     recovery(rounds, 1_000)

@@ -17,6 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from enmasse.testing import Suite, running, wait_for
+from tests.certificates import Authority
 from tests.redis_server import RedisServer
 
 PATIENCE = 120.0
@@ -31,10 +32,16 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 class Mqtt:
-    """An MQTT 5 client with a session that lasts. `present`: it was there. `reason`: why it was disconnected."""
+    """An MQTT 5 client with a session that lasts. `authority`: file of who signed the server's certificate, for TLS.
+    `present`: the session was there. `reason`: why it was disconnected."""
 
-    def __init__(self, name: str, port: int) -> None:
-        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False)
+    def __init__(self, name: str, port: int, *, authority: Path | None = None, web: bool = False) -> None:
+        self.client = Client(
+            CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False,
+            transport="websockets" if web else "tcp",
+        )  # fmt: skip
+        if authority is not None:
+            self.client.tls_set(str(authority))
         self.present: bool | None = None
         self.reason: Any = None
         self._answered, self.gone = threading.Event(), threading.Event()
@@ -43,7 +50,7 @@ class Mqtt:
         self.client.on_disconnect = self._on_disconnect
         properties: Any = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = 3600
-        self.client.connect("127.0.0.1", port, clean_start=False, properties=properties)
+        self.client.connect("localhost", port, clean_start=False, properties=properties)
         self.client.loop_start()
         assert self._answered.wait(PATIENCE)
 
@@ -171,9 +178,13 @@ def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:
     ask(suite, "subscription", "delete", subscription(suite, "roamer")["id"], "--force")
 
 
-def test_without_its_redis_server_it_says_so_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:
+    """Without its Redis server the suite says so; once that is there, MQTT works over TCP, TLS and WebSocket."""
     redis = RedisServer(tmp_path / "redis", start=False)
-    with running(tmp_path, options=("--store", redis.url)) as suite:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with running(tmp_path, options=("--store", redis.url, *tls)) as suite:
         starting = threading.Thread(target=suite.up)
         starting.start()
 
@@ -187,10 +198,16 @@ def test_without_its_redis_server_it_says_so_and_goes_on_when_it_is_there(tmp_pa
         redis.start()
         try:
             starting.join(PATIENCE)
-            client = Mqtt("one", suite.mqtt_port)
-            client.publish("mytopic/a", "1", retain=True)
-            client.close()
-            wait_for("it is retained", lambda: counts(suite).get("retained") == 1)
+            entries = {
+                "tcp": Mqtt("tcp", suite.mqtt_port),
+                "ws": Mqtt("ws", 8083 + suite.offset, web=True),
+                "tls": Mqtt("tls", 8883 + suite.offset, authority=authority.file),
+                "wss": Mqtt("wss", 8084 + suite.offset, authority=authority.file, web=True),
+            }
+            for name, client in entries.items():
+                client.publish(f"mytopic/{name}", "1", retain=True)
+                client.close()
+            wait_for("all are retained", lambda: counts(suite).get("retained") == len(entries))
             assert suite.down() == 0
         finally:
             redis.stop()
