@@ -715,3 +715,16 @@ def test_a_reply_states_that_the_disk_failed(tmp_path: Path) -> None:
     ((payload, _),) = outlet(core.consumer(replies, 1)).take()
     reply = decoded(payload)
     assert reply.properties == {"_AMQ_OperationSucceeded": False} and "could not be stored" in reply.body
+
+
+def test_who_is_lost_again_and_again_gets_its_messages_in_order() -> None:
+    core = Core()
+    queue = session(core)
+    core.broker.catalogue.put_settings("$sub/#", {"maxDeliveryAttempts": -1})
+    for n in range(6):
+        core.send(n, queue.name)
+    for _ in range(40):
+        consumer = core.consumer(queue, 3)
+        assert taken(consumer) == [0, 1, 2]
+        queue.detach(consumer)
+    assert taken(core.consumer(queue, 9)) == [0, 1, 2, 3, 4, 5]

@@ -311,10 +311,11 @@ class Catalogue:
             if name in changes:
                 setattr(queue, name, changes[name])
         queue.settle_mode()
+        queue.settle_ring()
         self._table.changed(queue.address.name)
         self._define_queue(queue)
         queue.dispatch()
-        if queue.ring_size >= 0:
+        if queue.ring:
             queue.drop_oldest()
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
@@ -398,6 +399,8 @@ class Catalogue:
                 continue  # it goes by the settings of another
             for concerned in (address, *self._below(address)):
                 concerned.apply(self.settings.get(name))
+                for queue in self.queues_of(concerned).values():
+                    queue.settle_ring()
             if address.id and self._store is not None:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
         self._broker.check_blocked()

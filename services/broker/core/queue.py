@@ -14,7 +14,7 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
 from services.broker.core.front import outgoing
-from services.broker.core.ledger import QueueTotals
+from services.broker.core.ledger import UNLIMITED, QueueTotals
 from services.broker.core.order import NORMAL, MessageOrder, anyone
 from services.broker.core.queue_host import QueueHost
 from services.broker.core.selection import Selection, UndecidedError
@@ -60,6 +60,7 @@ class Queue(QueueTotals):
         "order",
         "paused",
         "purge_on_no_consumers",
+        "ring",
         "ring_size",
         "routing_type",
         "schedule",
@@ -108,6 +109,8 @@ class Queue(QueueTotals):
         self.auto_delete = auto_delete
         self.user = user
         self.ring_size = ring_size  # messages it keeps, the newest; -1 = all
+        self.ring = False
+        self.settle_ring()
         self.client = client  # the container whose durable subscription it is
         self.paused = False
         self.stalled = False  # stands still until its next message can be read
@@ -188,7 +191,8 @@ class Queue(QueueTotals):
         else:
             self._append(message)
             self.dispatch()
-        self._keep_ring(message.owner)
+        if self.ring:
+            self._keep_ring(message.owner)
 
     def _place_run(self, messages: Sequence[StoredMessage], payloads: Sequence[bytes]) -> None:
         if self.simple and messages[0].flags >> PRIORITY_SHIFT == NORMAL:
@@ -202,7 +206,12 @@ class Queue(QueueTotals):
             for message in messages:
                 self._append(message)
             self.dispatch()
-        self._keep_ring(messages[0].owner)
+        if self.ring:
+            self._keep_ring(messages[0].owner)
+
+    def settle_ring(self) -> None:
+        """After something that decides about it has changed: whether old messages may have to go for newer ones."""
+        self.ring = self.ring_size >= 0 or self.address.ring_bytes < UNLIMITED
 
     def _keep_ring(self, owner: BrokerAddress) -> None:
         """Messages of this owner have come and wait. The size is that of the address they were sent to, unless a divert
@@ -454,7 +463,7 @@ class Queue(QueueTotals):
         consumer.unsettled.clear()
         if not self.deleted:
             self.settle_mode()
-            self._give_back(messages, failed=True)
+            self._give_back(messages, failed=True, lost=True)
             self._rescue()
 
     def settle_mode(self) -> None:
@@ -527,8 +536,9 @@ class Queue(QueueTotals):
         self.broker.removed_some()
 
     # -- what comes back -----------------------------------------------------------------------------------------------
-    def _give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
-        """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next."""
+    def _give_back(self, messages: list[StoredMessage], *, failed: bool, lost: bool = False) -> None:
+        """Back to their places; with `failed` the attempt counts, and may have been the last or delay the next. `lost`:
+        the consumer has gone. Who comes back keeps nobody busy, and gets its messages in their order."""
         if not messages:
             self.dispatch()
             return
@@ -540,7 +550,7 @@ class Queue(QueueTotals):
                 if 0 <= settings.max_delivery_attempts <= attempts:
                     self.broker.dead_letters.kill(self, message)
                     continue
-                delay = settings.redelivery_after(attempts)
+                delay = 0 if lost and settings.redelivery_delay <= 0 else settings.redelivery_after(attempts)
                 due = self.broker.now + delay if delay else 0
                 self._record_attempts(message, attempts, due)
                 if due:
