@@ -19,8 +19,10 @@ CONTAINER = "lwt-service"
 WINDOW = 100
 """Unsettled deliveries of a link."""
 MAX_LINKS = 20_000
-MAX_MESSAGE = 256 * 1024
-"""Bytes of a message with a will: more than an MQTT client can send."""
+MAX_REQUEST = 256 * 1024
+"""Bytes of a message with a will; a larger one is refused."""
+MAX_MESSAGE = 2 * 1024 * 1024
+"""Bytes at which a link is closed: larger than anything that a gateway lets through from a client."""
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 """By which a router says that the client's connection is gone."""
 _NOT_THE_CLIENTS_WORD = {ROUTED_LINK_LOST, MESSAGE_SIZE, "amqp:connection:forced"}
@@ -64,6 +66,8 @@ class Links:
         try:
             if delivery.settled:
                 raise ControlError(NOT_ALLOWED, "sent settled: send it unsettled and wait until it is accepted")
+            if len(delivery.data) > MAX_REQUEST:
+                raise ControlError(MESSAGE_SIZE, f"a will with its properties has at most {MAX_REQUEST} bytes")
             request = read(delivery.data, delivery.link.name)
             self._keeper.request(request, number, delivery.accept)
         except ControlError as error:

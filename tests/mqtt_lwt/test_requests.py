@@ -1,0 +1,105 @@
+"""What a message to `$lwt` asks for, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import proton
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proton import symbol
+
+from enmasse.amqp.message import Message
+from enmasse.control import ControlError
+from services.mqtt_lwt.requests import publication, read
+
+
+def will(**fields: Any) -> Message:
+    return Message(b"bye", **{"subject": "will", "to": "a/b", **fields})
+
+
+def test_a_will_and_what_is_published() -> None:
+    message = will(
+        durable=True,
+        ttl=60_000,
+        annotations={
+            "x-opt-mqtt-qos": 2,
+            "x-opt-retain-message": True,
+            "x-opt-client-id": "device",
+            "x-opt-will-delay": 30,
+        },
+        content_type="text/plain",
+        reply_to="answers",
+        correlation_id=b"1",
+        application_properties={"user": "property"},
+    )
+    request = read(message.encode(), "link")
+    assert (request.operation, request.key, request.to, request.qos, request.delay) == (
+        "will",
+        "client:device",
+        "a/b",
+        2,
+        30,
+    )
+    decoded = proton.Message()  # what others read
+    decoded.decode(publication(request, "id-1"))
+    assert decoded.annotations == {symbol("x-opt-mqtt-qos"): 2, symbol("x-opt-retain-message"): True}
+    assert decoded.properties == {"user": "property", "_AMQ_DUPL_ID": "id-1"}
+    assert (decoded.durable, decoded.ttl, decoded.address, decoded.subject, decoded.id) == (
+        True,
+        60,
+        "a/b",
+        None,
+        "id-1",
+    )
+    assert (decoded.content_type, decoded.reply_to, bytes(decoded.correlation_id)) == ("text/plain", "answers", b"1")
+    assert bytes(decoded.body) == b"bye"
+
+
+@pytest.mark.parametrize(("durable", "qos"), [(True, 1), (False, 0)])
+def test_without_a_qos_it_is_durable_or_not(durable: bool, qos: int) -> None:
+    assert read(will(durable=durable).encode(), "link").qos == qos
+
+
+def test_the_key_is_the_client_else_the_link_and_neither_is_the_other() -> None:
+    named = read(will(annotations={"x-opt-client-id": "x"}).encode(), "y").key
+    linked = read(will().encode(), "x").key
+    assert named != linked
+    assert read(Message(None, subject="will-clear").encode(), "x") == ("will-clear", linked, "", 0, 0, None)
+    annotations = {"x-opt-client-id": "x"}
+    assert read(Message(None, subject="will-publish", annotations=annotations).encode(), "y").key == named
+
+
+@pytest.mark.parametrize(
+    ("message", "condition", "words"),
+    [
+        (will(to=None), "amqp:invalid-field", "to"),
+        (will(to=""), "amqp:invalid-field", "to"),
+        (will(to="x" * 70_000), "amqp:invalid-field", "to"),
+        (will(subject=None), "amqp:invalid-field", "subject"),
+        (will(subject="retain"), "amqp:invalid-field", "retain"),
+        (will(annotations={"x-opt-mqtt-qos": 3}), "amqp:invalid-field", "x-opt-mqtt-qos"),
+        (will(annotations={"x-opt-mqtt-qos": -1}), "amqp:invalid-field", "x-opt-mqtt-qos"),
+        (will(annotations={"x-opt-mqtt-qos": True}), "amqp:invalid-field", "x-opt-mqtt-qos"),
+        (will(annotations={"x-opt-mqtt-qos": "1"}), "amqp:invalid-field", "x-opt-mqtt-qos"),
+        (will(annotations={"x-opt-retain-message": 1}), "amqp:invalid-field", "x-opt-retain-message"),
+        (will(annotations={"x-opt-will-delay": 2**32}), "amqp:invalid-field", "x-opt-will-delay"),
+        (will(annotations={"x-opt-will-delay": -1}), "amqp:invalid-field", "x-opt-will-delay"),
+        (will(annotations={"x-opt-client-id": 7}), "amqp:invalid-field", "x-opt-client-id"),
+        (will(annotations={"x-opt-client-id": "x" * 20_000}), "amqp:invalid-field", "x-opt-client-id"),
+    ],
+)
+def test_what_is_refused(message: Message, condition: str, words: str) -> None:
+    with pytest.raises(ControlError, match=words) as refused:
+        read(message.encode(), "link")
+    assert refused.value.condition == condition
+
+
+@given(st.binary())
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    try:
+        request = read(data, "link")
+    except ControlError:
+        return
+    assert request.operation in ("will", "will-clear", "will-publish")

@@ -1,0 +1,131 @@
+"""The contract of `$lwt`, with a real router, broker and both stores."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from proton import Delivery, Message, symbol
+from proton.utils import LinkDetached
+
+from enmasse.testing import wait_for
+from tests.mqtt_lwt.house import ANYCAST, MULTICAST, QUEUE, TOPIC, House
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("address", [QUEUE, f"{TOPIC}/x/y", ANYCAST, MULTICAST])
+def test_a_client_that_detaches_with_an_error_has_its_will_published(running: House, address: str, qos: int) -> None:
+    with running.receiver(address) as receiver:
+        client = running.client()
+        client.will(to=address, qos=qos, body=b"failed", x_opt_retain_message=False)
+        client.detach("my:failure")
+        message = receiver.receive(60)
+        with contextlib.suppress(IndexError):  # QoS 0 may come settled
+            receiver.accept()
+        assert bytes(message.body) == b"failed"
+        assert message.annotations[symbol("x-opt-mqtt-qos")] == qos
+        assert message.durable == (qos > 0)
+        assert message.address == address
+    wait_for("it is forgotten", lambda: running.service.wills() == 0)
+
+
+def test_clients_that_end_well_and_those_that_are_lost(running: House) -> None:
+    ends_well, is_lost, cleared, published, comes_again = (running.client(f"c{n}") for n in range(5))
+    ends_well.will(body=b"ends well")
+    is_lost.will(body=b"is lost")
+    cleared.will(body=b"cleared")
+    published.will(body=b"published")
+    comes_again.will(body=b"before")
+    comes_again.vanish()
+    is_lost.vanish()
+    comes_again.attach()
+    comes_again.will(body=b"after")
+    assert cleared.ask("will-clear") == Delivery.ACCEPTED
+    assert published.ask("will-publish") == Delivery.ACCEPTED
+    for client in (cleared, published, ends_well, comes_again):
+        client.detach()
+    assert sorted(running.published()) == [b"is lost", b"published"]
+
+
+def test_one_link_with_the_wills_of_many(running: House) -> None:
+    gateway = running.client("gateway")
+    for key in ("a", "b", "c", "d"):
+        gateway.will(key, body=key.encode())
+    gateway.will("a", body=b"a again")
+    gateway.insist("will-publish", "a")
+    gateway.insist("will-clear", "b")
+    other = running.client("other")
+    other.will("c", body=b"c taken over")
+    gateway.insist("will-publish", "c")  # too late: it is the other's now
+    gateway.vanish()
+    wait_for("only the other's is left", lambda: running.service.wills() == 1)
+    other.detach()
+    assert sorted(running.published()) == [b"a again", b"d"]
+
+
+def test_a_will_delay_runs_and_ends_when_the_client_comes(running: House) -> None:
+    gateway = running.client("gateway")
+    for key in ("waits", "comes"):
+        gateway.will(key, body=key.encode(), x_opt_will_delay=3)
+        gateway.insist("will-publish", key)
+    gateway.will("comes", body=b"new")
+    assert running.service.wills() == 2
+    gateway.insist("will-clear", "comes")
+    gateway.detach()
+    assert running.published() == [b"waits"]
+
+
+def test_what_is_refused_harms_nobody(running: House) -> None:
+    client = running.client()
+    client.will(body=b"good")
+    assert client.ask("will", to="") == Delivery.REJECTED
+    assert client.ask("whatever", to=QUEUE) == Delivery.REJECTED
+    assert client.ask("will", to=QUEUE, x_opt_mqtt_qos=9) == Delivery.REJECTED
+    settled = client.sender.link.send(Message(subject="will", address=QUEUE, body=b"settled"))
+    settled.settle()
+    with pytest.raises(LinkDetached):
+        client.connection.create_receiver("$lwt")
+    assert client.ask("will", to=QUEUE, body=b"\0" * 300_000) == Delivery.REJECTED
+    client.detach("my:failure")
+    assert running.published() == [b"good"]
+
+
+def test_a_message_without_end_closes_its_link_only(running: House) -> None:
+    other, client = running.client("other"), running.client()
+    other.will(body=b"other")
+    with pytest.raises(LinkDetached, match="message-size-exceeded"):
+        client.ask("will", to=QUEUE, body=b"\0" * 5_000_000)
+    other.insist("will-publish")
+    other.detach()
+    assert running.published() == [b"other"]
+
+
+def test_an_address_that_nobody_takes(running: House) -> None:
+    before = running.service.metric("lwt_dropped_total")
+    client = running.client()
+    client.will(to="nowhere/at/all")
+    client.detach("my:failure")
+    wait_for("it is dropped", lambda: running.service.metric("lwt_dropped_total") == before + 1)
+    assert running.service.wills() == 0
+
+
+def test_a_broker_that_is_away(running: House) -> None:
+    client = running.client()
+    for number in range(20):
+        client.will(f"c{number}", body=b"%d" % number)
+    running.broker.kill()
+    client.detach("my:failure")
+    wait_for("it is tried", lambda: running.service.metric("lwt_wills") == 20)
+    running.broker.start()
+    assert sorted(map(int, running.published())) == list(range(20))
+
+
+def test_anycast_waits_for_a_consumer(running: House) -> None:
+    client = running.client()
+    client.will(to=ANYCAST, body=b"waits")
+    client.detach("my:failure")
+    wait_for("it is known", lambda: running.service.wills() == 1)
+    with running.receiver(ANYCAST) as receiver:
+        assert bytes(receiver.receive(60).body) == b"waits"
+        receiver.accept()
+    wait_for("it is forgotten", lambda: running.service.wills() == 0)
