@@ -25,6 +25,7 @@ from enmasse.testing import free_port, wait_for
 from tests.broker.harness import BrokerProcess
 from tests.configserv.running import Configserv
 from tests.mqtt_gateway.house import Router
+from tests.router.harness import pump
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -171,6 +172,11 @@ class Client:
 
     def will(self, key: str | None = None, to: str = QUEUE, qos: int = 1, body: bytes = b"bye", **more: Any) -> None:
         assert self.ask("will", key, to, body, x_opt_mqtt_qos=qos, **more) == Delivery.ACCEPTED
+
+    def pump(self) -> None:
+        """What can be sent and received now."""
+        with contextlib.suppress(*LOST):
+            pump(self.connection)
 
     def insist(self, subject: str, key: str | None = None, to: str = "", body: bytes = b"bye", **more: Any) -> None:
         """As a gateway: asks until it is accepted, over one link after the other."""

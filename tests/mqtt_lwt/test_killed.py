@@ -23,8 +23,15 @@ def live_through(house: House, point: str) -> None:
     house.service.start(dies=point)
 
 
-def start_again(house: House) -> None:
-    wait_for("the service has killed itself", lambda: house.service.ended)
+def start_again(house: House, *told: Client) -> None:
+    """Once it has killed itself, over what these clients have told it."""
+
+    def ended() -> bool:
+        for client in told:
+            client.pump()
+        return house.service.ended
+
+    wait_for("the service has killed itself", ended)
     house.service.start()
 
 
@@ -35,14 +42,12 @@ def test_a_lost_client_s_will_is_published_exactly_once(house: House, point: str
     live_through(house, point)
     gateway = house.client("gateway")
     gateway.sender.link.send(gateway.message("will", "device", QUEUE, b"will", x_opt_mqtt_qos=qos))
-    gateway.connection.container.process()
     if point.endswith("1"):
-        start_again(house)
+        start_again(house, gateway)
     gateway.insist("will", "device", QUEUE, b"will", x_opt_mqtt_qos=qos)
     if point.endswith(("2", "3")):
         gateway.sender.link.send(gateway.message("will-publish", "device", "", b""))
-        gateway.connection.container.process()
-        start_again(house)
+        start_again(house, gateway)
     gateway.insist("will-publish", "device")
     gateway.detach()
     assert house.published() == [b"will"]
@@ -76,8 +81,7 @@ def test_a_will_that_was_cleared_is_never_published(house: House, point: str) ->
     gateway = house.client("gateway")
     gateway.will("device", body=b"never")
     gateway.sender.link.send(gateway.message("will-clear", "device", "", b""))
-    gateway.connection.container.process()
-    start_again(house)
+    start_again(house, gateway)
     gateway.insist("will-clear", "device")
     gateway.detach()
     assert house.published() == []
@@ -149,7 +153,7 @@ def test_redis_is_killed_and_comes_back(tmp_path: Path) -> None:
         server.kill()
         wait_for("it says so", lambda: "no will is accepted" in house.service.says()["detail"])
         delivery = gateway.sender.link.send(gateway.message("will", "late", QUEUE, b"late", x_opt_mqtt_qos=1))
-        gateway.connection.container.process()
+        gateway.pump()
         assert not delivery.settled or delivery.remote_state != delivery.ACCEPTED
         server.start()
         gateway.insist("will", "late", QUEUE, b"late", x_opt_mqtt_qos=1)
