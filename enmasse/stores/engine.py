@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -54,7 +55,8 @@ class Engine(Protocol):
     async def commit(self, tables: Tables) -> None:
         """Stores all of these changes or none. They are durable when it returns. Doing it twice changes nothing."""
 
-    async def get(self, table: str, key: bytes) -> bytes | None: ...
+    async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Their values, in the order of the keys; None for those that are not there."""
 
     async def page(self, table: str, after: bytes) -> Page:
         """Entries from `after` on: empty, or the `next` of a page. An entry that changes meanwhile may come twice."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -69,9 +69,9 @@ class RedisEngine:
     async def commit(self, tables: Tables) -> None:
         await self._told(self._transaction(self._used(), tables))
 
-    async def get(self, table: str, key: bytes) -> bytes | None:
-        value: bytes | None = await self._told(self._used().hget(self._name(table), key))
-        return value
+    async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        values: list[bytes | None] = await self._told(self._used().hmget(self._name(table), keys))
+        return values
 
     async def page(self, table: str, after: bytes) -> Page:
         scan = self._used().hscan(self._name(table), int(after or b"0"), count=_PAGE_ENTRIES)

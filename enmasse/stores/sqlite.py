@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -61,8 +61,8 @@ class SqliteEngine:
     async def commit(self, tables: Tables) -> None:
         await self._in_thread(lambda: self._commit(tables))
 
-    async def get(self, table: str, key: bytes) -> bytes | None:
-        return await self._in_thread(lambda: self._get(table, key))
+    async def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return await self._in_thread(lambda: self._get(table, keys))
 
     async def page(self, table: str, after: bytes) -> Page:
         return await self._in_thread(lambda: self._page(table, after))
@@ -157,9 +157,10 @@ class SqliteEngine:
                 connection.rollback()
             raise
 
-    def _get(self, table: str, key: bytes) -> bytes | None:
-        row = self._same_file().execute(_GET, (table, key)).fetchone()
-        return None if row is None else row[0]
+    def _get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        connection = self._same_file()
+        rows = [connection.execute(_GET, (table, key)).fetchone() for key in keys]
+        return [None if row is None else row[0] for row in rows]
 
     def _page(self, table: str, after: bytes) -> Page:
         entries: list[tuple[bytes, bytes]] = []

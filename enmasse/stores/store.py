@@ -124,8 +124,13 @@ class Store:
 
     async def get(self, table: str, key: str) -> bytes | None:
         """The value as of the last completed write; None: there is none. Raises StoreError, ValueError."""
-        name = _key(key)
-        return await self._read(partial(self._engine.get, table, name))
+        (value,) = await self.get_many(table, [key])
+        return value
+
+    async def get_many(self, table: str, keys: Sequence[str]) -> list[bytes | None]:
+        """As `get`, for several keys in one go: few enough that their values fit into memory."""
+        names = [_key(key) for key in keys]
+        return await self._read(partial(self._engine.get, table, names)) if names else []
 
     async def scan(self, table: str) -> AsyncIterator[tuple[str, bytes]]:
         """Every entry, in no order. One that is written meanwhile may come twice. Raises StoreError."""

@@ -16,7 +16,7 @@ from services.mqtt_lwt.requests import read
 ADDRESS = "$lwt"
 CONTAINER = "lwt-service"
 """Our container-id, by which routers know where `$lwt` leads."""
-WINDOW = 100
+WINDOW = 500
 """Unsettled deliveries of a link."""
 MAX_LINKS = 20_000
 MAX_REQUEST = 256 * 1024

@@ -19,6 +19,8 @@ from services.mqtt_lwt.records import Done, Records
 
 WINDOW = 100
 """Wills under way to an address."""
+READ = 50
+"""Messages that are read from the store at a time, for an address."""
 MAX_LANES = 64
 """Addresses to which wills are sent at a time; the others wait."""
 
@@ -93,9 +95,9 @@ class Publisher:
         if self._lanes.get(lane.name) is lane:
             del self._lanes[lane.name]
 
-    async def message(self, will: Will) -> bytes | None:
+    async def messages(self, wills: list[Will]) -> list[bytes | None]:
         """What to send; None: it is not stored. Raises StoreError: it cannot be read now."""
-        return await self._records.message(will.id)
+        return await self._records.messages(wills)
 
     def again(self, will: Will) -> None:
         """It was not accepted."""
@@ -181,24 +183,28 @@ class _Lane:
                 await self._changed.wait()
                 continue
             await sender.has_credit()
-            if not self.waiting:
-                continue
-            will = self.waiting[0]
-            message = await self._publisher.message(will)
-            if sender.closed or not self.waiting or self.waiting[0] is not will:
-                continue  # meanwhile
-            self.waiting.popleft()
-            if message is None:
-                log.get(client=will.key).error(
-                    "a will cannot be published: its message is not in the store", id=will.id
-                )
-                self._publisher.over(will)
-                continue
+            room = min(sender.credit, self._window - self._under_way, READ)
+            wills = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+            try:
+                messages = await self._publisher.messages(wills)
+            except BaseException:  # also when this task is cancelled
+                self._publisher.add(wills)
+                raise
+            for will, message in zip(wills, messages, strict=True):
+                self._send_one(sender, will, message, backoff)
+
+    def _send_one(self, sender: ControlSender, will: Will, message: bytes | None, backoff: Backoff) -> None:
+        if sender.closed:
+            self._publisher.add([will])
+        elif message is None:
+            log.get(client=will.key).error("a will cannot be published: its message is not in the store", id=will.id)
+            self._publisher.over(will)
+        elif will.qos == 0:
             self._under_way += 1
-            if will.qos == 0:
-                self._publisher.over(will, partial(self._send_settled, sender, message))
-            else:
-                sender.send(message, partial(self._outcome, will, backoff))
+            self._publisher.over(will, partial(self._send_settled, sender, message))
+        else:
+            self._under_way += 1
+            sender.send(message, partial(self._outcome, will, backoff))
 
     def _send_settled(self, sender: ControlSender, message: bytes) -> None:
         """QoS 0: sent at most once, so it was removed before."""

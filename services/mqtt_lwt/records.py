@@ -63,10 +63,10 @@ class Records:
             changes.append(Change(LOST, will.id, _encode(LostRecord(wall + will.at - now))))
         return self._store.write(changes)
 
-    async def message(self, id: str) -> bytes | None:
-        """What is to be published. Raises StoreError."""
-        found = await self._store.get(WILLS, id)
-        return None if found is None else _will.decode(found).message
+    async def messages(self, wills: Sequence[Will]) -> list[bytes | None]:
+        """What is to be published; None for what is not there. Raises StoreError."""
+        found = await self._store.get_many(WILLS, [will.id for will in wills])
+        return [None if record is None else _will.decode(record).message for record in found]
 
     async def load(self, book: WillBook, now: float) -> None:
         """Everything that is stored, into an empty book. Raises StoreError."""
