@@ -19,7 +19,16 @@ from typing import Any
 import msgspec
 import proton
 
-from enmasse.control import Artemis, ControlConnection, ControlReceiver, Delivery, Outcome, connect
+from enmasse.control import (
+    Artemis,
+    ControlConnection,
+    ControlError,
+    ControlReceiver,
+    Delivery,
+    LinkClosed,
+    Outcome,
+    connect,
+)
 from enmasse.model import sessions as wire
 from enmasse.testing import free_port
 from tests.broker.harness import BrokerProcess
@@ -68,6 +77,7 @@ class Gateway:
                 self._receiver.on_message = self._on_message
                 await self._sender.opened()
                 await self._receiver.opened()
+                self._sender.on_closed = self._receiver.on_closed = self._lost
                 break
             except Exception:
                 for link in (self._sender, self._receiver):
@@ -75,10 +85,25 @@ class Gateway:
                 await asyncio.sleep(0.05)
         return self
 
+    def _lost(self, error: LinkClosed) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+
     async def hello(self) -> list[str]:
         reply = await self.ask("hello", {"gateway": self.name, "sessions": list(self.epochs.items())})
         stale: list[str] = reply["stale"]
         return stale
+
+    async def come_again(self) -> list[str]:
+        """Its links went with subserv, or it was killed: attaches until it is greeted. Gives what is stale."""
+        while True:
+            self.kill()
+            await self.attach()
+            with contextlib.suppress(ControlError):
+                return await self.hello()
 
     async def ask(self, subject: str, body: Any) -> dict[str, Any]:
         number = str(next(self._numbers))

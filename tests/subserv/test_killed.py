@@ -47,9 +47,7 @@ class Life:
         (self.w.folder / "armed").unlink(missing_ok=True)
         self.w.launch()
         await self.w.ready()
-        self.gateway.kill()
-        await self.gateway.attach()
-        await self.gateway.hello()
+        await self.gateway.come_again()
 
     async def live(self) -> None:
         w, gateway = self.w, self.gateway
@@ -131,13 +129,13 @@ async def lives(folder: Path, store: dict[str, Any] | None, every: int) -> None:
 
 @asyncio_test
 async def test_at_each_step(tmp_path: Path) -> None:
-    await lives(tmp_path, None, 7)
+    await lives(tmp_path, None, 9)
 
 
 @asyncio_test
 async def test_with_redis(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis")
     try:
-        await lives(tmp_path, {"kind": "redis", "url": server.url}, 14)
+        await lives(tmp_path, {"kind": "redis", "url": server.url}, 20)
     finally:
         server.kill()

@@ -107,9 +107,7 @@ async def _of_amqp(w: World, gateway: Gateway) -> None:
 
 async def _survive(w: World, gateway: Gateway) -> None:
     await w.restart()
-    gateway.kill()
-    await gateway.attach()
-    await gateway.hello()
+    await gateway.come_again()
     address = await subscribed(w, gateway, "s", "news/1")
     assert copies(await w.take(address, 1)) == [("news/1", b"live", "news/1")]
 
@@ -136,9 +134,7 @@ async def test_each_subscriber_sees_every_topic_once_and_in_order(tmp_path: Path
             addresses.append((await subscribed(w, gateway, f"c{number}", "news/+"), before))
             if number == 6:
                 await w.restart()
-                gateway.kill()
-                await gateway.attach()
-                await gateway.hello()
+                await gateway.come_again()
         stop.set()
         await publishing
         for address, before in addresses:
