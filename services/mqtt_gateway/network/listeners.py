@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from enmasse import log as logs
 from enmasse.aio.acceptor import Acceptor, listening
-from services.mqtt_gateway.network.websocket import WebSocketServer
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.timetable import STEP
+
+if TYPE_CHECKING:
+    from services.mqtt_gateway.network.websocket import WebSocketServer
 
 log = logs.get(part="mqtt")
 
@@ -48,7 +51,7 @@ class Listeners:
         self._loop = asyncio.get_running_loop()
         self._front = front
         self._flusher = Flusher(self._loop)
-        self._web = WebSocketServer(front, self._flusher)
+        self._web: WebSocketServer | None = None
         self._acceptors: list[Acceptor] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(STEP, self._sweep)
@@ -87,23 +90,61 @@ class Listeners:
         self._timer.cancel()
         for task in list(self._connecting):
             task.cancel()
-        await self._web.close()
+        if self._web is not None:
+            await self._web.close()
 
     def _take(
         self, sock: socket.socket, context: ssl.SSLContext | None, web: bool, done: Callable[[], None]
     ) -> Callable[[], None]:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        protocol: asyncio.Protocol
         if web:
-            protocol, drop = self._web.guest(done)
-        else:
-            protocol = wire = TcpWire(self._front, self._flusher, done)
-            drop = wire.abort
-        task = self._loop.create_task(self._connect(sock, context, protocol, done))
+            return self._take_web(sock, context, done)
+        wire = TcpWire(self._front, self._flusher, done)
+        self._start(self._connect(sock, context, wire, done))
+        return wire.abort
+
+    def _take_web(
+        self, sock: socket.socket, context: ssl.SSLContext | None, done: Callable[[], None]
+    ) -> Callable[[], None]:
+        dropping: list[Callable[[], None]] = []
+
+        async def connect() -> None:
+            try:
+                server = await self._web_server()
+            except asyncio.CancelledError:
+                sock.close()
+                raise
+            protocol, drop = server.guest(done)
+            dropping.append(drop)
+            await self._connect(sock, context, protocol, done)
+
+        task = self._start(connect())
+
+        def drop() -> None:
+            if dropping:
+                dropping[0]()
+            else:
+                task.cancel()
+                sock.close()
+                done()
+
+        return drop
+
+    async def _web_server(self) -> WebSocketServer:
+        """aiohttp costs a fifth of a second and 12 MiB: it is imported with the first peer that needs it, and nobody
+        else waits for that."""
+        if self._web is None:
+            module = await asyncio.to_thread(importlib.import_module, "services.mqtt_gateway.network.websocket")
+            if self._web is None:  # two may have waited
+                self._web = module.WebSocketServer(self._front, self._flusher)
+        return self._web
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-        return drop
+        return task
 
     async def _connect(
         self, sock: socket.socket, context: ssl.SSLContext | None, protocol: asyncio.Protocol, done: Callable[[], None]
