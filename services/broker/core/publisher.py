@@ -123,7 +123,7 @@ def _publish_with_care(
     origin: str,
 ) -> Verdict:
     owner = route.owner
-    if route.is_unnamed(payload):
+    if route.diverted and route.is_unnamed(payload):
         payload = annotated(payload, {ORIGINAL_ADDRESS: route.name})
     message = StoredMessage(0, payload, len(payload), front.flags, 0, owner, 0)
     due = 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from services.broker.core import backlog
 from services.broker.core.bindings import Divert
@@ -32,7 +33,7 @@ def recover(
     May run in a thread, as long as nothing else uses what it works on before it returns.
     """
     found = store.take_recovered()
-    definitions = [(id, json.loads(value)) for id, value in found.definitions.items()]
+    definitions = [(id, msgspec.json.decode(value)) for id, value in found.definitions.items()]
     for id, value in definitions:
         if value["kind"] == "settings":
             catalogue.restore_settings(id, value["match"], value["values"])

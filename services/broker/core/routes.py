@@ -121,12 +121,10 @@ class Route:
         return True
 
     def is_unnamed(self, payload: bytes) -> bool:
-        """Whether the message may come out at another address, and does not name this one. Raises AmqpError."""
-        return (
-            self.diverted
-            and (self.always_diverted or not self.guarded or not self.unmarked(payload))
-            and not self.names_it(payload)
-        )
+        """Of a route that is `diverted`: whether the message may come out at another address, and does not name this
+        one. Raises AmqpError."""
+        maybe = self.always_diverted or not self.guarded or not self.unmarked(payload)
+        return maybe and not self.names_it(payload)
 
     def names_it(self, payload: bytes) -> bool:
         """Whether `to` is the address. Raises AmqpError (amqp:decode-error)."""
