@@ -498,3 +498,44 @@ def test_the_encoded_form_of_everything_sent_is_read_by_our_reader() -> None:
     assert packet.properties == given
     assert packet.retain
     assert encode.encode(packet, V5)
+
+
+def test_clients_that_keep_too_much_waiting_are_disconnected_and_those_with_little_are_not() -> None:
+    world = World(Limits(memory=1 << 20, window=200))
+    greedy = _subscribed(world)
+    modest = world.connected("modest", properties=Properties(session_expiry=1000))
+    modest.send(Subscribe(1, (Subscription("few", 1),)))
+    modest.take()
+    for each in (greedy, modest):
+        each.connection.set_blocked(True)
+    peers = [greedy, modest]
+    for number in range(100):
+        _publish(world, b"%d" % number * 10_000, 1, "many")
+        if not number % 50:
+            _publish(world, b"x" * 10_000, 1, "few")
+        assert world.front.kept <= 2 << 20
+        greedy.flush()
+    assert [peer.closed for peer in peers] == [True, False]
+    assert world.backend.endings == [("sub", Ending.LOST, None)]
+    assert world.front.kept == 20_000  # of the modest client
+    assert not world.backend.settled
+    modest.connection.set_blocked(False)
+    assert len(_messages(modest.take())) == 2
+    assert world.front.kept == 0
+
+
+def test_packets_that_are_not_complete_count_too() -> None:
+    world = World(Limits(memory=1 << 20, max_packet=1 << 20))
+    peers = [world.connected(f"p{number}") for number in range(4)]
+    part = encode.encode(Publish("a", b"x" * (1 << 19)), V5)[: 400 << 10]
+    for peer in peers:
+        peer.take()
+        for start in range(0, len(part), 50_000):
+            peer.send_bytes(part[start : start + 50_000])
+            peer.turn()
+            peer.flush()
+    assert [peer.closed for peer in peers] == [False, False, True, True]
+    peers[3].expect_end(reasons.QUOTA_EXCEEDED)
+    for peer in peers:
+        peer.vanish()
+    assert world.front.kept == 0

@@ -233,7 +233,7 @@ class Connection:
         version = terms.request.version
         self._session = session
         self._inbound = Inbound(self, self.output, session, version, limits.receive_maximum, limits.topic_aliases)
-        self._outbound = Outbound(self._front, self.output, session, terms)
+        self._outbound = Outbound(self._front, self, self.output, session, terms)
         self._subscribing = Subscribing(self, self.output, session, limits.subscriptions)
         values = connecting.answer(terms, limits) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
@@ -368,6 +368,7 @@ class Connection:
         session = self._session
         if session is not None:
             sent = self._outbound.sent()
+            self._outbound.close()
             session.close(ending, expiry, sent)
 
     def _no_longer_opening(self) -> None:

@@ -61,6 +61,10 @@ class FrontClient(Protocol):
     def disconnect(self, reason: int, text: str = "") -> None: ...
 
 
+LITTLE = 64 * 1024
+"""Bytes that a client may keep waiting whatever the others do."""
+
+
 class Front:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
     seconds since the epoch; `times` has the coarse time for deadlines."""
@@ -81,6 +85,8 @@ class Front:
         self.opening: dict[str, FrontClient] = {}
         """By client identifier: those that wait for their session."""
         self.stopping = False
+        self.kept = 0
+        """Bytes that wait, of all clients."""
         # by packet type, 1 to 15
         self.packets_in = [0] * 16
         self.packets_out = [0] * 16
@@ -90,3 +96,9 @@ class Front:
         """Connections by the reason code they were closed with, those that the client ended with 0 as well."""
         self.dropped = 0
         """Messages that a client could not get: too large for it, or expired while they waited for it."""
+
+    def keep(self, more: int, kept: int) -> bool:
+        """A client keeps this many more bytes waiting (negative: fewer), `kept` with them. False: there is no room for
+        so much, it has to go."""
+        self.kept += more
+        return more <= 0 or self.kept <= self.limits.memory or kept <= LITTLE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from enmasse.mqtt.errors import MqttError
+from enmasse.mqtt import reasons
+from enmasse.mqtt.errors import MqttError, ProtocolError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.protocol.front import Front, Wire
@@ -33,6 +34,9 @@ BEFORE_CONNECT: Final = 256 * 1024
 """Bytes of a CONNECT."""
 
 
+_NO_MEMORY: Final = "clients keep too much waiting, this one among them"
+
+
 class Host(Protocol):
     """The connection, as its intake sees it."""
 
@@ -54,9 +58,11 @@ class Intake:
     __slots__ = (
         "_counts",
         "_fault",
+        "_front",
         "_handlers",
         "_held",
         "_host",
+        "_kept",
         "_packets",
         "_raw",
         "_times",
@@ -68,6 +74,7 @@ class Intake:
     )
 
     def __init__(self, front: Front, wire: Wire, host: Host, handlers: Handlers) -> None:
+        self._front = front
         self._wire = wire
         self._host = host
         self._handlers = handlers
@@ -81,6 +88,7 @@ class Intake:
         self._raw = b""  # read, not looked at
         self._packets: list[Packet] = []  # looked at, not processed
         self._fault: MqttError | None = None  # to be told after them
+        self._kept = 0  # bytes that wait, as the front knows it
 
     @property
     def closed(self) -> bool:
@@ -95,6 +103,8 @@ class Intake:
         """Nothing is read and nothing processed any more."""
         self._held |= _CLOSED
         self._raw, self._packets, self._fault = b"", [], None
+        self._front.keep(-self._kept, 0)
+        self._kept = 0
 
     def hold(self, why: int) -> None:
         before = self._held
@@ -113,10 +123,13 @@ class Intake:
         if self._held or self._working or self._raw:
             if not self._held & _CLOSED:
                 self._raw = self._raw + data if self._raw else data
+                self._count()
         elif len(data) <= SLICE:
             self._working = True
             self._feed(data)
             self._working = False
+            if self.reader.held != self._kept:
+                self._count()
             if self._held and not self._held & _CLOSED:
                 self._wire.pause()
         else:
@@ -148,6 +161,7 @@ class Intake:
         if at < len(raw) and not self._held & _CLOSED:
             self._raw = raw[at:] + self._raw
         self._working = False
+        self._count()
         if self._held:
             if not self._held & _CLOSED:
                 self._wire.pause()
@@ -155,6 +169,15 @@ class Intake:
             self._work()
         else:
             self._wire.resume()
+
+    def _count(self) -> None:
+        """What waits here counts against what all clients may keep waiting."""
+        if self._held & _CLOSED:
+            return
+        kept = self.reader.held + len(self._raw)
+        more, self._kept = kept - self._kept, kept
+        if not self._front.keep(more, kept):
+            self._host.broken(ProtocolError(_NO_MEMORY, "", reasons.QUOTA_EXCEEDED))
 
     def _feed(self, data: bytes) -> None:
         reader = self.reader

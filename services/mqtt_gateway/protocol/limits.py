@@ -21,6 +21,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From the first byte of a packet to its last."""
     stall_seconds: Count = 60
     """How long a client may leave unread what was sent to it."""
+    memory: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    """Bytes that all clients together may keep waiting: packets that are not complete, what cannot be processed yet,
+    messages that a client does not take. Beyond it, a client that adds to it is disconnected (reason 0x97), unless it
+    has little there."""
     max_packet: Annotated[int, Meta(ge=1024, le=268_435_460)] = 1 << 20
     """Bytes of a packet from a client."""
     receive_maximum: U16 = 256

@@ -22,6 +22,7 @@ from services.mqtt_gateway.protocol.output import Output
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.protocol.front import Front
+    from services.mqtt_gateway.protocol.inbound import Host
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0
@@ -70,6 +71,8 @@ class Outbound:
         "_aliases",
         "_earlier",
         "_front",
+        "_host",
+        "_kept",
         "_largest",
         "_last",
         "_most",
@@ -84,8 +87,9 @@ class Outbound:
         "blocked",
     )
 
-    def __init__(self, front: Front, output: Output, session: Session, terms: Terms) -> None:
+    def __init__(self, front: Front, host: Host, output: Output, session: Session, terms: Terms) -> None:
         self._front = front
+        self._host = host
         self._output = output
         self._session = session
         self._v5 = terms.request.version == V5
@@ -99,6 +103,7 @@ class Outbound:
         self._two: dict[int, _Exchange] = {}
         self._rels: InOrder[None] = InOrder()
         self._waiting: deque[Delivery] | None = None
+        self._kept = 0  # bytes of these
         # sent on an earlier connection, not acknowledged: they are delivered again, and are to have the same ids
         self._earlier: dict[tuple[str, str | None], Outgoing] = {}
         self._reserved: set[int] | None = None
@@ -132,6 +137,12 @@ class Outbound:
             if delivery.identity is not None
         ]
 
+    def close(self) -> None:
+        """What waits goes back."""
+        self._front.keep(-self._kept, 0)
+        self._kept = 0
+        self._waiting = None
+
     # from the session
 
     def deliver(self, delivery: Delivery) -> None:
@@ -139,6 +150,10 @@ class Outbound:
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(delivery)
+            size = len(delivery.payload)
+            self._kept += size
+            if not self._front.keep(size, self._kept):
+                self._host.fail(reasons.QUOTA_EXCEEDED, "clients keep too much waiting, this one among them")
 
     def go_on(self) -> None:
         """There may be room for what waits."""
@@ -148,6 +163,9 @@ class Outbound:
             if not self._send(delivery):
                 waiting.appendleft(delivery)
                 return
+            size = len(delivery.payload)
+            self._kept -= size
+            self._front.keep(-size, self._kept)
 
     def assigned(self, packet_id: int) -> None:
         exchange = self._two.get(packet_id)
