@@ -1,5 +1,5 @@
-"""An MQTT PUBLISH as an AMQP message, and any AMQP message as what MQTT clients get (docs/mqtt.md, "How MQTT and AMQP
-map"). Bytes to values and back; no links, no clock but the one that is given.
+"""An MQTT PUBLISH as an AMQP message, and any AMQP message as what MQTT clients get (docs/mqtt-mapping.md). Bytes to
+values and back; no links, no clock but the one that is given.
 
 What most messages have before their payload is one of few: `Route` holds it encoded for those that leave, `Reader`
 knows those that come by their bytes.
