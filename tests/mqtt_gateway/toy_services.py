@@ -65,9 +65,10 @@ class Service(Handler):
     def on_delivery(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
-        self.took(Message.decode(payload), lambda: link.session.settle(delivery_id))
+        self.took(Message.decode(payload), lambda: link.session.settle(delivery_id), link.name)
 
-    def took(self, message: Message, accept: Callable[[], None]) -> None:
+    def took(self, message: Message, accept: Callable[[], None], name: str) -> None:
+        """A message on the link of this name."""
         raise NotImplementedError
 
 
@@ -82,11 +83,11 @@ class ToySessions(Service):
         self.changes: list[wire.PacketChange] = []
         self.answers: dict[str, Any] = {}
         self.epoch = 0
-        self.outbox: list[bytes] = []
+        self.outbox: list[tuple[str, bytes]] = []
         self.sources: dict[str, list[wire.Source]] = {}
         self.sessions: dict[str, wire.OpenReply] = {}
 
-    def took(self, message: Message, accept: Callable[[], None]) -> None:
+    def took(self, message: Message, accept: Callable[[], None], name: str) -> None:
         accept()
         subject = str(message.subject)
         body = msgspec.json.decode(str(message.body))
@@ -97,7 +98,7 @@ class ToySessions(Service):
         if isinstance(answer, wire.Failure):
             subject = "error"
         if answer is not None:
-            self.tell(subject, answer, message.correlation_id)
+            self.tell(subject, answer, message.correlation_id, name)
 
     def usual(self, subject: str, body: dict[str, Any]) -> Any:
         if subject == "hello":
@@ -113,15 +114,19 @@ class ToySessions(Service):
             return wire.UnsubscribeReply(codes=[0] * len(body["filters"]), sources=[])
         return wire.PacketsReply() if subject == "packets" else wire.CloseReply()
 
-    def tell(self, subject: str, body: Any, key: Any = None) -> None:
+    def tell(self, subject: str, body: Any, key: Any = None, name: str | None = None) -> None:
+        """To the gateway whose links have this name; None: to the newest."""
         text = msgspec.json.encode(body).decode()
-        self.outbox.append(Message(text, subject=subject, correlation_id=key).encode())
-        if self.senders:
-            self.on_flow(self.senders[-1])
+        message = Message(text, subject=subject, correlation_id=key).encode()
+        self.outbox.append((name or self.senders[-1].name, message))
+        for link in self.senders:
+            self.on_flow(link)
 
     def on_flow(self, link: Sender) -> None:
-        while self.outbox and link.credit:
-            link.send(self.outbox.pop(0), settled=True)
+        for each in list(self.outbox):
+            if each[0] == link.name and link.credit:
+                self.outbox.remove(each)
+                link.send(each[1], settled=True)
 
     def subjects(self) -> list[str]:
         return [subject for subject, _ in self.log]
@@ -136,7 +141,7 @@ class ToyWills(Service):
         self.messages: list[Message] = []
         self.silent = False
 
-    def took(self, message: Message, accept: Callable[[], None]) -> None:
+    def took(self, message: Message, accept: Callable[[], None], name: str) -> None:
         if self.silent:
             return
         accept()

@@ -1,0 +1,259 @@
+"""The gateway's conversations with the subscription service and the last-will service, over a real router: what is said
+before what, and what is said again after one of them was away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, Takeover
+from enmasse.mqtt.packets import Properties, Subscribe, Subscription, Will
+from services.mqtt_gateway.amqp import backend as backends
+from services.mqtt_gateway.ports import Ending, Refused
+from tests.configserv.running import FLAVORS, Configserv
+from tests.control.aio import asyncio_test, until
+from tests.mqtt_gateway.house import ADDRESSES, House, Router, house
+
+Test = Callable[[House], Awaitable[None]]
+WILL = Will("news/gone", b"dead", 1)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Router, Configserv]]:
+    service = Configserv(tmp_path_factory.mktemp("configserv"))
+    service.write("flavors.json", FLAVORS)
+    service.write("addresses.json", ADDRESSES)
+    service.start()
+    router = Router(tmp_path_factory.mktemp("router"))
+    router.start()
+    yield router, service
+    router.kill()
+    service.stop()
+
+
+def inside(parts: tuple[Router, Configserv], test: Test) -> None:
+    @asyncio_test
+    async def run() -> None:
+        async with house(*parts) as found:
+            await test(found)
+
+    run()
+
+
+def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_end(
+    parts: tuple[Router, Configserv],
+) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        for client, ending, subject in (
+            ("clean", Ending.CLEAN, "will-clear"),
+            ("lost", Ending.LOST, "will-publish"),
+            ("taken", Ending.TAKEN, "will-publish"),
+        ):
+            device = await found.device(backend, client, will=WILL)
+            assert found.wills.log[-1] == ("will", client)
+            message = found.wills.messages[-1]
+            assert (message.to, message.body) == ("news/gone", b"dead")
+            device.close(ending)
+            await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]
+            await until(lambda name=client: found.sessions.log[-1][1].get("client") == name)  # type: ignore[misc]
+            assert found.sessions.log[-1][0] == "close"
+        delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
+        device = await found.device(backend, "delayed", will=delayed)
+        assert (found.wills.messages[-1].annotations or {})["x-opt-will-delay"] == 30
+        device.close(Ending.TAKEN)
+        await until(lambda: found.sessions.log[-1][1].get("client") == "delayed")
+        assert found.wills.log[-1] == ("will", "delayed"), "who has taken the session over decides"
+
+    inside(parts, test)
+
+
+def test_a_will_that_no_address_takes_or_that_cannot_be_retained_is_refused(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, will=Will("news", b"", 0, True))
+        assert refused.value.reason == 0x9A
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, will=Will("$reply/$management", b"", 0))
+        assert refused.value.reason == 0x90
+        assert "open" not in found.sessions.subjects()
+
+    inside(parts, test)
+
+
+def test_no_client_with_a_will_comes_in_while_it_cannot_be_stored(
+    parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "OPENING", 0.5)
+
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        await until(lambda: backend.wills.ready)
+        found.wills.silent = True
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, will=WILL)
+        assert refused.value.reason == 0x88
+        await until(lambda: found.sessions.subjects()[-1] == "close")
+        await found.device(backend, "other")
+
+    inside(parts, test)
+
+
+def test_wills_are_told_again_to_a_service_that_was_away(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        await found.device(backend, "stays", will=WILL)
+        leaves = await found.device(backend, "leaves", will=WILL)
+        await found.wills.leave()
+        await until(lambda: not backend.wills.ready)
+        leaves.close(Ending.LOST)
+        found.wills.log.clear()
+        await found.wills.connect(found.router.services)
+        await until(lambda: len(found.wills.log) == 2)
+        assert found.wills.log == [("will", "stays"), ("will-publish", "leaves")]
+
+    inside(parts, test)
+
+
+def test_without_the_subscription_service_nobody_comes_in_and_those_inside_go_on(
+    parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "OPENING", 0.5)
+
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a, b = await found.device(backend, "a"), await found.device(backend, "b")
+        b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
+        await until(lambda: b.answers)
+        await found.sessions.leave()
+        await until(lambda: not backend.state()[0])
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, "c")
+        assert refused.value.reason == 0x88
+        a.publish("ask", b"goes on", 1, 5)
+        await until(lambda: a.outcomes and b.got)
+        assert a.outcomes == [(5, 0, "")]
+        b.close()
+        found.sessions.log.clear()
+        found.sessions.answers["hello"] = HelloReply(stale=["a"])
+        await found.sessions.connect(found.router.services)
+        await until(lambda: a.disconnected)
+        assert a.disconnected[0][0] == 0x8E
+        await until(lambda: found.sessions.subjects().count("close") == 2)
+        assert found.sessions.log[0] == ("hello", {"gateway": "gateway", "sessions": [["a", 1]]})
+        assert {body["client"] for subject, body in found.sessions.log if subject == "close"} == {"a", "b"}
+
+    inside(parts, test)
+
+
+def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        found.sessions.answers["open"] = Failure(condition="full", description="no more sessions", reason=0x97)
+        with pytest.raises(Refused) as refused:
+            await found.device(backend)
+        assert (refused.value.reason, refused.value.text) == (0x97, "no more sessions")
+        del found.sessions.answers["open"]
+        device = await found.device(backend)
+        found.sessions.answers["subscribe"] = Failure(condition="no", description="not now", reason=0x88)
+        device.session.subscribe(Subscribe(3, (Subscription("ask"), Subscription("news"))))
+        await until(lambda: device.answers)
+        assert device.answers == [(3, [0x80, 0x80], "not now")]
+        assert device.session.filters == {}
+
+    inside(parts, test)
+
+
+def test_commands_reach_the_session_of_their_epoch_only(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        device = await found.device(backend, "a")
+        other = await found.device(backend, "b")
+        found.sessions.tell("takeover", Takeover(client="a", epoch=99))
+        found.sessions.tell("disconnect", Disconnect(client="b", epoch=2, reason=0x98))
+        await until(lambda: other.disconnected)
+        assert device.disconnected == []
+        assert other.disconnected == [(0x98, "")]
+        found.sessions.tell("takeover", Takeover(client="a", epoch=1))
+        await until(lambda: device.disconnected)
+        assert device.disconnected == [(0x8E, "")]
+
+    inside(parts, test)
+
+
+def test_qos_2_is_stored_before_it_is_sent_and_told_again_until_it_is_stored(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a, b = await found.device(backend, "a"), await found.device(backend, "b")
+        b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
+        await until(lambda: b.answers)
+        found.sessions.answers["packets"] = None
+        a.publish("ask", b"once", 2, 7)
+        await until(lambda: found.sessions.changes)
+        a.publish("ask", b"other", 1, 8)
+        await until(lambda: a.outcomes)
+        assert a.outcomes == [(8, 0, "")]
+        assert [d.payload for d in b.got] == [b"other"], "the one of QoS 2 is not stored"
+        await found.sessions.leave()
+        del found.sessions.answers["packets"]
+        await found.sessions.connect(found.router.services)
+        await until(lambda: len(a.outcomes) == 2)
+        assert a.outcomes[1] == (7, 0, "")
+        assert b.got[1].payload == b"once"
+        first, again = found.sessions.changes
+        assert first == again
+        a.session.release(7)
+        await until(lambda: a.free)
+        assert (found.sessions.changes[-1].op, a.free) == ("in-", [7])
+
+    inside(parts, test)
+
+
+@pytest.mark.parametrize("payload", [b"once", b"another"])
+def test_a_packet_id_of_before_is_the_same_message_if_the_content_is(
+    parts: tuple[Router, Configserv], payload: bytes
+) -> None:
+    """v5 MQTT-4.3.3-10: also without DUP. A device that has lost its state counts from 1 again."""
+
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        b = await found.device(backend, "b")
+        b.session.subscribe(Subscribe(1, (Subscription("ask", 1),)))
+        await until(lambda: b.answers)
+        a = await found.device(backend, "a")
+        a.publish("ask", b"once", 2, 7)
+        await until(lambda: a.outcomes)
+        key = found.sessions.changes[0].key
+        assert key is not None
+        a.close(Ending.LOST)
+        found.sessions.sessions["a"] = OpenReply(epoch=9, present=True, received=[(7, key)])
+        a = await found.device(backend, "a")
+        assert list(a.session.incoming) == [7]
+        a.publish("ask", payload, 2, 7)
+        await until(lambda: a.outcomes)
+        keys = [change.key for change in found.sessions.changes if change.op == "in"]
+        assert len(keys) == (1 if payload == b"once" else 2)
+        assert len(set(keys)) == len(keys)
+
+    inside(parts, test)
+
+
+def test_two_gateways_have_links_of_their_own(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        one, two = await found.backend("one"), await found.backend("two")
+        a, b = await found.device(one, "a"), await found.device(two, "b")
+        b.session.subscribe(Subscribe(1, (Subscription("news/#", 0),)))
+        await until(lambda: b.answers)
+
+        def comes() -> bool:
+            a.publish("news/x", b"1")
+            return bool(b.got)
+
+        await until(comes)
+        assert b.got[0].topic == "news/x"
+        await asyncio.gather(one.close(), two.close())
+
+    inside(parts, test)
