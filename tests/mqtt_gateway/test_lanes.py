@@ -1,80 +1,244 @@
-"""A lane whose credit comes and goes, with a clock of the test."""
+"""What waits in a lane: whose turn it is, in which order, how long, and who is not read meanwhile."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
+from enmasse.amqp.types import Symbol
 from enmasse.model.addresses import AddressType
-from services.mqtt_gateway.amqp.lanes import Counters, Lane
+from services.mqtt_gateway.amqp import lanes
+from services.mqtt_gateway.amqp.lanes import MAX_WAITING, Counters, Entry, Lane
+from services.mqtt_gateway.ports import UNKNOWN
 
-LONG = 1000.0
 
-
-class Link:
-    """A link that has so much credit and notes what is sent."""
+class FakeLink:
+    """A sender's end as a lane uses it: credit by hand, outcomes by hand. (Which deliveries a real link loses with a
+    connection cannot be chosen.)"""
 
     def __init__(self) -> None:
         self.credit = 0
+        self.unsettled: list[Entry] = []
         self.sent: list[bytes] = []
-        self.unsettled = 0
 
     @property
     def granted(self) -> int:
         return self.credit
 
-    def pass_on(self, payload: bytes, token: Any) -> bool:
-        return False
+    def pass_on(self, payload: bytes, token: Entry) -> bool:
+        if not self.credit:
+            return False
+        self.send(payload, token)
+        return True
 
-    def send(self, payload: bytes, token: Any = None, settled: bool = False) -> None:
+    def send(self, payload: bytes, token: Entry | None = None, settled: bool = False) -> None:
+        assert self.credit > 0
         self.credit -= 1
         self.sent.append(payload)
+        if token is not None:
+            self.unsettled.append(token)
+
+    def settle(self, tokens: list[Entry]) -> None:
+        """As Sender.settle."""
 
 
-class Client:
-    def __init__(self) -> None:
+class Who:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.waiting = self.waiting_bytes = 0
         self.held = False
+        self.holds: list[bool] = []
         self.outcomes: list[tuple[int, int]] = []
 
     def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
         self.outcomes.append((packet_id, reason))
 
-    def hold(self) -> None: ...
+    def hold(self) -> None:
+        self.holds.append(True)
 
-    def proceed(self) -> None: ...
-
-
-@pytest.mark.parametrize("type", ["anycast", "multicast", "queue"])
-@pytest.mark.parametrize("qos", [0, 1])
-def test_credit_that_is_used_up_long_after_it_came_loses_nothing(type: AddressType, qos: int) -> None:
-    now = 0.0
-    counters = Counters()
-    lane = Lane("a", type, counters, lambda: now)
-    lane.link = link = Link()  # type: ignore[assignment]
-    link.credit = 2
-    lane.on_flow(link)  # type: ignore[arg-type]
-    client = Client()
-    now = LONG
-    for number in range(5):
-        lane.send(client, number * qos, qos, b"%d" % number)
-        lane.tick()
-    assert (link.sent, counters.dropped, client.outcomes) == ([b"0", b"1"], 0, [])
-    link.credit = 10
-    lane.on_flow(link)  # type: ignore[arg-type]
-    assert link.sent == [b"0", b"1", b"2", b"3", b"4"]
-    assert (counters.dropped, client.outcomes, client.waiting) == (0, [], 0)
+    def proceed(self) -> None:
+        self.holds.append(False)
 
 
-def test_nobody_at_a_multicast_address_is_known_after_a_while() -> None:
-    now = 0.0
-    lane = Lane("a", "multicast", Counters(), lambda: now)
-    lane.link = Link()  # type: ignore[assignment]
-    client = Client()
-    lane.send(client, 1, 1, b"x")
-    lane.tick()
-    assert client.outcomes == []
-    now = 0.6
-    lane.tick()
-    assert client.outcomes == [(1, 0x10)]
+class Rig:
+    def __init__(self, type: AddressType | None = "anycast") -> None:
+        self.time = 0.0
+        self.counters = Counters()
+        self.lane = Lane("a", type, self.counters, lambda: self.time)
+        self.link = FakeLink()
+        self.lane.link = cast(Any, self.link)
+
+    def grant(self, n: int) -> None:
+        self.link.credit += n
+        self.lane.on_flow(cast(Any, self.link))
+
+    def outcome(self, state: Any, n: int = 1) -> None:
+        tokens, self.link.unsettled = self.link.unsettled[:n], self.link.unsettled[n:]
+        self.lane.on_outcomes(cast(Any, self.link), tokens, state, True)
+
+    def lose(self) -> None:
+        tokens, self.link.unsettled = self.link.unsettled, []
+        self.lane.on_outcomes(cast(Any, self.link), tokens, None, True)
+        self.lane.on_detach(cast(Any, self.link), None)
+        self.link = FakeLink()
+        self.lane.link = cast(Any, self.link)
+
+    def pass_time(self, seconds: float) -> None:
+        self.time += seconds
+        self.lane.tick()
+
+
+def test_clients_take_turns_however_much_one_of_them_sends() -> None:
+    rig, many, few = Rig(), Who("many"), Who("few")
+    for n in range(100):
+        rig.lane.send(many, n, 1, b"m%d" % n)
+    rig.lane.send(few, 1, 1, b"f")
+    rig.grant(3)
+    assert rig.link.sent == [b"m0", b"f", b"m1"]
+
+
+def test_a_client_with_much_waiting_is_not_read_until_half_of_it_has_left() -> None:
+    rig, who = Rig(), Who("w")
+    for n in range(MAX_WAITING - 1):
+        rig.lane.send(who, n, 1, b"")
+    assert not who.holds
+    rig.lane.send(who, 1000, 1, b"")
+    rig.lane.send(who, 1001, 1, b"")
+    assert who.holds == [True]
+    rig.grant(MAX_WAITING // 2)
+    assert who.holds == [True]
+    rig.grant(1)
+    assert who.holds == [True, False]
+
+
+def test_many_clients_together_are_bounded_too() -> None:
+    rig = Rig()
+    clients = [Who(str(n)) for n in range(40)]
+    for who in clients:
+        rig.lane.send(who, 1, 1, bytes(2 << 20))
+    assert [who.held for who in clients] == [n >= 31 for n in range(40)]
+    rig.lane.send(clients[0], 0, 0, b"dropped")
+    assert rig.counters.dropped == 1
+
+
+def test_what_is_lost_with_the_link_is_sent_again_in_front() -> None:
+    rig, who = Rig(), Who("w")
+    rig.grant(3)
+    for n in range(5):
+        rig.lane.send(who, n, 1, b"%d" % n)
+    rig.outcome(ACCEPTED)
+    rig.lose()
+    rig.lane.send(who, 5, 1, b"5")
+    rig.grant(10)
+    assert rig.link.sent == [b"1", b"2", b"3", b"4", b"5"]
+    rig.outcome(ACCEPTED, 5)
+    assert who.outcomes == [(n, 0) for n in range(6)]
+
+
+def test_what_is_lost_and_never_sent_again_has_an_unknown_outcome_the_rest_a_definite_one() -> None:
+    rig, who = Rig(), Who("w")
+    rig.grant(1)
+    rig.lane.send(who, 1, 1, b"1")
+    rig.lane.send(who, 2, 1, b"2")
+    rig.lose()
+    rig.pass_time(lanes.PATIENCE)
+    assert who.outcomes == [(1, UNKNOWN), (2, 0x83)]
+    assert who.waiting == 0
+
+
+def test_what_is_given_back_is_tried_again_and_holds_up_its_client_only() -> None:
+    rig, one, two = Rig(), Who("one"), Who("two")
+    rig.grant(4)
+    rig.lane.send(one, 1, 1, b"a")
+    rig.lane.send(one, 2, 1, b"b")
+    rig.outcome(RELEASED, 2)
+    rig.lane.send(one, 3, 1, b"c")
+    rig.lane.send(two, 1, 1, b"x")
+    assert rig.link.sent == [b"a", b"b", b"x"]
+    rig.outcome(Modified(delivery_failed=True))
+    rig.grant(10)
+    rig.pass_time(lanes.PAUSE)
+    assert rig.link.sent[3:] == [b"a", b"x", b"b", b"c"]
+    assert rig.counters.repeated == 3
+
+
+def test_outcomes_have_reasons() -> None:
+    rig, who = Rig("queue"), Who("w")
+    rig.grant(10)
+    conditions = ("amqp:resource-limit-exceeded", "amqp:unauthorized-access", "amqp:decode-error", "other:thing")
+    for n, condition in enumerate(conditions):
+        rig.lane.send(who, n, 1, b"")
+        rig.outcome(Rejected(error=Error(condition=Symbol(condition))))
+    rig.lane.send(who, 8, 1, b"")
+    rig.outcome(Modified(undeliverable_here=True))
+    rig.lane.send(who, 9, 1, b"")
+    rig.outcome(Rejected(error=Error(condition=Symbol("amqp:not-found"))))
+    assert who.outcomes == [(0, 0x97), (1, 0x87), (2, 0x99), (3, 0x83), (8, 0x83)]
+    rig.link.credit = 0
+    rig.pass_time(lanes.STORED_PATIENCE)
+    assert who.outcomes[-1] == (9, 0x83), "a configured address that the router does not know yet is waited for"
+
+
+def test_nobody_at_a_multicast_address_is_no_failure() -> None:
+    rig, who = Rig("multicast"), Who("w")
+    rig.lane.send(who, 1, 1, b"")
+    rig.lane.send(who, 2, 0, b"")
+    rig.pass_time(lanes.MULTICAST_PATIENCE + 0.1)
+    assert who.outcomes == [(1, 0x10)]
+    rig.lane.send(who, 3, 0, b"")
+    assert rig.counters.dropped == 2
+    assert who.waiting == 0
+    rig.grant(1)
+    rig.lane.send(who, 4, 1, b"")
+    rig.outcome(RELEASED)
+    assert who.outcomes[-1] == (4, 0x10)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 2)),
+        st.tuples(st.just("grant"), st.integers(1, 4)),
+        st.tuples(st.just("accept"), st.integers(1, 4)),
+        st.tuples(st.just("release"), st.integers(1, 2)),
+        st.tuples(st.just("lose"), st.just(0)),
+        st.tuples(st.just("time"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_each_message_has_one_outcome_and_a_client_s_first_sendings_are_in_order(steps: list[tuple[str, int]]) -> None:
+    rig = Rig()
+    clients = [Who(str(n)) for n in range(3)]
+    count = 0
+    everything: list[bytes] = []
+    for what, n in steps:
+        if what == "send":
+            count += 1
+            rig.lane.send(clients[n], count, 1, b"%d/%d" % (n, count))
+        elif what == "grant":
+            rig.grant(n)
+        elif what == "accept":
+            rig.outcome(ACCEPTED, n)
+        elif what == "release":
+            rig.outcome(RELEASED, n)
+        elif what == "time":
+            rig.pass_time(0.11)
+        else:
+            everything += rig.link.sent
+            rig.lose()
+    rig.grant(1000)
+    while rig.lane.waiting or rig.link.unsettled:
+        rig.outcome(ACCEPTED, 1000)
+        rig.pass_time(0.11)
+    everything += rig.link.sent
+    assert sorted(packet_id for who in clients for packet_id, _ in who.outcomes) == list(range(1, count + 1))
+    assert all(who.waiting == who.waiting_bytes == 0 and not who.held for who in clients)
+    for n in range(3):
+        mine = [int(each.split(b"/")[1]) for each in everything if each.startswith(b"%d/" % n)]
+        first = list(dict.fromkeys(mine))
+        assert first == sorted(first)

@@ -31,6 +31,8 @@ MAX_WAITING: Final = 256
 """Messages of one client that wait; at it the client is not read."""
 MAX_WAITING_BYTES: Final = 4 << 20
 """The same in bytes."""
+MAX_ALL: Final = 64 << 20
+"""Bytes of all clients that wait; beyond it whoever adds to them is not read, and QoS 0 is dropped."""
 
 
 class Publisher(Protocol):
@@ -67,6 +69,8 @@ class Counters:
     def __init__(self) -> None:
         self.outcomes: dict[int, int] = {}
         """Reason code, or UNKNOWN → messages of QoS 1 and 2."""
+        self.waiting_bytes = 0
+        """Of messages that wait, of all lanes."""
         self.dropped = 0
         """Messages of QoS 0 that nobody took."""
         self.repeated = 0
@@ -128,7 +132,7 @@ class Lane(LinkUser):
             if link.credit > 0:
                 link.send(payload, settled=True)
                 return
-        if not qos and self._hopeless():
+        if not qos and (self._counters.waiting_bytes >= MAX_ALL or self._hopeless()):
             self._counters.dropped += 1
             return
         self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience))
@@ -151,9 +155,9 @@ class Lane(LinkUser):
         if line is None:
             line = self._lines[who] = deque()
         line.append(entry)
-        who.waiting += 1
-        who.waiting_bytes += len(entry.payload)
-        if not who.held and (who.waiting >= MAX_WAITING or who.waiting_bytes >= MAX_WAITING_BYTES):
+        self._counts(entry, 1)
+        full = self._counters.waiting_bytes >= MAX_ALL
+        if not who.held and (full or who.waiting >= MAX_WAITING or who.waiting_bytes >= MAX_WAITING_BYTES):
             who.held = True
             who.hold()
 
@@ -174,14 +178,18 @@ class Lane(LinkUser):
                 else:
                     lines[who] = line
             line.appendleft(entry)
-            who.waiting += 1
-            who.waiting_bytes += len(entry.payload)
+            self._counts(entry, 1)
+
+    def _counts(self, entry: Entry, sign: int) -> None:
+        size = sign * len(entry.payload)
+        entry.who.waiting += sign
+        entry.who.waiting_bytes += size
+        self._counters.waiting_bytes += size
 
     def _left(self, entry: Entry) -> None:
         """It waits no longer."""
+        self._counts(entry, -1)
         who = entry.who
-        who.waiting -= 1
-        who.waiting_bytes -= len(entry.payload)
         if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
             who.held = False
             who.proceed()
