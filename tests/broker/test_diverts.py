@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.broker.core import backlog
+from services.broker.core import backlog, route_table
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
@@ -728,3 +729,82 @@ def test_who_is_lost_again_and_again_gets_its_messages_in_order() -> None:
         assert taken(consumer) == [0, 1, 2]
         queue.detach(consumer)
     assert taken(core.consumer(queue, 9)) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_ring_beside_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Random arrivals, deliveries, outcomes and restarts: at most so many wait, nothing is lost that was not the oldest
+    of the lowest priority, nothing comes twice."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(backlog, "HEAD", rng.choice((3, 10_000)))
+    monkeypatch.setattr(backlog, "SLICE", 2)
+    core = Core(tmp_path)
+    topic(core, "t")
+    size = rng.randrange(1, 12)
+    core.broker.catalogue.put_settings("$sub/#", {"maxDeliveryAttempts": -1})
+    session(core, "t/#", ring_size=size)
+    waiting: list[tuple[int, int]] = []  # by turn: highest priority first, then the order of arrival
+    number = 0
+
+    def queue() -> Queue:
+        return core.broker.catalogue.queues["$sub/b/session"]
+
+    def settle() -> None:
+        core.commit()
+        while core.broker.run_pending():
+            pass
+
+    for _ in range(60):
+        for _ in range(rng.randrange(0, 6)):
+            priority = rng.choice((4, 4, 4, 9))
+            core.send(number, "t/a", durable=True, priority=priority)
+            waiting.append((-priority, number))
+            number += 1
+            settle()
+            if len(waiting) > size:
+                waiting.remove(min(waiting, key=lambda one: (-one[0], one[1])))
+        consumer = core.consumer(queue(), rng.randrange(0, 4))
+        settle()
+        found = taken(consumer)
+        waiting.sort()
+        assert found == [number for _, number in waiting[: len(found)]]
+        messages = list(consumer.unsettled.values())
+        accepted = [message for message in messages if rng.random() < 0.7]
+        gone = {decoded(core.broker.payloads.load(message) or b"").body for message in accepted}
+        queue().accept(consumer, accepted)
+        waiting = [one for one in waiting if one[1] not in gone]
+        queue().detach(consumer)
+        settle()
+        if rng.random() < 0.1:
+            core.restart()
+        assert queue().count == len(waiting)
+
+
+def test_long_names_do_not_fill_memory() -> None:
+    """Publishers may send to any name below a topic."""
+    core = Core()
+    topic(core, "t")
+    queue = session(core, "t/#")
+    core.send(0, "t/" + "x" * 60_000)
+    core.send(1, "t" + "/x" * 30_000)
+    divert(core, "t/+", core.queue("$sub/b/other").name)
+    tracemalloc.start()
+    try:
+        for n in range(200):
+            core.send(n, f"t/{n}" + "/x" * 2_000, address="t")
+            queue.purge()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    long = core.broker.catalogue.route("t/" + "x" * 600, None)
+    assert long is not None and long.stale and len(long.targets) == 2
+
+
+def test_names_of_many_levels_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_table, "_MAX_WEIGHT", 10_000)
+    core = Core()
+    topic(core, "t")
+    first = core.broker.catalogue.route("t/0", None)
+    for n in range(100):
+        core.broker.catalogue.route(f"t/{n}" + "/x" * 10, None)
+    assert first is not None and first.stale

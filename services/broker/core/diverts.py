@@ -14,6 +14,8 @@ from services.broker.core.names import check_name
 from services.broker.core.persistence import MessageStore
 from services.broker.selector import compile_selector
 
+_LONGEST = 2048  # characters of a name, which may be made of two others
+
 
 class DivertHost(Protocol):
     """What diverts need of the catalogue."""
@@ -62,8 +64,8 @@ class Diverts:
         existing = self.by_name.get(name)
         if existing is not None:
             return existing
-        for text in (name, pattern):
-            check_name(text)
+        check_name(name, _LONGEST)
+        check_name(pattern)
         condition = Condition(compile_selector(filter) if filter else None)
         divert = Divert(
             name,

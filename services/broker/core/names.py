@@ -9,7 +9,7 @@ MANAGEMENT = "activemq.management"
 _MAX_NAME = 1024
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, longest: int = _MAX_NAME) -> None:
     """Raises BrokerError for a name that no address, queue or divert can have."""
-    if not name or len(name) > _MAX_NAME or any(c < " " or c == "\x7f" for c in name):
+    if not name or len(name) > longest or any(c < " " or c == "\x7f" for c in name):
         raise errors.bad_name(name[:80])

@@ -15,7 +15,9 @@ from services.broker.core.routes import Onward, Route
 from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, matches
 
 _MAX_ROUTES = 20_000
-_MAX_TARGETS = 1_000_000  # of all routes together: 8 bytes each, and as much for the ids of the durable ones
+_MAX_WEIGHT = 3_000_000  # of all routes together, about 16 bytes each
+_LEVEL = 20  # what a level of a name weighs beside a queue that a route leads to
+_LONGEST = 512  # characters of names whose routes are kept; others are worked out anew for each message
 _KINDS = (None, ANYCAST, MULTICAST)
 
 
@@ -38,7 +40,7 @@ class RouteTable:
         self._routes: dict[tuple[str, str | None], Route] = {}
         self._known = NameTree()  # the names in _routes, without those of queues
         self._of_queues: list[tuple[str, str | None]] = []  # keys `address::queue` in _routes
-        self._targets = 0
+        self._weight = 0
 
     def route(self, name: str, routing_type: str | None) -> Route | None:
         """Where messages to `name` (an address, or `address::queue`) go; None: there is no such address."""
@@ -51,10 +53,14 @@ class RouteTable:
         return route
 
     def _keep(self, key: tuple[str, str | None], route: Route) -> None:
-        self._targets += len(route.targets)
-        if len(self._routes) >= _MAX_ROUTES or self._targets > _MAX_TARGETS:
+        weight = _weight(key[0], route)
+        if len(key[0]) > _LONGEST or weight > _MAX_WEIGHT // 2:
+            route.stale = True
+            return
+        self._weight += weight
+        if len(self._routes) >= _MAX_ROUTES or self._weight > _MAX_WEIGHT:
             self.clear()
-            self._targets = len(route.targets)
+            self._weight = weight
         self._routes[key] = route
         if "::" in key[0]:
             self._of_queues.append(key)
@@ -147,10 +153,14 @@ class RouteTable:
         self._routes.clear()
         self._known = NameTree()
         self._of_queues.clear()
-        self._targets = 0
+        self._weight = 0
 
     def _forget(self, key: tuple[str, str | None]) -> None:
         route = self._routes.pop(key, None)
         if route is not None:
             route.stale = True
-            self._targets -= len(route.targets)
+            self._weight -= _weight(key[0], route)
+
+
+def _weight(name: str, route: Route) -> int:
+    return _LEVEL * name.count(SEPARATOR) + len(route.targets)

@@ -28,7 +28,7 @@ class Route:
     Else it has conditions. But most filters ask for a property that few messages have, and where nothing of it is found
     in the bytes of a message, that one goes to `targets` as well: see `unmarked`, which may be asked if `guarded`;
     `sole`: that is one queue. `diverted`: messages may come out at another address, and are to name the one they were
-    sent to then; `always_diverted`: they do. `stale`: something has changed, ask for a new one.
+    sent to then; `always_diverted`: they do. `stale`: it holds now, ask for a new one next time.
     """
 
     __slots__ = (
