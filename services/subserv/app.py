@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
@@ -57,6 +58,7 @@ class Routed:
 
 async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had."""
+    gc.set_threshold(50_000, 20, 100)  # a collection looks at every session: rarely, because nothing here is circular
     store = make_store(config.store)
     service = SubscriptionService(store)
     routed = Routed(service)

@@ -34,6 +34,8 @@ MAX_SESSIONS = 200_000
 MAX_SUBSCRIPTIONS = 2_000
 """Of one session."""
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
+PORTION = 200
+"""Sessions that are looked at in one turn of the loop."""
 UNSPECIFIED, IMPLEMENTATION, FILTER_INVALID, QUOTA, NO_SHARED = 0x80, 0x83, 0x8F, 0x97, 0x9E
 TAKEN_OVER = 0x8E
 NO_SUBSCRIPTION = 0x11
@@ -243,7 +245,7 @@ class Clients:
         """What the gateway does not hold any more is disconnected."""
         sessions = self.sessions
         held = dict(request.sessions)
-        stale = []
+        stale, kept = [], []
         for client, epoch in request.sessions:
             session = sessions.by_client.get(client)
             if session is None or session.record.epoch != epoch or not session.record.connected:
@@ -252,7 +254,8 @@ class Clients:
             if held.get(session.record.client) != session.record.epoch:
                 process.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
             else:
-                self._tell_changes(session)
+                kept.append(session.id)
+        process.spawn(self._tell_in_portions(kept), "sources")
         return wire.HelloReply(stale=stale)
 
     async def gateway_gone(self, gateway: str) -> None:
@@ -393,6 +396,11 @@ class Clients:
                 clients.update(dict.fromkeys(share.members))
         for client in clients:
             self._tell_changes(self.sessions.by_client[client])
+
+    async def _tell_in_portions(self, ids: list[str]) -> None:
+        for at in range(0, len(ids), PORTION):
+            self.lies(ids[at : at + PORTION])
+            await asyncio.sleep(0)  # requests are served in between
 
     def _tell_changes(self, session: Session) -> None:
         record = session.record

@@ -21,6 +21,8 @@ from services.subserv.management import ERRORS, BrokerManagement, Row, outcomes
 SWEEP_FIRST, SWEEP_LAST = 5.0, 60.0
 """Seconds between two looks at everything; COST times as long as a look takes, in between."""
 COST = 200
+PORTION = 200
+"""Subscribers that are looked at in one turn of the loop."""
 RETIRE_EVERY = 1.0
 """Seconds between two looks at queues that are kept until they are empty."""
 RETIRE_BATCH = 100
@@ -66,8 +68,8 @@ class Owner(Protocol):
     def want(self, broker: str, id: str, *, held: bool) -> Want | None:
         """None: there is no such subscriber."""
 
-    def wanted_on(self, broker: str) -> Iterable[str]:
-        """Ids of all subscribers that are to have something there."""
+    def ids(self) -> Iterable[str]:
+        """Of all subscribers."""
 
     def lies(self, ids: Iterable[str]) -> None:
         """On which brokers these have queues has changed."""
@@ -308,21 +310,27 @@ class BrokerConversation:
         await outcomes(stray)
         changed = found.keys() ^ self.held.keys()
         self.held = found
-        self._reconciler.queue(self._differing())
+        await self._queue_differing()
         if changed:
             self._reconciler.news(changed)
 
-    def _differing(self) -> list[str]:
-        owner, differing = self._owner, []
-        for id, held in self.held.items():
-            want = owner.want(self.broker, id, held=True)
-            if want is None or held.created != want.created or held.patterns != want.patterns:
-                differing.append(id)
-            elif not want.patterns:
-                self._retiring.add(id)
-                self._retire_at = min(self._retire_at, self._loop.time())
-        differing += [id for id in owner.wanted_on(self.broker) if id not in self.held]
-        return differing
+    async def _queue_differing(self) -> None:
+        ids = list({**dict.fromkeys(self.held), **dict.fromkeys(self._owner.ids())})
+        for some in (ids[at : at + PORTION] for at in range(0, len(ids), PORTION)):
+            self._reconciler.queue([id for id in some if self._differs(id)])
+            await asyncio.sleep(0)  # requests are served in between
+
+    def _differs(self, id: str) -> bool:
+        held = self.held.get(id)
+        want = self._owner.want(self.broker, id, held=held is not None)
+        if held is None:
+            return want is not None and bool(want.patterns)
+        if want is None or held.created != want.created or held.patterns != want.patterns:
+            return True
+        if not want.patterns:
+            self._retiring.add(id)
+            self._retire_at = min(self._retire_at, self._loop.time())
+        return False
 
     # queues that are kept until they are empty
 

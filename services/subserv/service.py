@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 TICK = 0.5
 """Seconds between two looks at what has expired."""
+PORTION = 200
+"""Subscribers that are looked at in one turn of the loop."""
 SETTLE = 0.5
 """Seconds between two looks at all subscribers after changes of addresses."""
 
@@ -98,8 +100,8 @@ class SubscriptionService:
         found = self.subscriber(id)
         return Want(found.created, self.desired.patterns(broker, found, held=held)) if found is not None else None
 
-    def wanted_on(self, broker: str) -> Iterable[str]:
-        return [each.id for each in self.subscribers() if broker in self.desired.brokers(each)]
+    def ids(self) -> Iterable[str]:
+        return [each.id for each in self.subscribers()]
 
     def lies(self, ids: Iterable[str]) -> None:
         self.clients.lies(ids)
@@ -149,8 +151,10 @@ class SubscriptionService:
             await self._changed.wait()
             self._changed.clear()
             ids = [each.id for each in self.subscribers()]
-            self.brokers.touch(ids)
-            self.clients.lies(ids)
+            for some in (ids[at : at + PORTION] for at in range(0, len(ids), PORTION)):
+                self.brokers.touch(some)
+                self.clients.lies(some)
+                await asyncio.sleep(0)  # requests are served in between
             await asyncio.sleep(SETTLE)
 
     async def _expire(self) -> None:
