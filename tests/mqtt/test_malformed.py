@@ -10,7 +10,7 @@ import pytest
 
 from enmasse.mqtt import encode, properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError, UnsupportedVersion
-from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Packet, PingReq, Publish
+from enmasse.mqtt.packets import NONE, V5, V311, ConnAck, Connect, Packet, PingReq, Properties, Publish, Will
 from enmasse.mqtt.reader import Reader
 
 MALFORMED, PROTOCOL = reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR
@@ -77,7 +77,7 @@ for _level, _mark in ((V311, v3), (V5, v5)):
             f"{_level}-will-qos-without-will",
             connect(_id, flags=0x0A, **_c),
             MALFORMED,
-            _mark(*(("MQTT-3.1.2-13", "MQTT-3.1.2-11") if _level == V311 else ("MQTT-3.1.2-11",))),
+            _mark(*(("MQTT-3.1.2-11", "MQTT-3.1.2-13") if _level == V311 else ("MQTT-3.1.2-11",))),
         ),
         case(
             f"{_level}-will-retain-without-will",
@@ -205,8 +205,10 @@ BOTH: list[tuple[str, int, tuple[bytes, ...], int, tuple[str, ...], tuple[str, .
     ("connect-again", 0x10, (b"\0\4MQTT\4\2\0\0\0\1c",), PROTOCOL, ("MQTT-3.1.0-2",), ("MQTT-3.1.0-2",)),
     ("publish-qos-3", 0x36, (s("t"), PID, NO), MALFORMED, ("MQTT-3.3.1-4",), ("MQTT-3.3.1-4",)),
     ("publish-dup-qos-0", 0x38, (s("t"), NO), MALFORMED, ("MQTT-3.3.1-2",), ("MQTT-3.3.1-2",)),
-    ("publish-wildcard", 0x30, (s("a/+"), NO), MALFORMED, ("MQTT-3.3.2-2", "MQTT-4.7.1-1"), ("MQTT-3.3.2-2",)),
-    ("publish-hash", 0x30, (s("#"), NO), MALFORMED, ("MQTT-3.3.2-2", "MQTT-4.7.1-1"), ("MQTT-3.3.2-2",)),
+    ("publish-wildcard", 0x30, (s("a/+"), NO), MALFORMED, ("MQTT-3.3.2-2", "MQTT-4.7.1-1"),
+     ("MQTT-3.3.2-2", "MQTT-4.7.0-1")),
+    ("publish-hash", 0x30, (s("#"), NO), MALFORMED, ("MQTT-3.3.2-2", "MQTT-4.7.1-1"),
+     ("MQTT-3.3.2-2", "MQTT-4.7.0-1")),
     ("publish-topic-not-utf8", 0x30, (s(b"\xff"), NO), MALFORMED, ("MQTT-3.3.2-1", "MQTT-1.5.3-1"),
      ("MQTT-3.3.2-1", "MQTT-1.5.4-1")),
     ("publish-surrogate", 0x30, (s(b"\xed\xa0\x80"), NO), MALFORMED, ("MQTT-1.5.3-1",), ("MQTT-1.5.4-1",)),
@@ -426,6 +428,17 @@ def test_an_empty_client_id_is_a_client_id() -> None:
 def test_mqtt_5_has_a_password_without_a_user() -> None:
     (got,) = Reader().feed(connect(s("c"), s(b"\xff\0"), flags=0x42))
     assert isinstance(got, Connect) and got.password == b"\xff\0" and got.username is None
+
+
+@v3("MQTT-3.1.3-1", "MQTT-3.1.2-9", "MQTT-3.1.2-19", "MQTT-3.1.2-21")
+@v5("MQTT-3.1.3-1", "MQTT-3.1.2-9", "MQTT-3.1.2-17", "MQTT-3.1.2-19")
+def test_the_fields_of_connect_come_in_their_order() -> None:
+    for level, none in ((V311, b""), (V5, props(b"\x18\0\0\0\7"))):
+        data = connect(s("id"), none, s("w/t"), s("bye"), s("user"), s("pass"), flags=0xEE, level=level)
+        (got,) = Reader().feed(data)
+        will = Will("w/t", b"bye", 1, True, Properties(will_delay=7) if level == V5 else NONE)
+        assert got == Connect("id", True, 0, "user", b"pass", will, version=level)
+        assert encode.encode(got, level, True) == data
 
 
 def test_short_forms_of_mqtt_5() -> None:
