@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.broker.core import backlog, route_table
+from services.broker.core import backlog, broker, route_table
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
@@ -808,3 +808,16 @@ def test_names_of_many_levels_are_forgotten_in_time(monkeypatch: pytest.MonkeyPa
     for n in range(100):
         core.broker.catalogue.route(f"t/{n}" + "/x" * 10, None)
     assert first is not None and first.stale
+
+
+def test_more_queues_than_can_share_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "MAX_HOLDERS", 2)
+    core = Core(tmp_path)
+    topic(core, "t")
+    queues = [session(core, "t/#", name=f"$sub/b/{n}") for n in range(3)]
+    with pytest.raises(BrokerError, match="3 durable queues take messages to t"):
+        core.send("refused", "t/a", durable=True)
+    core.send("passing", "t/a")
+    core.commit()
+    assert [taken(core.consumer(queue, 5)) for queue in queues] == [["passing"]] * 3
+    assert core.broker.catalogue.addresses["t"].count == 1

@@ -293,8 +293,9 @@ def test_tags_modes_and_settlements_pass_a_router(router: RouterProcess, m: Mana
     c = router.connect()
     name = session(m, "$sub/b0/mqtt.routed", "t/routed")
     sender = c.create_sender("t/routed")
-    for n in range(5):
-        sender.send(Message(n, durable=True, address="t/routed"))
+    large = "x" * 300_000  # several frames
+    for body in (0, 1, 2, large, 4):
+        sender.send(Message(body, durable=True, address="t/routed"))
     receiver = second(c, name)
     first = identities(receiver, 5)
     assert receiver.link.remote_rcv_settle_mode == Link.RCV_SECOND and all(len(t) == 8 for t in first.values())
@@ -303,9 +304,9 @@ def test_tags_modes_and_settlements_pass_a_router(router: RouterProcess, m: Mana
     receiver.close()
     other = router.connect()
     receiver = second(other, name)
-    assert identities(receiver, 2) == {n: first[n] for n in (3, 4)}
+    assert identities(receiver, 2) == {body: first[body] for body in (large, 4)}
     settled(receiver, outcome(receiver, Delivery.RELEASED), outcome(receiver))
-    assert identities(receiver, 1) == {3: first[3]}
+    assert identities(receiver, 1) == {large: first[large]}
     settled(receiver, outcome(receiver))
     nothing(receiver)
     m("destroyQueue", name, True, True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse import log
+from services.broker.core import errors
 from services.broker.core.admission import Admission
 from services.broker.core.arrivals import Arrival, Arrivals, Waiting
 from services.broker.core.broker_address import BrokerAddress
@@ -18,7 +19,7 @@ from services.broker.core.dead_letters import DeadLetters
 from services.broker.core.duplicates import DuplicateIds
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
-from services.broker.core.persistence import Committed, MessageStore, PageStore, Progress
+from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStore, PageStore, Progress
 from services.broker.core.properties import property_lookup
 from services.broker.core.queue import Queue
 from services.broker.core.recovery import recover
@@ -166,7 +167,7 @@ class Broker:
         flags = (DURABLE if durable else 0) | priority << PRIORITY_SHIFT
         message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
         targets, stored = self.targets(route, message, payload, "")
-        if not targets:
+        if not targets or len(stored) > MAX_HOLDERS:
             return False
         self.enqueue(message, payload, targets, stored)
         return True
@@ -196,6 +197,8 @@ class Broker:
         owner = message.owner
         stores = bool(message.flags & DURABLE and stored)
         if stores and self.store is not None:
+            if len(stored) > MAX_HOLDERS:
+                raise errors.too_many_queues(owner.name, len(stored))
             message.id = self.store.add(
                 payload,
                 stored,

@@ -79,6 +79,14 @@ def too_many_subscriptions(client: str, count: int) -> BrokerError:
     )
 
 
+def too_many_queues(address: str, count: int) -> BrokerError:
+    return BrokerError(
+        f"{count} durable queues take messages to {address}, more than can share one: spread their subscribers over "
+        "several topics or brokers",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def address_full(address: str) -> BrokerError:
     return BrokerError(f'AMQ229102: Address "{address}" is full.', "amqp:resource-limit-exceeded")
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+MAX_HOLDERS = 65_535
+"""Queues that may refer to one message."""
+
 Committed = Callable[[OSError | None], None]
 """Called with None when everything before the commit is on disk, with the error when it is not and will not be."""
 
@@ -134,8 +137,8 @@ class MessageStore(Protocol):
         not_before: int = 0,
         duplicate: tuple[int, bytes] | None = None,
     ) -> int:
-        """Stores one copy with a reference from each queue (at least one); returns the message's id. `duplicate`: id of
-        the definition whose cache it is, and the key to be remembered there."""
+        """Stores one copy with a reference from each queue (one to MAX_HOLDERS); returns the message's id.
+        `duplicate`: id of the definition whose cache it is, and the key to be remembered there."""
 
     def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
         """`add` of several messages that this one queue refers to; the id of the first, the others' follow it."""
