@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, Protocol
@@ -21,6 +23,8 @@ from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
 
 SUBSCRIBING: Final = 10.0
 """Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up."""
+ATTACHING: Final = 2.0
+"""Seconds that SUBACK waits for links to addresses."""
 
 
 class House(Shared, Protocol):
@@ -370,8 +374,21 @@ class MqttSession:
             return
         if sources is not None:
             self.set_sources(sources)
-        self.set_addresses()
-        self.client.subscribed(subscribe.packet_id, codes, text)
+        await self._attached(self.set_addresses())
+        if self.client is not None:
+            self.client.subscribed(subscribe.packet_id, codes, text)
+
+    async def _attached(self, sources: Sequence[SessionSource]) -> None:
+        """Who has got SUBACK gets what is published from then on: also at addresses that store nothing."""
+        ready = [asyncio.Event() for _ in sources]
+        for source, event in zip(sources, ready, strict=True):
+            source.on_ready = event.set
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ATTACHING):
+                for event in ready:
+                    await event.wait()
+        for source in sources:
+            source.on_ready = None
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
         self._house.spawn(self._unsubscribe(unsubscribe))
@@ -406,8 +423,10 @@ class MqttSession:
                 source = self._queues[address] = SessionSource(self._house, self, address, filter=each.filter)
                 source.attach()
 
-    def set_addresses(self) -> None:
-        """The addresses that are no topics to receive from, by the subscriptions and the addresses there are."""
+    def set_addresses(self) -> list[SessionSource]:
+        """The addresses that are no topics to receive from, by the subscriptions and the addresses there are. Returns
+        what is new."""
+        new: list[SessionSource] = []
         wanted = self.interest.addresses() if self.interest.subscriptions else {}
         for address in [address for address in self._addresses if address not in wanted]:
             self._addresses.pop(address).close()
@@ -424,6 +443,8 @@ class MqttSession:
                     selective=once,
                 )
                 source.attach()
+                new.append(source)
+        return new
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""

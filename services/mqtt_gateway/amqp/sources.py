@@ -13,6 +13,7 @@ from enmasse.amqp.message import jms_selector
 from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.types import Symbol
+from enmasse.backoff import Backoff
 from enmasse.mqtt.packets import NONE, Properties
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.mapping import Front, Reader
@@ -21,8 +22,10 @@ from services.mqtt_gateway.ports import Delivery
 
 EVERYTHING: Final = "1 = 1"
 """A selector: with one, a link to a queue is passed on to its broker, whose delivery-tags name the messages."""
-AGAIN: Final = 0.25
-"""Seconds until a link that was refused or lost is attached again."""
+AGAIN: Final = 0.2
+"""Seconds until a link that was refused or lost is attached again, at first; then twice as long each time."""
+AT_MOST: Final = 3.0
+"""Seconds between two attempts. They are random in part: thousands of sources may have lost their broker at once."""
 IDENTITY: Final = 8
 """Bytes of a delivery-tag that names a message."""
 
@@ -74,6 +77,7 @@ class SessionSource(LinkUser):
     `identified`: the delivery-tag names the message, and its outcome is final when the broker has settled it."""
 
     __slots__ = (
+        "_backoff",
         "_decided",
         "_draining",
         "_shared",
@@ -83,6 +87,7 @@ class SessionSource(LinkUser):
         "filter",
         "identified",
         "link",
+        "on_ready",
         "selective",
         "topic_address",
     )
@@ -107,6 +112,9 @@ class SessionSource(LinkUser):
         self.selective = selective
         self.link: Receiver | None = None
         self.closed = False
+        self.on_ready: Callable[[], None] | None = None
+        """Called when the link is attached."""
+        self._backoff = Backoff(AGAIN, AT_MOST, jitter=0.5)
         self._draining = False
         self._decided: set[int] = set()  # accepted, and not settled by the broker yet
 
@@ -122,7 +130,7 @@ class SessionSource(LinkUser):
         try:
             link = session.attach_receiver(None, source, Target(), **fields)
         except AmqpError:
-            self._shared.later(AGAIN, self.attach)
+            self._attach_later()
             return
         link.context = self
         link.on_delivery = self.deliver
@@ -134,8 +142,13 @@ class SessionSource(LinkUser):
             link.credit_window = self._who.window
 
     def on_attached(self, link: Link) -> None:
-        if self._draining and link is self.link and link.remote_source is not None:
-            link.drain_credit()
+        if link is not self.link or link.remote_source is None:
+            return
+        self._backoff.reset()
+        if self.on_ready is not None:
+            self.on_ready()
+        if self._draining:
+            self.link.drain_credit()
 
     def on_drained(self, link: Receiver) -> None:
         """Unless all credit was used: there may be more."""
@@ -168,7 +181,10 @@ class SessionSource(LinkUser):
         self._decided.clear()
         self._who.source_lost(self)
         if not self.closed:
-            self._shared.later(AGAIN, self.attach)
+            self._attach_later()
+
+    def _attach_later(self) -> None:
+        self._shared.later(self._backoff.wait(), self.attach)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         if link is self.link:
