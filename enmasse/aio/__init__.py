@@ -2,6 +2,7 @@
 
 `transport` gives connections sockets and the time, `acceptor` takes what knocks, `client` is for applications,
 `feeds` follows the configuration service.
-`mqtt` is a client of MQTT 3.1.1 and 5 on enmasse.mqtt, `mqtt_wire` the connection below it.
+`mqtt` is a client of MQTT 3.1.1 and 5 on enmasse.mqtt, `mqtt_wire` the connection below it, `mqtt_inflight` what it has
+published and is not complete.
 May import enmasse.amqp, enmasse.mqtt and what services share; knows no service.
 """

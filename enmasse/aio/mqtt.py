@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from enmasse.aio.mqtt_inflight import InFlight
 from enmasse.aio.mqtt_wire import Disconnected, RawClient, TlsContext, Wire, default_port, dial, words
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
@@ -62,18 +63,6 @@ class Refused(Exception):
         self.reason = reason
 
 
-class _Sent:
-    """A publication that is not complete."""
-
-    __slots__ = ("answer", "future", "packet", "released")
-
-    def __init__(self, packet: Publish, future: asyncio.Future[Any]) -> None:
-        self.packet = packet
-        self.future = future
-        self.released = False  # PUBREC has come: only PUBREL may be sent again
-        self.answer: PubRec | None = None  # a PUBREC that says more than success
-
-
 class Client:
     """A client and its session. Made by `connect`.
 
@@ -103,11 +92,9 @@ class Client:
         self._messages: deque[Publish] = deque()
         self._reading = True
         self._changed = asyncio.Event()  # a message came, a place in the window was left, or the connection was lost
-        self._sent: dict[int, _Sent] = {}
+        self._sent = InFlight()
         self._answers: dict[int, asyncio.Future[Any]] = {}  # of SUBSCRIBE and UNSUBSCRIBE
         self._received: set[int] = set()  # packet ids of QoS 2 messages that were acknowledged and not released
-        self._last_id = 0
-        self._window = 65535
         self._said: Disconnect | None = None
         self._ping: asyncio.TimerHandle | None = None
         self._pinged = False
@@ -215,7 +202,7 @@ class Client:
             async with asyncio.timeout(seconds):
                 if not self.wire.writable.is_set():
                     await self.wire.writable.wait()
-                while qos and len(self._sent) >= self._window:
+                while qos and not self._sent.room:
                     await self._change()
                 future = self.publish_nowait(topic, payload, qos, retain, properties)
                 answer = None if future is None else await future
@@ -229,7 +216,7 @@ class Client:
 
     def room(self) -> int:
         """How many QoS 1 and 2 publications may be sent now: the server's receive maximum, less those in flight."""
-        return self._window - len(self._sent)
+        return self._sent.room
 
     def publish_nowait(
         self,
@@ -247,19 +234,9 @@ class Client:
         if not qos:
             wire.write(encode.encode(packet, self.version, True))
             return None
-        packet.packet_id = self._next_id()
+        packet.packet_id = self._sent.next_id(self._answers)
         wire.write(encode.encode(packet, self.version, True))
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._sent[packet.packet_id] = _Sent(packet, future)
-        return future
-
-    def _next_id(self) -> int:
-        """A free packet id; each of the 65,535 comes before one comes again."""
-        for _ in range(0xFFFF):
-            self._last_id = self._last_id % 0xFFFF + 1
-            if self._last_id not in self._sent and self._last_id not in self._answers:
-                return self._last_id
-        raise ValueError("all packet identifiers are in use")
+        return self._sent.add(packet, self._loop)
 
     # --- subscribing --------------------------------------------------------------------------------------------------
 
@@ -273,7 +250,7 @@ class Client:
         """Subscribe to filters, all with `qos` unless they are Subscriptions. The codes, one for each; with `check`
         raises Refused for the first filter that was refused. Raises Disconnected, TimeoutError, ValueError."""
         wanted = tuple(Subscription(f, qos) if isinstance(f, str) else f for f in filters)
-        packet = Subscribe(self._next_id(), wanted, properties)
+        packet = Subscribe(self._sent.next_id(self._answers), wanted, properties)
         answer: SubAck = await self._ask(packet)
         for one, code in zip(wanted, answer.codes, strict=False):
             if check and code >= 0x80:
@@ -282,7 +259,7 @@ class Client:
 
     async def unsubscribe(self, *filters: str, properties: Properties = NONE) -> tuple[int, ...]:
         """The codes, one for each filter (3.1.1: none). Raises Disconnected, TimeoutError, ValueError."""
-        answer: UnsubAck = await self._ask(Unsubscribe(self._next_id(), filters, properties))
+        answer: UnsubAck = await self._ask(Unsubscribe(self._sent.next_id(self._answers), filters, properties))
         return answer.codes
 
     async def _ask(self, packet: Subscribe | Unsubscribe) -> Any:
@@ -338,9 +315,7 @@ class Client:
             if kind is Publish:
                 self._on_publish(packet)  # type: ignore[arg-type]
             elif kind is PubAck or kind is PubComp:
-                sent = self._sent.pop(packet.packet_id, None)  # type: ignore[union-attr]
-                if sent is not None and not sent.future.done():
-                    sent.future.set_result(sent.answer or packet)
+                self._sent.completed(packet)  # type: ignore[arg-type]
             else:
                 self._on_other(packet)
         self._changed.set()
@@ -360,16 +335,8 @@ class Client:
         wire = self._wire
         assert wire is not None
         if isinstance(packet, PubRec):
-            sent = self._sent.get(packet.packet_id)
-            if sent is not None and packet.reason >= 0x80:
-                del self._sent[packet.packet_id]
-                if not sent.future.done():
-                    sent.future.set_result(packet)
-                return
-            if sent is not None:
-                sent.released = True
-                sent.answer = packet if packet.reason else None
-            wire.write(encode.ack(encode.PUBREL, packet.packet_id))
+            if self._sent.received(packet):
+                wire.write(encode.ack(encode.PUBREL, packet.packet_id))
         elif isinstance(packet, PubRel):
             self._received.discard(packet.packet_id)
             wire.write(encode.ack(encode.PUBCOMP, packet.packet_id))
@@ -398,27 +365,15 @@ class Client:
             return
         self.error = None
         values = packet.properties
-        self._window = values.receive_maximum or 65535
+        self._sent.window = values.receive_maximum or 65535
         keep_alive = self.packet.keep_alive if values.server_keep_alive is None else values.server_keep_alive
         if keep_alive:
             self._pinged = False
             self._plan_ping(keep_alive)
         if not packet.session_present:
             self._received.clear()
-        again, self._sent = self._sent, {}
-        for identifier, sent in again.items():
-            if sent.released and not packet.session_present:
-                if not sent.future.done():
-                    sent.future.set_exception(
-                        Disconnected("the server has lost the session between PUBREC and PUBCOMP")
-                    )
-                continue
-            self._sent[identifier] = sent
-            if sent.released:
-                wire.write(encode.ack(encode.PUBREL, identifier))
-            else:
-                repeated = msgspec.structs.replace(sent.packet, dup=packet.session_present)
-                wire.write(encode.encode(repeated, self.version, True))
+        for data in self._sent.again(self.version, packet.session_present):
+            wire.write(data)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
 
@@ -452,8 +407,7 @@ class Client:
             self._opened.set_exception(self.error)
         waiting = list(self._answers.values())
         if not self.keep:
-            waiting += [sent.future for sent in self._sent.values()]
-            self._sent.clear()
+            waiting += self._sent.give_up()
         for future in waiting:
             if not future.done():
                 future.set_exception(self.error)

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError
-from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Disconnect, Packet
+from enmasse.mqtt.packets import V5, ConnAck, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import BIGGEST, Reader
 
 P = TypeVar("P")
@@ -238,6 +238,3 @@ class RawClient:
 
 def default_port(tls: bool) -> int:
     return 8883 if tls else 1883
-
-
-VERSIONS = {"3.1.1": V311, "5": V5}

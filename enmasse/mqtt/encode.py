@@ -34,7 +34,6 @@ from enmasse.mqtt.packets import (
 from enmasse.mqtt.properties import binary, string, varint
 from enmasse.mqtt.topics import fault_of_filter, fault_of_topic, parse_share
 
-PINGREQ: Final = b"\xc0\0"
 PINGRESP: Final = b"\xd0\0"
 
 PUBACK: Final = 0x40
@@ -95,20 +94,6 @@ def publish(flags: int, topic: bytes, packet_id: int, values: bytes, payload: by
         first, second = size & 0x7F | 0x80, size >> 7
         return b"%c%c%c%b%c%c%b%b" % (head, first, second, topic, high, low, values, payload)
     return b"".join((b"%c" % head, varint(size), topic, b"%c%c" % (high, low), values, payload))
-
-
-class Prepared:
-    """One message for many subscribers of one version: `at(flags, packet_id)` costs one join for each."""
-
-    __slots__ = ("_size", "_tail", "_topic")
-
-    def __init__(self, topic: bytes, values: bytes, payload: bytes) -> None:
-        self._topic = topic
-        self._tail = values + payload
-        self._size = len(topic) + len(self._tail)
-
-    def at(self, flags: int, packet_id: int = 0) -> bytes:
-        return publish(flags, self._topic, packet_id, b"", self._tail)
 
 
 def refuse_version(level: int) -> bytes:

@@ -44,14 +44,6 @@ def fault_of_filter(filter: str) -> str | None:
     return fault_of_text(filter)
 
 
-def valid_topic(topic: str) -> bool:
-    return fault_of_topic(topic) is None
-
-
-def valid_filter(filter: str) -> bool:
-    return fault_of_filter(filter) is None
-
-
 def levels(text: str) -> int:
     """How many levels a topic or filter has: 1 more than slashes."""
     return text.count("/") + 1

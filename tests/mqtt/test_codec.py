@@ -58,7 +58,6 @@ def test_quick_encoders_say_the_same(version: int, packet: Publish) -> None:
     topic = encode.topic_field(packet.topic)
     wanted = encode.encode(packet, version)
     assert encode.publish(flags, topic, packet.packet_id, none, packet.payload) == wanted
-    assert encode.Prepared(topic, none, packet.payload).at(flags, packet.packet_id) == wanted
 
 
 def test_packets_before_a_fault_are_handed_over() -> None:
