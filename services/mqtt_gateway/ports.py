@@ -78,7 +78,8 @@ class Delivery(Struct, eq=False):
     matched; `properties` has no message expiry and no topic alias. `expires`: when it expires, in seconds since the
     epoch, 0 if it does not. `identity`: the same for the same message after a new `open`, None if there is no such
     thing; `source`: where from, with `identity` the key of the exchange. `again`: it has been delivered before, maybe
-    not to this connection. `handle` is the session's own.
+    not to this connection. `handle` is the session's own. `fleeting`: nobody keeps it and its outcome is stated, so the
+    window does not bound it: it is dropped if the client does not take it.
     """
 
     topic: str
@@ -91,6 +92,7 @@ class Delivery(Struct, eq=False):
     source: str = ""
     again: bool = False
     handle: Any = None
+    fleeting: bool = False
 
 
 class Client(Protocol):

@@ -539,3 +539,20 @@ def test_packets_that_are_not_complete_count_too() -> None:
     for peer in peers:
         peer.vanish()
     assert world.front.kept == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_nobody_keeps_waits_up_to_the_window_and_is_dropped_beyond_it(qos: int) -> None:
+    world = World(Limits(window=5))
+    peer = _subscribed(world)
+    _deliver(peer, qos=qos, fleeting=True)
+    assert len(_messages(peer.take())) == 1
+    peer.connection.set_blocked(True)
+    for _ in range(20):
+        _deliver(peer, qos=qos, fleeting=True)
+    assert peer.take() == []
+    kept = 5 if qos else 0
+    assert world.front.dropped == 20 - kept
+    peer.connection.set_blocked(False)
+    assert len(_messages(peer.take())) == kept
+    assert world.front.kept == 0

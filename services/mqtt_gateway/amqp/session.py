@@ -441,6 +441,7 @@ class MqttSession:
                     topic_address=address,
                     identified=once,
                     selective=once,
+                    multicast=target.type == "multicast",
                 )
                 source.attach()
                 new.append(source)

@@ -87,6 +87,7 @@ class SessionSource(LinkUser):
         "filter",
         "identified",
         "link",
+        "multicast",
         "on_ready",
         "selective",
         "topic_address",
@@ -102,6 +103,7 @@ class SessionSource(LinkUser):
         topic_address: str | None = None,
         identified: bool = True,
         selective: bool = False,
+        multicast: bool = False,
     ) -> None:
         self._shared = shared
         self._who = who
@@ -110,6 +112,7 @@ class SessionSource(LinkUser):
         self.topic_address = topic_address
         self.identified = identified
         self.selective = selective
+        self.multicast = multicast
         self.link: Receiver | None = None
         self.closed = False
         self.on_ready: Callable[[], None] | None = None
@@ -231,6 +234,10 @@ class SessionSource(LinkUser):
                 self.accept(link, delivery_id)
             return
         shared.delivered += 1
+        if self.multicast and not settled:
+            # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
+            self.accept(link, delivery_id)
+            settled = True
         who.arrived(
             self,
             Delivery(
@@ -244,6 +251,7 @@ class SessionSource(LinkUser):
                 self.address,
                 front.again,
                 (self, None if settled else link, delivery_id),
+                settled,
             ),
         )
 

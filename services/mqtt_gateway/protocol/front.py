@@ -95,7 +95,8 @@ class Front:
         self.closed: Counter[int] = Counter()
         """Connections by the reason code they were closed with, those that the client ended with 0 as well."""
         self.dropped = 0
-        """Messages that a client could not get: too large for it, or expired while they waited for it."""
+        """Messages that a client could not get: too large for it, expired while they waited for it, or kept by nobody
+        and not taken."""
 
     def keep(self, more: int, kept: int) -> bool:
         """A client keeps this many more bytes waiting (negative: fewer), `kept` with them. False: there is no room for

@@ -84,6 +84,7 @@ class Outbound:
         "_two",
         "_v5",
         "_waiting",
+        "_window",
         "blocked",
     )
 
@@ -94,6 +95,7 @@ class Outbound:
         self._session = session
         self._v5 = terms.request.version == V5
         self._most = terms.receive_maximum
+        self._window = terms.request.window
         self._largest = terms.maximum_packet_size
         self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
         self.blocked = False
@@ -147,6 +149,10 @@ class Outbound:
 
     def deliver(self, delivery: Delivery) -> None:
         if self._waiting or self.blocked or not self._send(delivery):
+            if delivery.fleeting and (not delivery.qos or self.waiting >= self._window):
+                self._front.dropped += 1
+                self._session.settle(delivery)
+                return
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(delivery)
