@@ -51,6 +51,9 @@ class SqliteEngine:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
+        self._name = b""
+        """Of the store, once it has been opened. From then on the file is not made anew: that would take the log of one
+        that was moved."""
 
     async def open(self) -> bytes:
         return await self._in_thread(self._open)
@@ -90,16 +93,27 @@ class SqliteEngine:
     def _open(self) -> bytes:
         self._close()
         folder = Path(self.place).absolute().parent
-        folder.mkdir(parents=True, exist_ok=True)
-        os.close(private(self.place, os.O_RDWR | os.O_CREAT))
+        if not self._name:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.close(private(self.place, os.O_RDWR | os.O_CREAT))
+        elif not os.path.exists(self.place):
+            raise EngineError(
+                f"{self.place}: what it held is gone, there is no such file; bring it back with its log "
+                f"({self.place}-wal), or restart this service to go on without"
+            )
         connection = sqlite3.connect(self.place, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
             name = self._prepare(connection)
+            if self._name and name != self._name:
+                raise EngineError(
+                    f"{self.place}: what it held is gone, another store is there; stop this service before you put "
+                    "files back, or restart it to go on with these"
+                )
         except BaseException:
             connection.close()
             raise
         sync_folder(folder)
-        self._connection = connection
+        self._connection, self._name = connection, name
         return name
 
     def _prepare(self, connection: sqlite3.Connection) -> bytes:

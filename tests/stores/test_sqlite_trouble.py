@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from enmasse.stores import Change, SqliteSettings, Store, StoreError
 from enmasse.stores.sqlite import SqliteEngine
-from tests.stores.opened import content, not_ready, opened, run, started, until
+from tests.stores.opened import content, not_ready, opened, run, started
 
 
 def impatient(path: Path) -> Store:
@@ -127,13 +125,6 @@ def test_a_folder_that_is_taken_away_under_the_service(tmp_path: Path, what: str
     """It does not go on with an empty file, or another, as if nothing had been."""
     folder, kept, other = tmp_path / "folder", tmp_path / "kept", tmp_path / "other"
 
-    def put_back(source: Path) -> bool:
-        """The store makes the folder anew whenever it looks."""
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            source.rename(folder)
-        return not source.exists()
-
     async def test() -> None:
         async with opened(SqliteSettings(str(other / "store"))) as there:
             await there.write([Change("t", "k", b"other")])
@@ -143,15 +134,36 @@ def test_a_folder_that_is_taken_away_under_the_service(tmp_path: Path, what: str
         await store.write([Change("t", "k", b"1")])
         folder.rename(kept)
         if what == "replaced":
-            await until(lambda: put_back(other))
+            other.rename(folder)
         await not_ready(store, "what it held is gone", str(folder), "restart")
         with pytest.raises(StoreError, match="what it held is gone"):
             await store.write([Change("t", "k", b"2")])
-        await until(lambda: put_back(kept))
+        if what == "replaced":
+            await store.close()
+            folder.rename(other)
+        kept.rename(folder)
+        if what == "replaced":
+            store = impatient(folder / "store")
+            store.start()
         await store.ready()
         assert await store.get("t", "k") == b"1"
-        await store.write([Change("t", "k", b"3")])
         await store.close()
+
+    run(test())
+
+
+def test_a_file_that_is_moved_away_and_back(tmp_path: Path) -> None:
+    """Alone: its log stays where it is, and nobody makes another file beside it."""
+    path, kept = tmp_path / "store", tmp_path / "kept"
+
+    async def test() -> None:
+        async with opened(SqliteSettings(str(path))) as store:
+            await store.write([Change("t", "k", b"1")])
+            path.rename(kept)
+            await not_ready(store, "what it held is gone", str(path), "bring it back")
+            kept.rename(path)
+            await store.ready()
+            assert await store.get("t", "k") == b"1"
 
     run(test())
 
