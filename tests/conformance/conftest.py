@@ -21,7 +21,6 @@ ADDRESSES = {
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
 }
-MQTT = 1883
 _numbers = itertools.count(1)
 
 
@@ -47,7 +46,7 @@ class Server:
 
 @pytest.fixture(scope="package")
 def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("conformance"), ADDRESSES) as suite:
+    with running(tmp_path_factory.mktemp("conformance"), ADDRESSES, options=()) as suite:
         suite.up()
         yield suite
         assert suite.down() == 0
@@ -61,7 +60,7 @@ def at(request: pytest.FixtureRequest) -> tuple[str, int]:
         Raw.SECONDS = 2
         return host, int(port)
     suite: Suite = request.getfixturevalue("running_suite")
-    return "127.0.0.1", MQTT + suite.offset
+    return "127.0.0.1", suite.mqtt_port
 
 
 @pytest.fixture

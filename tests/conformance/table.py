@@ -16,9 +16,9 @@ from tests.conformance.clauses import CLAUSES
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mqtt-clauses.md"
 HEAD = """# MQTT: the clauses and their tests
-Every numbered statement of MQTT 3.1.1 and MQTT 5.0 in our words, with the tests of this repository that show it. Statements that bind only clients, and
-those on what the gateway does not do, name the reason instead. `python -m tests.conformance.table` writes this page; a test fails if it is
-stale, or if a statement that binds the gateway has no test.
+Every numbered statement of MQTT 3.1.1 and MQTT 5.0 in our words, with the tests of this repository that show it.
+Statements that bind only clients, and those on what the gateway does not do, name the reason instead.
+`python -m tests.conformance.table` writes this page; a test fails if it is stale, or if a statement has neither.
 """
 TITLES = {"v3.1.1": "MQTT 3.1.1", "v5": "MQTT 5.0"}
 

@@ -96,7 +96,7 @@ def both() -> Iterator[Any]:
         flags = 0 if kind == PUBREL else 2
         yield from bad(
             f"{name} with flags {flags}",
-            lambda v, k=kind, f=flags: packet(k, f, b"\x00\x01"),
+            lambda v: packet(kind, flags, b"\x00\x01"),
             f"2.2.2-1 2.2.2-2 {number3}",
             f"2.1.3-1 {number5}",
         )
@@ -119,7 +119,7 @@ def both() -> Iterator[Any]:
     yield from bad("a second CONNECT", lambda v: connect("again", v), "3.1.0-2 4.8.0-1", "3.1.0-2", PROTOCOL)
     for kind, name in ((CONNACK, "CONNACK"), (PINGRESP, "PINGRESP"), (SUBACK, "SUBACK"), (UNSUBACK, "UNSUBACK")):
         content = {CONNACK: b"\x00\x00\x00", PINGRESP: b"", SUBACK: b"\x00\x01\x00\x00", UNSUBACK: b"\x00\x01\x00\x00"}
-        yield from bad(f"{name} of a client", lambda v, k=kind, c=content[kind]: packet(k, 0, c), "4.8.0-1", "4.13.1-1")
+        yield from bad(f"{name} of a client", lambda v: packet(kind, 0, content[kind]), "4.8.0-1", "4.13.1-1")
     yield from bad(
         "remaining length of five bytes",
         lambda v: b"\x30\xff\xff\xff\xff\x01",
@@ -144,7 +144,7 @@ def both() -> Iterator[Any]:
     for topic in ("a/#", "a/+/b", "#", "a#"):
         yield from bad(
             f"topic {topic}",
-            lambda v, t=topic: publish(t, b"", v),
+            lambda v: publish(topic, b"", v),
             "3.3.2-2 4.7.1-1",
             "3.3.2-2 4.7.0-1",
             *FORMAT,
@@ -153,7 +153,7 @@ def both() -> Iterator[Any]:
     for name, string in STRINGS.items():
         yield from bad(
             f"topic with {name}",
-            lambda v, s=string: publish(s, b"", v),
+            lambda v: publish(string, b"", v),
             "1.5.3-1 3.3.2-1",
             "1.5.4-1 3.3.2-1",
             *FORMAT,
@@ -161,7 +161,7 @@ def both() -> Iterator[Any]:
         )
         yield from bad(
             f"filter with {name}",
-            lambda v, s=string: subscribe(1, [(s, 0)], v),
+            lambda v: subscribe(1, [(string, 0)], v),
             "1.5.3-1 3.8.3-1",
             "1.5.4-1 3.8.3-1",
             *FORMAT,
@@ -169,7 +169,7 @@ def both() -> Iterator[Any]:
         )
         yield from bad(
             f"filter to remove with {name}",
-            lambda v, s=string: unsubscribe(1, [s], v),
+            lambda v: unsubscribe(1, [string], v),
             "1.5.3-1 3.10.3-1",
             "1.5.4-1 3.10.3-1",
             *FORMAT,
@@ -312,7 +312,7 @@ def connects() -> Iterator[Any]:
     for name, string in STRINGS.items():
         yield from bad(
             f"client id with {name}",
-            lambda v, s=string: connect(s, v),
+            lambda v: connect(string, v),
             "3.1.3-4 1.5.3-1",
             "3.1.3-4 1.5.4-1",
             *FORMAT,
@@ -320,7 +320,7 @@ def connects() -> Iterator[Any]:
         )
         yield from bad(
             f"will topic with {name}",
-            lambda v, s=string: connect("c", v, will=Will(s)),
+            lambda v: connect("c", v, will=Will(string)),
             "3.1.3-10 1.5.3-1",
             "3.1.3-11 1.5.4-1",
             *FORMAT,
@@ -328,7 +328,7 @@ def connects() -> Iterator[Any]:
         )
         yield from bad(
             f"user name with {name}",
-            lambda v, s=string: connect("c", v, user=s),
+            lambda v: connect("c", v, user=string),
             "3.1.3-11 1.5.3-1",
             "3.1.3-12 1.5.4-1",
         )
