@@ -192,10 +192,9 @@ class Mosquitto:
         self._options = ["-h", "127.0.0.1", "-V", "5" if version == 5 else "311"]
 
     def publish(self, port: int, topic: str, payload: bytes, qos: int, retain: bool) -> None:
-        command = ["mosquitto_pub", *self._options, "-p", str(port), "-t", topic, "-q", str(qos), "-s"]
-        done = subprocess.run(
-            [*command, *(["-r"] if retain else [])], input=payload, capture_output=True, timeout=SECONDS
-        )
+        command = ["mosquitto_pub", *self._options, "-p", str(port), "-t", topic, "-q", str(qos)]
+        command += ["-s" if payload else "-n", *(["-r"] if retain else [])]
+        done = subprocess.run(command, input=payload, capture_output=True, timeout=SECONDS)
         said = done.stderr.decode().strip()
         if done.returncode or said:  # it ends with 0 when the server refuses a message with a reason
             raise Refused(said)
