@@ -6,6 +6,7 @@ connections (MQTT 3.1.1 and 5 section 4.1) it remembers; what the server must, i
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ from tests.conformance.wire import (
 SECONDS = 90
 """A client gives up after this long."""
 PATIENCE = 15
-"""A connection without an answer for so long is given up: the packet may have died with a process behind the gateway."""
+"""A connection without an answer for so long is given up: what it waits for may have died behind the gateway."""
 
 
 class Lost(Exception):
@@ -176,10 +177,8 @@ class Sender(Endpoint):
                 continue
 
     def send(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        try:
+        with contextlib.suppress(Lost):
             self.begin(topic, payload, retain)
-        except Lost:
-            pass
         self.finish()
 
 
