@@ -1,0 +1,287 @@
+"""MQTT through the whole suite (gateway, router, broker where there is one) beside mosquitto and amqtt in the same run.
+
+100-byte messages, every one counted at both ends; 1, 100 and 5,000 connections, half of them publishers where there are
+more than two. Anycast takes the router only, a topic also the broker. mosquitto and amqtt route nothing: for them a
+publisher and its subscriber share a topic. Then connections: memory of idle ones, rate, a storm of them with wills; QoS
+2 with the stores on disk; one more subscription among many. Ports, processes and files are of this run alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.harness import ROOT, free_port, line, running, summary, tell
+from benchmarks.harness import Server as Process
+from benchmarks.harness import peer as amqp_peer
+from enmasse.testing import Suite
+from enmasse.testing import running as suite_running
+from tests.conformance.wire import Raw
+
+TOPIC = "small-persisted-topic"
+ADDRESSES = {"direct": {"type": "anycast"}, "news": {"type": "topic", "flavor": TOPIC}}
+ROUNDS = 3
+AMQTT_SHARE = 10
+"""amqtt gets so many times fewer messages: rates are compared, not times."""
+IDLE = 5000
+OURS, MOSQUITTO, AMQTT = "EnMasse", "mosquitto", "amqtt"
+
+
+@dataclass
+class Peer:
+    """A server of MQTT under test. `processes`: whose memory and CPU count."""
+
+    name: str
+    port: int
+    processes: Callable[[], list[psutil.Process]]
+    suite: Suite | None = None
+
+    def cpu(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes())
+
+    def memory(self) -> int:
+        return sum(int(process.memory_full_info().uss) for process in self.processes())
+
+
+@contextlib.contextmanager
+def enmasse() -> Iterator[Peer]:
+    with tempfile.TemporaryDirectory() as folder, suite_running(Path(folder), ADDRESSES, options=()) as suite:
+        suite.up()
+        yield Peer(OURS, suite.mqtt_port, lambda: every_process(suite), suite)
+
+
+def every_process(suite: Suite) -> list[psutil.Process]:
+    assert suite.process is not None
+    return psutil.Process(suite.process.pid).children(recursive=True)
+
+
+def gateway(suite: Suite) -> psutil.Process:
+    return psutil.Process(suite.component("mqtt_gateway")["pid"])
+
+
+@contextlib.contextmanager
+def mosquitto() -> Iterator[Peer]:
+    port, scratch = free_port(), Path(tempfile.mkdtemp())
+    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "max_queued_messages 0", "set_tcp_nodelay true"]
+    lines += ["max_inflight_messages 0", "persistence true", f"persistence_location {scratch}/", "user root"]
+    (scratch / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+    command = ["mosquitto", "-c", str(scratch / "mosquitto.conf")]
+    with running(MOSQUITTO, command, port, scratch=scratch) as server:
+        yield as_peer(server)
+
+
+@contextlib.contextmanager
+def amqtt() -> Iterator[Peer]:
+    port, scratch = free_port() + 1, Path(tempfile.mkdtemp())
+    config = {
+        "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}", "max_connections": 20000}},
+        "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+    }
+    (scratch / "amqtt.yaml").write_text(json.dumps(config))  # which is YAML too
+    command = [str(Path(sys.executable).parent / "amqtt"), "-c", str(scratch / "amqtt.yaml")]
+    with running(AMQTT, command, port, scratch=scratch) as server:
+        yield as_peer(server)
+
+
+def as_peer(server: Process) -> Peer:
+    return Peer(server.name, server.port, lambda: [psutil.Process(server.process.pid)])
+
+
+def generator(what: str, peer: Peer, *options: object) -> subprocess.Popen[str]:
+    # amqtt speaks 3.1.1 only
+    command = [sys.executable, "-m", "benchmarks.mqtt_load", what, "--port", str(peer.port), "--version", "4"]
+    command += [str(option) for option in options]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+@contextlib.contextmanager
+def ended(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def flow(peer: Peer, address: str, qos: int, connections: int, count: int) -> dict[str, float]:
+    """From publishers to as many subscribers; messages a second at the subscribers, CPU of all processes a message."""
+    share = max(1, connections // 2)
+    anycast = address == "direct"
+    wide = "direct/#" if peer.suite is not None and anycast else f"{address}/{{}}"
+    options = ["--qos", qos, "--connections", share, "--count", count]
+    subscriber = generator("subscribe", peer, *options, "--topic", wide)
+    with ended(subscriber):
+        assert line(subscriber) == "ready"
+        publisher = generator("publish", peer, *options, "--topic", f"{address}/{{}}", "--barrier")
+        with ended(publisher):
+            assert line(publisher) == "ready"
+            before = peer.cpu()
+            tell(publisher)
+            got = json.loads(line(subscriber))
+            used = peer.cpu() - before
+    return {"rate": got["received"] / got["seconds"], "cpu_us": used / got["received"] * 1e6}
+
+
+def to_amqp(peer: Peer, qos: int, count: int) -> dict[str, float]:
+    """MQTT in, AMQP out: one publisher, one receiver at the router."""
+    assert peer.suite is not None and peer.suite.process is not None
+    router = Process("router", 5672 + peer.suite.offset, peer.suite.process, sasl=False)  # type: ignore[arg-type]
+    receiver = amqp_peer("receive", router, "direct", "r", ["--size", "100", "--count", str(count)])
+    with ended(receiver):
+        line(receiver)
+        options = ["--qos", qos, "--count", count, "--topic", "direct", "--barrier"]
+        publisher = generator("publish", peer, *options)
+        with ended(publisher):
+            line(publisher)
+            before, began = peer.cpu(), time.monotonic()
+            tell(publisher)
+            got = json.loads(line(receiver))
+            seconds, used = time.monotonic() - began, peer.cpu() - before
+    return {"rate": got["received"] / seconds, "cpu_us": used / got["received"] * 1e6}
+
+
+def compare(
+    title: str, runs: dict[str, Callable[[], dict[str, float]]], aims: dict[str, float], rounds: int = ROUNDS
+) -> None:
+    """Each in turn, `rounds` times, the order turned over; prints rates and what part of each peer's rate ours is."""
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
+    for turn in range(rounds):
+        for name, run in list(runs.items())[:: 1 if turn % 2 == 0 else -1]:
+            try:
+                results[name].append(run())
+            except RuntimeError as error:
+                print(f"  {name}: {error}", flush=True)
+    print(title)
+    for name, found in results.items():
+        values = {key: summary([one[key] for one in found]) for key in (found[0] if found else {})}
+        print(f"  {name:<12} " + "  ".join(f"{key} {value}" for key, value in values.items()))
+    for name, found in results.items():
+        if name != OURS and found and len(found) == len(results[OURS]):
+            ratios = [ours["rate"] / theirs["rate"] for ours, theirs in zip(results[OURS], found, strict=True)]
+            median, aim = statistics.median(ratios), aims.get(name)
+            said = "" if aim is None else f"   aim {aim:g}: {'reached' if median >= aim else 'MISSED'}"
+            print(f"  of {name:<10} {summary(ratios, 2)}{said}", flush=True)
+
+
+def flows(peers: Sequence[Peer], scale: float) -> None:
+    for address, aimed in (("direct", True), ("news", False)):
+        for qos in (0, 1):
+            for connections, count in ((2, 40_000), (100, 40_000), (5000, 20_000)):
+                aims = {AMQTT: 5.0, MOSQUITTO: 1 / 3 if qos == 0 else 1 / 2} if aimed else {AMQTT: 5.0}
+                runs: dict[str, Callable[[], dict[str, float]]] = {}
+                for peer in peers:
+                    if peer.name == AMQTT and connections == 5000 and address == "news":
+                        continue  # the same to it as anycast
+                    less = AMQTT_SHARE if peer.name == AMQTT else 1
+                    much = max(int(count * scale) // less, connections // 2)
+
+                    def run(peer: Peer = peer, much: int = much) -> dict[str, float]:
+                        return flow(peer, address, qos, connections, much)
+
+                    runs[peer.name] = run
+                kind = "anycast" if aimed else "topic"
+                compare(
+                    f"{kind}, QoS {qos}, {connections} connections", runs, aims, 1 if connections == 5000 else ROUNDS
+                )
+
+
+def out_to_amqp(peers: Sequence[Peer], scale: float) -> None:
+    ours = next(peer for peer in peers if peer.suite is not None)
+    for qos in (0, 1):
+        runs: dict[str, Callable[[], dict[str, float]]] = {
+            OURS: lambda qos=qos: to_amqp(ours, qos, int(40_000 * scale)),  # type: ignore[misc]
+        }
+        for peer in peers:
+            if peer is not ours:
+                less = AMQTT_SHARE if peer.name == AMQTT else 1
+                count = int(40_000 * scale) // less
+                runs[peer.name] = lambda p=peer, q=qos, c=count: flow(p, "direct", q, 2, c)  # type: ignore[misc]
+        compare(f"MQTT in, AMQP out over anycast, QoS {qos} (the others: MQTT out)", runs, {AMQTT: 5.0})
+
+
+def qos_2(peers: Sequence[Peer], scale: float) -> None:
+    for connections in (2, 100):
+        runs: dict[str, Callable[[], dict[str, float]]] = {}
+        for peer in peers:
+            if peer.name != AMQTT:
+                runs[peer.name] = lambda p=peer: flow(p, "news", 2, connections, int(4000 * scale))  # type: ignore[misc]
+        compare(f"topic, QoS 2, {connections} connections (mosquitto does not wait for its disk)", runs, {})
+
+
+def connections(peers: Sequence[Peer], scale: float) -> None:
+    """Idle memory of a connection, connections a second, and a storm: all drop and come back, with wills."""
+    count = int(IDLE * min(scale, 1))
+    for peer in peers:
+        measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc,arg-type]
+        before = sum(int(process.memory_full_info().uss) for process in measured())
+        idle = generator("connect", peer, "--connections", count)
+        with ended(idle):
+            line(idle)
+            after = sum(int(process.memory_full_info().uss) for process in measured())
+            tell(idle)  # an empty line: the end
+            rate = count / json.loads(line(idle))["seconds"][0]
+        kib = (after - before) / count / 1024
+        aim = f"   aim 20: {'reached' if kib < 20 else 'MISSED'}" if peer.suite is not None else ""
+        print(f"{peer.name}: {count} connections: {rate:,.0f} a second; {kib:.1f} KiB each, idle{aim}", flush=True)
+        if peer.name == AMQTT:
+            continue
+        storm = generator("connect", peer, "--connections", count, "--will", "news/wills", "--client-id", "storm-{}")
+        with ended(storm):
+            line(storm)
+            assert storm.stdin is not None
+            for _ in range(2):
+                storm.stdin.write("again\n")
+                storm.stdin.flush()
+                line(storm)
+            tell(storm)
+            seconds = json.loads(line(storm))["seconds"]
+        print(f"{peer.name}: with wills {seconds[0]:.1f} s, after losing all {summary(seconds[1:], 1)} s", flush=True)
+
+
+def subscriptions(ours: Peer, most: int = 10_000) -> None:
+    """One more subscription of a session that has 100, 1,000 and 10,000; memory of each."""
+    raw = Raw("127.0.0.1", ours.port, 4)
+    raw.open("bench-subscriptions")
+    have, before = 0, ours.memory()
+    for wanted in (100, 1000, most):
+        while have < wanted:
+            step = min(100, wanted - have)
+            raw.subscribe(*[(f"news/one/{have + number}", 1) for number in range(step)])
+            have += step
+        times = []
+        for number in range(20):
+            began = time.monotonic()
+            raw.subscribe((f"news/more/{have}/{number}", 1))
+            times.append((time.monotonic() - began) * 1000)
+        kib = (ours.memory() - before) / (have + 20) / 1024
+        print(
+            f"one more subscription at {wanted:,}: {summary(times, 1)} ms; {kib:.1f} KiB each, all processes",
+            flush=True,
+        )
+    raw.leave()
+
+
+def main(scale: float = 1.0) -> None:
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(enmasse())
+        peers = [ours, stack.enter_context(mosquitto()), stack.enter_context(amqtt())]
+        connections(peers, scale)
+        flows(peers, scale)
+        out_to_amqp(peers, scale)
+        qos_2(peers, scale)
+        subscriptions(ours, int(10_000 * min(scale, 1)))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
