@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import paho.mqtt.client as paho
 from amqtt.client import MQTTClient
-from amqtt.errors import AMQTTError
+from amqtt.errors import AMQTTError, ClientError
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -43,10 +43,14 @@ class Subscriber(Protocol):
 
 
 class Driver(Protocol):
-    """`name` of the client; `version` 4 or 5. `client`: a client id; a clean session unless `kept`."""
+    """`name` of the client; `version` 4 or 5. `client`: a client id; a clean session unless `kept`.
+
+    `leaves_at_once`: after a message with QoS 0, so that it cannot be told that it was refused.
+    """
 
     name: str
     version: int
+    leaves_at_once: bool
 
     def publish(self, port: int, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Until the server has acknowledged it (QoS 0: has read it). Raises Refused."""
@@ -58,6 +62,8 @@ class Driver(Protocol):
 
 
 class Paho:
+    leaves_at_once = False
+
     def __init__(self, version: int) -> None:
         self.version = version
         self.name = f"paho-v{version}"
@@ -136,6 +142,7 @@ class Amqtt:
 
     name = "amqtt"
     version = 4
+    leaves_at_once = False
 
     @functools.cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -149,7 +156,7 @@ class Amqtt:
 
         try:
             return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
-        except (AMQTTError, TimeoutError, asyncio.CancelledError, ConnectionError) as error:
+        except (AMQTTError, ClientError, TimeoutError, asyncio.CancelledError, ConnectionError) as error:
             raise Refused(str(error)) from error
 
     @contextlib.contextmanager
@@ -186,6 +193,8 @@ class Amqtt:
 
 
 class Mosquitto:
+    leaves_at_once = True
+
     def __init__(self, version: int) -> None:
         self.version = version
         self.name = f"mosquitto-v{version}"

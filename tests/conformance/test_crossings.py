@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from proton import Message, SendException, symbol
+from proton import Message, symbol
 from proton.reactor import ReceiverOption
-from proton.utils import BlockingConnection
+from proton.utils import BlockingConnection, SendException
 
 from enmasse.testing import Suite, wait_for
 from tests.conformance.clients import DRIVERS, Driver, Got, Refused
@@ -63,12 +63,15 @@ def test_from_mqtt_to_amqp(running_suite: Suite, unique: Name, driver: Driver, k
             topic, address = names(kind, unique)
             receiver = connection.create_receiver(address, credit=10, options=Topic() if "topic" in kind else None)
             cell, refused = (qos, retain), retain and "topic" not in kind
+            if refused and qos == 0 and driver.leaves_at_once:
+                continue
             payload = f"{driver.name} {cell}".encode()
             wanted[cell] = "refused" if refused else ("accepted", payload, qos > 0, qos)
             publishing = pool.submit(driver.publish, running_suite.mqtt_port, topic, payload, qos, retain)
             if not refused:  # which takes until the receiver has accepted it, where nothing stores it
                 message = receiver.receive()
-                receiver.accept()
+                if receiver.fetcher.unsettled:
+                    receiver.accept()
                 qos_seen = (message.annotations or {}).get("x-opt-mqtt-qos")
                 seen[cell] = ("accepted", bytes(message.body), message.durable, qos_seen)
             try:
