@@ -62,7 +62,8 @@ def enmasse() -> Iterator[Peer]:
 
 def every_process(suite: Suite) -> list[psutil.Process]:
     assert suite.process is not None
-    return psutil.Process(suite.process.pid).children(recursive=True)
+    found: list[psutil.Process] = psutil.Process(suite.process.pid).children(recursive=True)
+    return found
 
 
 def gateway(suite: Suite) -> psutil.Process:
@@ -136,7 +137,7 @@ def flow(peer: Peer, address: str, qos: int, connections: int, count: int) -> di
 def to_amqp(peer: Peer, qos: int, count: int) -> dict[str, float]:
     """MQTT in, AMQP out: one publisher, one receiver at the router."""
     assert peer.suite is not None and peer.suite.process is not None
-    router = Process("router", 5672 + peer.suite.offset, peer.suite.process, sasl=False)  # type: ignore[arg-type]
+    router = Process("router", 5672 + peer.suite.offset, peer.suite.process, sasl=False)
     receiver = amqp_peer("receive", router, "direct", "r", ["--size", "100", "--count", str(count)])
     with ended(receiver):
         line(receiver)
@@ -223,7 +224,7 @@ def connections(peers: Sequence[Peer], scale: float) -> None:
     """Idle memory of a connection, connections a second, and a storm: all drop and come back, with wills."""
     count = int(IDLE * min(scale, 1))
     for peer in peers:
-        measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc,arg-type]
+        measured = (lambda p=peer: [gateway(p.suite)]) if peer.suite is not None else peer.processes  # type: ignore[misc]
         before = sum(int(process.memory_full_info().uss) for process in measured())
         idle = generator("connect", peer, "--connections", count)
         with ended(idle):

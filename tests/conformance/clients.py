@@ -43,14 +43,13 @@ class Subscriber(Protocol):
 
 
 class Driver(Protocol):
-    """`name` of the client; `version` 4 or 5. `client`: a client id; a clean session unless `kept`.
-
-    `leaves_at_once`: after a message with QoS 0, so that it cannot be told that it was refused.
-    """
+    """`name` of the client; `version` 4 or 5. `client`: a client id; a clean session unless `kept`."""
 
     name: str
     version: int
-    leaves_at_once: bool
+
+    def notices(self, qos: int) -> bool:
+        """Whether it finds out that a message was refused."""
 
     def publish(self, port: int, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Until the server has acknowledged it (QoS 0: has read it). Raises Refused."""
@@ -62,11 +61,12 @@ class Driver(Protocol):
 
 
 class Paho:
-    leaves_at_once = False
-
     def __init__(self, version: int) -> None:
         self.version = version
         self.name = f"paho-v{version}"
+
+    def notices(self, qos: int) -> bool:
+        return True
 
     @contextlib.contextmanager
     def _connected(self, port: int, client: str = "", kept: bool = False, on_message: Any = None) -> Iterator[Any]:
@@ -82,7 +82,7 @@ class Paho:
         made.on_message = on_message
         options: dict[str, Any] = {}
         if self.version == 5:
-            options = {"clean_start": not kept, "properties": Properties(PacketTypes.CONNECT)}  # type: ignore[no-untyped-call]
+            options = {"clean_start": not kept, "properties": Properties(PacketTypes.CONNECT)}
             options["properties"].SessionExpiryInterval = NEVER if kept else 0
         made.connect("127.0.0.1", port, **options)
         made.loop_start()
@@ -142,7 +142,10 @@ class Amqtt:
 
     name = "amqtt"
     version = 4
-    leaves_at_once = False
+
+    def notices(self, qos: int) -> bool:
+        """It waits for its time-out when the connection was closed."""
+        return False
 
     @functools.cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -171,7 +174,7 @@ class Amqtt:
 
     def publish(self, port: int, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         with self._connected(port) as client:
-            self._do(client.publish(topic, payload, qos, retain, ack_timeout=5 if retain else SECONDS))
+            self._do(client.publish(topic, payload, qos, retain, ack_timeout=SECONDS))
             if qos == 0:
                 self._do(client.subscribe([("$nothing/at/all", 0)]))
 
@@ -193,12 +196,14 @@ class Amqtt:
 
 
 class Mosquitto:
-    leaves_at_once = True
-
     def __init__(self, version: int) -> None:
         self.version = version
         self.name = f"mosquitto-v{version}"
         self._options = ["-h", "127.0.0.1", "-V", "5" if version == 5 else "311"]
+
+    def notices(self, qos: int) -> bool:
+        """With QoS 0 it leaves at once."""
+        return qos > 0
 
     def publish(self, port: int, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         command = ["mosquitto_pub", *self._options, "-p", str(port), "-t", topic, "-q", str(qos)]

@@ -61,10 +61,11 @@ def test_from_mqtt_to_amqp(running_suite: Suite, unique: Name, driver: Driver, k
     with amqp(running_suite) as connection, ThreadPoolExecutor(1) as pool:
         for qos, retain in itertools.product(QOS, (False, True)):
             topic, address = names(kind, unique)
-            receiver = connection.create_receiver(address, credit=10, options=Topic() if "topic" in kind else None)
             cell, refused = (qos, retain), retain and "topic" not in kind
-            if refused and qos == 0 and driver.leaves_at_once:
+            if refused and not driver.notices(qos):
                 continue
+            options = Topic() if "topic" in kind else None
+            receiver = connection.create_receiver(address, credit=10, name=unique("r"), options=options)
             payload = f"{driver.name} {cell}".encode()
             wanted[cell] = "refused" if refused else ("accepted", payload, qos > 0, qos)
             publishing = pool.submit(driver.publish, running_suite.mqtt_port, topic, payload, qos, retain)
@@ -74,11 +75,11 @@ def test_from_mqtt_to_amqp(running_suite: Suite, unique: Name, driver: Driver, k
                     receiver.accept()
                 qos_seen = (message.annotations or {}).get("x-opt-mqtt-qos")
                 seen[cell] = ("accepted", bytes(message.body), message.durable, qos_seen)
+            receiver.close()
             try:
                 publishing.result()
             except Refused:
                 seen[cell] = "refused"
-            receiver.close()
             if retain and not refused:
                 driver.publish(running_suite.mqtt_port, topic, b"", 1, True)
     assert seen == wanted
@@ -97,7 +98,7 @@ def test_from_amqp_to_mqtt(running_suite: Suite, unique: Name, driver: Driver, k
             wanted[cell] = Got(topic, payload, min(granted, int(durable)), False)
             client = unique("c")
             with driver.subscribed(running_suite.mqtt_port, client, topic, granted, kept) as subscriber:
-                sender = connection.create_sender(address)
+                sender = connection.create_sender(address, name=unique("s"))
                 sent(sender, Message(body=payload, durable=durable))
                 sender.close()
                 seen[cell] = subscriber.next()
@@ -156,7 +157,7 @@ def test_retained_over_mqtt_and_amqp(running_suite: Suite, unique: Name, driver:
             with driver.subscribed(port, unique("c"), topic, granted, False) as subscriber:
                 assert subscriber.next() == Got(topic, b"mqtt %d" % qos, min(qos, granted), True)
     with amqp(running_suite) as connection:
-        sender = connection.create_sender(address)
+        sender = connection.create_sender(address, name=unique("s"))
         sender.send(Message(body=b"amqp", durable=True, annotations={symbol("x-opt-retain-message"): True}))
 
     def amqp_is_kept() -> bool:  # eventually: the sender does not wait for the store
@@ -176,7 +177,9 @@ def test_to_a_client_that_is_away(running_suite: Suite, unique: Name, driver: Dr
     client = unique("c")
     with driver.subscribed(port, client, topic, 2, True):
         pass
-    if kind == "anycast":
+    if kind == "anycast" and not driver.notices(1):
+        pass
+    elif kind == "anycast":
         with pytest.raises(Refused):
             driver.publish(port, topic, b"nobody", 1, False)
     else:
