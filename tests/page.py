@@ -37,13 +37,14 @@ class Program:
         return list(self.files)[-1]
 
     def write(self, folder: Path, suite: Suite, replaced: Mapping[str, str] | None = None) -> None:
-        """Put the files into a folder that looks like the project's, with this suite's port and further texts replaced.
+        """Put the files into a folder that looks like the project's, with this suite's ports and further texts replaced.
 
         folder: made if it is not there.
         """
         folder.mkdir(exist_ok=True)
         for name, text in self.files.items():
-            for old, new in {"5672": str(5672 + suite.offset), **(replaced or {})}.items():
+            ports = {"5672": str(5672 + suite.offset), "1883": str(suite.mqtt_port)}
+            for old, new in {**ports, **(replaced or {})}.items():
                 text = text.replace(old, new)
             (folder / name).write_text(text)
         (folder / ".venv").symlink_to(sys.prefix)
