@@ -23,3 +23,8 @@ def clauses(v3: str = "", v5: str = "") -> Callable[[Test], Test]:
         return test
 
     return marked
+
+
+def not_yet(what: str) -> pytest.MarkDecorator:
+    """A clause that the gateway breaks, and that is known: the table names the test, and the test says what is wrong."""
+    return pytest.mark.xfail(reason=what, strict=False)

@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests.conformance.conftest import Server
-from tests.conformance.marks import clauses
+from tests.conformance.marks import clauses, not_yet
 from tests.conformance.test_publishing import ended, session
 from tests.conformance.test_sessions import Name, kept
 from tests.conformance.wire import (
@@ -192,6 +192,7 @@ def test_unsubscribing(server: Server, version: int, unique: Name) -> None:
 
 @clauses(v3="3.10.4-3", v5="3.10.4-3")
 @pytest.mark.parametrize("qos", [1, 2])
+@not_yet("the session's queue ends with its last filter")
 def test_what_was_being_sent_is_completed_after_unsubscribe(
     server: Server, version: int, unique: Name, qos: int
 ) -> None:
@@ -217,6 +218,7 @@ def test_what_was_being_sent_is_completed_after_unsubscribe(
 
 @clauses(v3="3.3.1-5 3.3.1-6 3.3.1-8 3.3.1-9 3.1.2-7", v5="3.3.1-5 3.3.1-9 3.3.1-12")
 @pytest.mark.parametrize("qos", [0, 1, 2])
+@not_yet("a retained message of QoS 2 is acknowledged before it is stored")
 def test_retained_messages(server: Server, version: int, unique: Name, qos: int) -> None:
     """The last of each topic, only to the new subscriber, though its publisher's session has ended."""
     top, live, sender = unique("t"), server.opened(version, unique("c")), server.opened(version, unique("c"))
@@ -251,6 +253,7 @@ def test_retained_messages(server: Server, version: int, unique: Name, qos: int)
 
 
 @clauses(v3="3.3.1-10 3.3.1-11 3.3.1-12 3.3.1-7", v5="3.3.1-6 3.3.1-7 3.3.1-8 3.3.1-5")
+@not_yet("a retained message of QoS 2 is acknowledged before it is stored")
 def test_replacing_and_removing_a_retained_message(server: Server, version: int, unique: Name) -> None:
     topic, live = unique("t"), server.opened(version, unique("c"))
     live.subscribe(topic)
@@ -360,6 +363,7 @@ def test_a_shared_subscription(server: Server, unique: Name, granted: int) -> No
 
 @clauses(v5="4.8.2-4 4.8.2-5")
 @pytest.mark.parametrize("comes_back", [True, False])
+@not_yet("the message goes back to the group")
 def test_a_member_that_breaks_off_a_qos_2_exchange(server: Server, unique: Name, comes_back: bool) -> None:
     topic, group, client = unique("t"), unique("g"), unique("c")
     first, sender = server.opened(5, client, clean=False, props=kept(5)), server.opened(5, unique("c"))
