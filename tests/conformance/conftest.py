@@ -57,7 +57,7 @@ def at(request: pytest.FixtureRequest) -> tuple[str, int]:
     """Where MQTT is spoken. MQTT_AT=HOST:PORT runs the tests of packets against another server, to try the tests."""
     if other := os.environ.get("MQTT_AT"):
         host, _, port = other.rpartition(":")
-        Raw.SECONDS = 8
+        Raw.SECONDS = 5
         return host, int(port)
     suite: Suite = request.getfixturevalue("running_suite")
     return "127.0.0.1", suite.mqtt_port
