@@ -37,7 +37,7 @@ class Program:
         return list(self.files)[-1]
 
     def write(self, folder: Path, suite: Suite, replaced: Mapping[str, str] | None = None) -> None:
-        """Put the files into a folder that looks like the project's, with this suite's ports and further texts replaced.
+        """Put the files into a folder that looks like the project's, with this suite's ports and other texts replaced.
 
         folder: made if it is not there.
         """

@@ -26,5 +26,5 @@ def clauses(v3: str = "", v5: str = "") -> Callable[[Test], Test]:
 
 
 def not_yet(what: str) -> pytest.MarkDecorator:
-    """A clause that the gateway breaks, and that is known: the table names the test, and the test says what is wrong."""
+    """A clause that the gateway is known to break: the table names the test, the mark says what is wrong."""
     return pytest.mark.xfail(reason=what, strict=False)

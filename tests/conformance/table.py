@@ -53,12 +53,11 @@ def collected() -> dict[tuple[str, str], dict[str, None]]:
 def problems(tests: dict[tuple[str, str], dict[str, None]]) -> Iterator[str]:
     known = {(clause.version, clause.number): clause for clause in CLAUSES}
     for key, clause in known.items():
-        if bool(clause.reason) == (key in tests):
-            yield f"{clause.version} {clause.number}: " + (
-                "has a test and a reason for none" if key in tests else "no test"
-            )
-    for key in tests.keys() - known.keys():
-        yield f"{' '.join(key)}: there is no such statement ({', '.join(tests[key])})"
+        if not clause.reason and key not in tests:
+            yield f"{clause.version} {clause.number}: no test"
+    for version, number in tests.keys() - known.keys():
+        if number.startswith("MQTT-") or version not in TITLES:
+            yield f"{version} {number}: there is no such statement ({', '.join(tests[version, number])})"
 
 
 def page(tests: dict[tuple[str, str], dict[str, None]]) -> str:
@@ -70,6 +69,10 @@ def page(tests: dict[tuple[str, str], dict[str, None]]) -> str:
                 names = tests.get((version, clause.number), {})
                 what = "; ".join(names) if names else f"— {clause.reason}"
                 lines.append(f"| {clause.number.removeprefix('MQTT-')} | {clause.statement} | {what} |")
+        lines += ["", f"### Sections of {title} whose rules have no number", "| section | tests |", "|---|---|"]
+        sections = [number for known, number in tests if known == version and not number.startswith("MQTT-")]
+        for section in sorted(sections, key=lambda number: [int(part) for part in number.split(".")]):
+            lines.append(f"| {section} | {'; '.join(tests[version, section])} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -17,7 +17,8 @@ def test_the_table_of_clauses() -> None:
 
 
 def test_what_the_table_finds() -> None:
-    found = list(problems({("v5", "MQTT-9.9.9-9"): {"a test": None}, ("v5", "MQTT-3.1.2-20"): {"a test": None}}))
-    assert "v5 MQTT-9.9.9-9: there is no such statement (a test)" in found
-    assert "v5 MQTT-3.1.2-20: has a test and a reason for none" in found
+    found = list(problems({("v5", "MQTT-9.9.9-9"): {"a test": None}, ("v5", "3.1.2.11.3"): {"a test": None}}))
+    assert [problem for problem in found if "a test" in problem] == [
+        "v5 MQTT-9.9.9-9: there is no such statement (a test)"
+    ]
     assert "v3.1.1 MQTT-3.12.4-1: no test" in found
