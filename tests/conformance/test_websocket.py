@@ -41,15 +41,16 @@ async def packets(socket: aiohttp.ClientWebSocketResponse, count: int) -> bytes:
 @clauses(v3="6.0.0-1 6.0.0-2 6.0.0-4", v5="6.0.0-1 6.0.0-2 6.0.0-4")
 def test_packets_and_frames_need_not_be_aligned(running_suite: Suite, version: int, unique: Name) -> None:
     topic = unique("t")
-    sent = connect(unique("c"), version) + subscribe(1, [(topic, 0)], version) + publish(topic, b"over", version) + PING
+    asked = connect(unique("c"), version) + subscribe(1, [(topic, 0)], version) + PING
 
     async def talk(socket: aiohttp.ClientWebSocketResponse) -> None:
         assert socket.protocol == "mqtt"
-        for at in range(0, len(sent), 5):
-            await socket.send_bytes(sent[at : at + 5])
         got = b""
-        while not (b"over" in got and b"\xd0\x00" in got):
-            got += await packets(socket, 1)
+        for sent, awaited in ((asked, (b"\xd0\x00", b"\x90")), (publish(topic, b"over", version), (b"over",))):
+            for at in range(0, len(sent), 5):
+                await socket.send_bytes(sent[at : at + 5])
+            while not all(answer in got for answer in awaited):
+                got += await packets(socket, 1)
         assert got[0] == 0x20
         await socket.send_bytes(disconnect(version) if version == 4 else PING + disconnect(version))
         while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
