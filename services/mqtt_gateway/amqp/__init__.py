@@ -3,7 +3,7 @@
     values, mapping             an MQTT PUBLISH as an AMQP message, and back; pure
     uplink                      a connection to the router that keeps itself connected
     lanes, publishing           messages from clients: links, credit, outcomes
-    filters, sources            messages to clients: what a session subscribes to, the links it receives from
+    filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     control, wills              the conversations with the subscription service and the last-will service
     session, backend            `ports.Session` and `ports.Backend`, which put these together
 

@@ -16,6 +16,7 @@ from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, accept
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.sources import SessionSource, Shared
@@ -42,22 +43,6 @@ class House(Shared, Protocol):
     def closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None: ...
 
 
-class _Exchange:
-    """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
-    again. `packet_id` 0: none yet. `taken`: PUBREC is stored, the broker may forget the message. `settled`: it has.
-    `finished`: PUBCOMP has come."""
-
-    __slots__ = ("delivery", "finished", "packet_id", "settled", "source", "taken")
-
-    def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
-        self.source = source
-        self.delivery = delivery
-        self.packet_id = packet_id
-        self.taken = False
-        self.settled = False
-        self.finished = False
-
-
 class MqttSession:
     """Made by the backend's `open`."""
 
@@ -79,14 +64,7 @@ class MqttSession:
         self.held = False
         self._house = house
         self._duplicates: dict[int, str] = dict(reply.received)
-        self._exchanges: dict[int, _Exchange] = {}
-        self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
-        self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
-        for each in reply.sent:
-            if each.state == "released" and each.identity is not None:
-                exchange = self._exchanges[each.pid] = _Exchange(each.source, None, each.pid)
-                exchange.taken = True
-                self._once[each.source, each.identity] = exchange
+        self._once = Exchanges(self, reply.sent)
         self._queues: dict[str, SessionSource] = {}
         self._addresses: dict[str, SessionSource] = {}
 
@@ -143,7 +121,7 @@ class MqttSession:
             self._send_once(publish, known)
             return
         key = self._duplicates[packet_id] = self._house.duplicate_id() + mark
-        self._change("in", packet_id, key, "", lambda: self._send_once(publish, key))
+        self.change("in", packet_id, key, "", lambda: self._send_once(publish, key))
 
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._house.publishing.way(publish.topic)
@@ -164,26 +142,15 @@ class MqttSession:
 
     def _forget(self, packet_id: int) -> None:
         if self._duplicates.pop(packet_id, None) is not None:
-            self._change("in-", packet_id, None, "", None)
+            self.change("in-", packet_id, None, "", None)
 
     def release(self, packet_id: int) -> None:
         self._duplicates.pop(packet_id, None)
-        self._change("in-", packet_id, None, "", lambda: self._told(packet_id))
+        self.change("in-", packet_id, None, "", lambda: self._told(packet_id))
 
     def _told(self, packet_id: int) -> None:
         if self.client is not None:
             self.client.released(packet_id)
-
-    def _change(
-        self,
-        op: str,
-        packet_id: int,
-        key: str | None,
-        source: str,
-        done: Callable[[], None] | None,
-    ) -> None:
-        change = PacketChange(self.client_id, self.epoch, op, packet_id, key, source)  # type: ignore[arg-type]
-        self._house.control.change(change, done)
 
     def hold(self) -> None:
         if self.client is not None:
@@ -197,140 +164,49 @@ class MqttSession:
 
     def arrived(self, source: SessionSource, delivery: Delivery) -> None:
         """A message came that matches a subscription."""
-        identity = delivery.identity
-        if (delivery.qos == 2 or self._once) and identity is not None and self._comes_again(delivery, identity):
-            return
-        if self.client is not None:
+        if not self._once.goes_on(delivery) and self.client is not None:
             self.client.deliver(delivery)
 
-    def _comes_again(self, delivery: Delivery, identity: str) -> bool:
-        """Its exchange goes on with this delivery, if there is one already."""
-        key = delivery.source, identity
-        known = self._once.get(key)
-        if known is None:
-            if delivery.qos == 2:
-                self._once[key] = _Exchange(delivery.source, delivery)
-            return False
-        if known.delivery is None:
-            known.delivery = delivery
-        else:
-            known.delivery.handle = delivery.handle
-        if known.taken:
-            self._accept_once(known)
-        return True
-
-    def _accept(self, delivery: Delivery) -> bool:
-        source, link, delivery_id = delivery.handle
-        return link is not None and bool(source.accept(link, delivery_id))
-
-    def _accept_once(self, exchange: _Exchange) -> None:
-        """The broker may forget it: if this delivery is lost, the next one of the message is accepted."""
-        exchange.taken = True
-        delivery = exchange.delivery
-        if delivery is None or exchange.settled:
-            return
-        source, link, delivery_id = delivery.handle
-        if link is None or delivery.identity is None or not link.second:
-            self._accept(delivery)
-            exchange.settled = True
-        elif source.accept(link, delivery_id):
-            self._stated[source.address, delivery_id] = exchange
-
     def settle(self, delivery: Delivery) -> None:
-        if delivery.qos == 2 and delivery.identity is not None:
-            self._once.pop((delivery.source, delivery.identity), None)
-        self._accept(delivery)
+        self._once.forget(delivery)
+        accept(delivery)
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        self._exchange(delivery, packet_id)
-        if delivery.identity is None:
-            self._assigned(packet_id)
-        else:
-            self._change("out", packet_id, delivery.identity, delivery.source, lambda: self._assigned(packet_id))
-
-    def _exchange(self, delivery: Delivery, packet_id: int) -> _Exchange:
-        exchange = self._exchanges.get(packet_id)
-        if exchange is None and delivery.identity is not None:
-            exchange = self._once.get((delivery.source, delivery.identity))
-        if exchange is None:
-            exchange = _Exchange(delivery.source, delivery)
-        exchange.packet_id = packet_id
-        self._exchanges[packet_id] = exchange
-        return exchange
-
-    def _assigned(self, packet_id: int) -> None:
-        if self.client is not None:
-            self.client.assigned(packet_id)
+        self._once.assign(delivery, packet_id)
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
-        exchange = self._exchange(delivery, packet_id)
-        if delivery.identity is None:
-            self._received(exchange)
-        else:
-            self._change("rel", packet_id, delivery.identity, delivery.source, lambda: self._received(exchange))
-
-    def _received(self, exchange: _Exchange) -> None:
-        self._accept_once(exchange)
-        if self.client is not None:
-            self.client.received(exchange.packet_id)
+        self._once.received(delivery, packet_id)
 
     def complete(self, packet_id: int, delivery: Delivery | None) -> None:
-        exchange = self._exchanges.get(packet_id) if delivery is None else self._exchange(delivery, packet_id)
-        if exchange is None:
-            self._change("out-", packet_id, None, "", None)
-            self._completed(packet_id)
-            return
-        exchange.finished = True
-        self._accept_once(exchange)
-        self._end(exchange)
-
-    def _end(self, exchange: _Exchange) -> None:
-        """Once PUBCOMP has come and the broker has settled, in whatever order."""
-        if not (exchange.finished and exchange.settled):
-            return
-        packet_id, delivery = exchange.packet_id, exchange.delivery
-        self._exchanges.pop(packet_id, None)
-        if delivery is None or delivery.identity is not None:
-            self._change("out-", packet_id, None, "", None)
-        self._completed(packet_id)
-
-    def _completed(self, packet_id: int) -> None:
-        if self.client is not None:
-            self.client.completed(packet_id)
+        self._once.complete(packet_id, delivery)
 
     def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
-        """The broker has settled: what was accepted does not come again."""
-        stated = self._stated
-        if not stated:
-            return
-        for delivery_id in delivery_ids:
-            exchange = stated.pop((source.address, delivery_id), None)
-            if exchange is not None:
-                self._gone(exchange)
-
-    def _gone(self, exchange: _Exchange) -> None:
-        """The broker has forgotten the message."""
-        exchange.settled = True
-        for key, each in list(self._once.items()):
-            if each is exchange:
-                del self._once[key]
-        self._end(exchange)
+        self._once.settled(source.address, delivery_ids)
 
     def unsure(self, source: SessionSource) -> bool:
-        """Was something accepted of which nobody knows whether the broker has settled it?"""
-        return any(each.taken and each.source == source.address for each in self._once.values())
+        return self._once.unsure(source.address)
 
     def drained(self, source: SessionSource) -> None:
-        """Everything that the queue has came again: what did not come, the broker has settled."""
-        stated = set(map(id, self._stated.values()))
-        for exchange in list(self._once.values()):
-            if exchange.taken and exchange.source == source.address and id(exchange) not in stated:
-                self._gone(exchange)
+        self._once.drained(source.address)
 
     def source_lost(self, source: SessionSource) -> None:
-        """What was not settled comes again, and so may what was accepted."""
-        for key in [key for key in self._stated if key[0] == source.address]:
-            del self._stated[key]
+        self._once.lost(source.address)
+
+    # for Exchanges
+
+    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
+        self._house.control.change(PacketChange(self.client_id, self.epoch, op, packet_id, key, source), done)
+
+    def step(self, packet_id: int, step: Step) -> None:
+        client = self.client
+        if client is None:
+            return
+        if step is Step.ASSIGNED:
+            client.assigned(packet_id)
+        elif step is Step.RECEIVED:
+            client.received(packet_id)
+        else:
+            client.completed(packet_id)
 
     # subscriptions
 

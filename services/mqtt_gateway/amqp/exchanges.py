@@ -1,0 +1,202 @@
+"""QoS 2 to the client: each message is an exchange, which ends once the client has completed it and the broker has
+forgotten the message (4.3.3). Whatever is lost in between, the same message goes on where it was.
+
+A message is known by its identity, the delivery-tag of a session's queue. Where there is none (anycast, multicast),
+nothing is stored: there it is at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Literal, Protocol, TypeAlias
+
+from enmasse.model.sessions import Outgoing
+from services.mqtt_gateway.ports import Delivery
+
+Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-"]
+
+
+class Step(Enum):
+    """What the client's connection is told of an exchange (ports.Client)."""
+
+    ASSIGNED = "assigned"
+    RECEIVED = "received"
+    COMPLETED = "completed"
+
+
+class Host(Protocol):
+    """The session."""
+
+    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
+        """Stores a change of a packet id, in order; `done` is called when it is durable."""
+
+    def step(self, packet_id: int, step: Step) -> None: ...
+
+
+def accept(delivery: Delivery) -> bool:
+    """States to the broker that the client has it. False: the delivery was lost, the message comes again."""
+    source, link, delivery_id = delivery.handle
+    return link is not None and bool(source.accept(link, delivery_id))
+
+
+class _Exchange:
+    """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
+    again. `packet_id` 0: none yet. `taken`: PUBREC is stored, the broker may forget the message. `settled`: it has.
+    `finished`: PUBCOMP has come."""
+
+    __slots__ = ("delivery", "finished", "key", "packet_id", "settled", "source", "taken")
+
+    def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
+        self.source = source
+        self.key: tuple[str, str] | None = None  # source and identity
+        self.delivery = delivery
+        self.packet_id = packet_id
+        self.taken = False
+        self.settled = False
+        self.finished = False
+
+
+class Exchanges:
+    """Of one session. `sent`: what was under way when it was opened."""
+
+    __slots__ = ("_by_id", "_host", "_once", "_stated")
+
+    def __init__(self, host: Host, sent: Sequence[Outgoing]) -> None:
+        self._host = host
+        self._by_id: dict[int, _Exchange] = {}
+        self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
+        self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
+        for each in sent:
+            if each.state == "released" and each.identity is not None:
+                exchange = self._by_id[each.pid] = _Exchange(each.source, None, each.pid)
+                exchange.taken = True
+                self._remember((each.source, each.identity), exchange)
+
+    def _remember(self, key: tuple[str, str], exchange: _Exchange) -> None:
+        exchange.key = key
+        self._once[key] = exchange
+
+    # messages
+
+    def goes_on(self, delivery: Delivery) -> bool:
+        """Whether it is a message that the client has, or is getting, already: then this is done here."""
+        identity = delivery.identity
+        if identity is None or (delivery.qos < 2 and not self._once):
+            return False
+        known = self._once.get((delivery.source, identity))
+        if known is None:
+            if delivery.qos == 2:
+                self._remember((delivery.source, identity), _Exchange(delivery.source, delivery))
+            return False
+        if known.delivery is None:
+            known.delivery = delivery
+        else:
+            known.delivery.handle = delivery.handle
+        if known.taken:
+            self._accept(known)
+        return True
+
+    def forget(self, delivery: Delivery) -> None:
+        """It is no exchange: the client cannot get it."""
+        if delivery.identity is not None and self._once:
+            self._once.pop((delivery.source, delivery.identity), None)
+
+    # packets
+
+    def assign(self, delivery: Delivery, packet_id: int) -> None:
+        """Before the PUBLISH."""
+        self._of(delivery, packet_id)
+        if delivery.identity is None:
+            self._host.step(packet_id, Step.ASSIGNED)
+            return
+        stored = lambda: self._host.step(packet_id, Step.ASSIGNED)  # noqa: E731
+        self._host.change("out", packet_id, delivery.identity, delivery.source, stored)
+
+    def received(self, delivery: Delivery, packet_id: int) -> None:
+        """PUBREC."""
+        exchange = self._of(delivery, packet_id)
+        if delivery.identity is None:
+            self._received(exchange)
+            return
+        self._host.change("rel", packet_id, delivery.identity, delivery.source, lambda: self._received(exchange))
+
+    def _received(self, exchange: _Exchange) -> None:
+        self._accept(exchange)
+        self._host.step(exchange.packet_id, Step.RECEIVED)
+
+    def complete(self, packet_id: int, delivery: Delivery | None) -> None:
+        """PUBCOMP, or the end of it in another way."""
+        exchange = self._by_id.get(packet_id) if delivery is None else self._of(delivery, packet_id)
+        if exchange is None:
+            self._host.change("out-", packet_id, None, "", None)
+            self._host.step(packet_id, Step.COMPLETED)
+            return
+        exchange.finished = True
+        self._accept(exchange)
+        self._end(exchange)
+
+    def _of(self, delivery: Delivery, packet_id: int) -> _Exchange:
+        exchange = self._by_id.get(packet_id)
+        if exchange is None and delivery.identity is not None:
+            exchange = self._once.get((delivery.source, delivery.identity))
+        if exchange is None:
+            exchange = _Exchange(delivery.source, delivery)
+        exchange.packet_id = packet_id
+        self._by_id[packet_id] = exchange
+        return exchange
+
+    # the broker
+
+    def _accept(self, exchange: _Exchange) -> None:
+        """The broker may forget it: if this delivery is lost, the next one of the message is accepted."""
+        exchange.taken = True
+        delivery = exchange.delivery
+        if delivery is None or exchange.settled:
+            return
+        source, link, delivery_id = delivery.handle
+        if link is None or delivery.identity is None or not link.second:
+            accept(delivery)
+            exchange.settled = True
+        elif (source.address, delivery_id) not in self._stated and accept(delivery):
+            self._stated[source.address, delivery_id] = exchange
+
+    def settled(self, source: str, delivery_ids: Sequence[int]) -> None:
+        """The broker has settled: what was accepted does not come again."""
+        for delivery_id in delivery_ids if self._stated else ():
+            exchange = self._stated.pop((source, delivery_id), None)
+            if exchange is not None:
+                self._gone(exchange)
+
+    def unsure(self, source: str) -> bool:
+        """Was something accepted of which nobody knows whether the broker has settled it?"""
+        return any(each.taken and each.source == source for each in self._once.values())
+
+    def drained(self, source: str) -> None:
+        """Everything that the queue has came again: what did not come, the broker has settled."""
+        stated = set(map(id, self._stated.values()))
+        for exchange in list(self._once.values()):
+            if exchange.taken and exchange.source == source and id(exchange) not in stated:
+                self._gone(exchange)
+
+    def lost(self, source: str) -> None:
+        """What was not settled comes again, and so may what was accepted."""
+        for key in [key for key in self._stated if key[0] == source]:
+            del self._stated[key]
+
+    def _gone(self, exchange: _Exchange) -> None:
+        """The broker has forgotten the message."""
+        exchange.settled = True
+        if exchange.key is not None:
+            self._once.pop(exchange.key, None)
+        self._end(exchange)
+
+    def _end(self, exchange: _Exchange) -> None:
+        """Once the client is done and the broker has settled, in whatever order."""
+        if not (exchange.finished and exchange.settled):
+            return
+        packet_id, delivery = exchange.packet_id, exchange.delivery
+        self._by_id.pop(packet_id, None)
+        if delivery is None or delivery.identity is not None:
+            self._host.change("out-", packet_id, None, "", None)
+        self._host.step(packet_id, Step.COMPLETED)

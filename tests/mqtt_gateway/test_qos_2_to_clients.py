@@ -1,0 +1,198 @@
+"""QoS 2 to the client, with everything lost at any moment: the link to the broker, the gateway, what is not stored yet.
+The broker, the stored records and a client as the specification wants it (v5 4.3.3, method A) are models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enmasse.model.sessions import Outgoing
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step
+from services.mqtt_gateway.ports import Delivery
+
+SOURCE = "$sub/b/mqtt.c"
+
+
+class Link:
+    """A link of rcv-settle-mode second, and the source that holds it."""
+
+    second = True
+    address = SOURCE
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.carried: dict[int, str] = {}
+        self.accepted: list[int] = []  # stated, the broker has not read it yet
+
+    def accept(self, link: Link, delivery_id: int) -> bool:
+        if link is not self.world.link:
+            return False
+        self.accepted.append(delivery_id)
+        return True
+
+
+class World:
+    def __init__(self, messages: int) -> None:
+        self.queue = [f"{n:016x}" for n in range(messages)]
+        self.records: dict[int, tuple[str, str]] = {}  # stored: packet id → identity, state
+        self.pending: list[tuple[Op, int, str | None, Callable[[], None] | None]] = []
+        self.delivered: list[str] = []  # to the application behind the client
+        self.client: dict[int, None] = {}  # packet ids the client has received and that are not released
+        self.to_client: list[tuple[str, int, str]] = []
+        self.from_client: list[tuple[str, int]] = []
+        self.start()
+
+    # the gateway, with the MQTT half's part
+
+    def start(self) -> None:
+        sent = [Outgoing(pid, 2, identity, SOURCE, state) for pid, (identity, state) in self.records.items()]  # type: ignore[arg-type]
+        self.known = {identity: pid for pid, (identity, state) in self.records.items() if state == "published"}
+        self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
+        self.exchanges = Exchanges(self, sent)
+        self.link: Link | None = None
+        self.to_client = [("pubrel", each.pid, "") for each in sent if each.state == "released"]
+        self.from_client.clear()
+        self.pending.clear()
+
+    def attach(self) -> None:
+        if self.link is None:
+            self.link = link = Link(self)
+            for number, identity in enumerate(self.queue):
+                link.carried[number] = identity
+                delivery = Delivery("t", b"", 2, identity=identity, source=SOURCE, handle=(link, link, number))
+                if not self.exchanges.goes_on(delivery):
+                    self.deliver(delivery, identity)
+            self.exchanges.drained(SOURCE)
+
+    def deliver(self, delivery: Delivery, identity: str) -> None:
+        pid = self.known.pop(identity, None)
+        if pid is not None:
+            self.flying[pid] = delivery
+            self.to_client.append(("publish", pid, identity))
+            return
+        pid = next(n for n in range(1, 100) if n not in self.flying)
+        self.flying[pid] = delivery
+        self.exchanges.assign(delivery, pid)
+
+    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
+        self.pending.append((op, packet_id, key, done))
+
+    def step(self, packet_id: int, step: Step) -> None:
+        delivery = self.flying.get(packet_id)
+        if step is Step.ASSIGNED:
+            assert delivery is not None
+            self.to_client.append(("publish", packet_id, delivery.identity or ""))
+        elif step is Step.RECEIVED:
+            self.to_client.append(("pubrel", packet_id, ""))
+        else:
+            del self.flying[packet_id]
+
+    # what happens
+
+    def store(self) -> None:
+        """The oldest change that is not stored is stored; its answer arrives."""
+        if not self.pending:
+            return
+        done = self.stored(*self.pending.pop(0))
+        if done is not None:
+            done()
+
+    def stored(self, op: Op, pid: int, key: str | None, done: Callable[[], None] | None) -> Callable[[], None] | None:
+        if op == "out":
+            assert pid not in self.records
+            self.records[pid] = (key or "", "published")
+        elif op == "rel":
+            self.records[pid] = (key or "", "released")
+        else:
+            self.records.pop(pid, None)
+        return done
+
+    def broker(self) -> None:
+        """The broker reads one acceptance, and settles."""
+        link = self.link
+        if link is not None and link.accepted:
+            number = link.accepted.pop(0)
+            self.queue.remove(link.carried[number])
+            self.exchanges.settled(SOURCE, [number])
+
+    def network(self) -> None:
+        """A packet reaches the client, which answers."""
+        if not self.to_client:
+            return
+        kind, pid, identity = self.to_client.pop(0)
+        if kind == "publish":
+            if pid not in self.client:
+                self.client[pid] = None
+                self.delivered.append(identity)
+            self.from_client.append(("pubrec", pid))
+        else:
+            self.client.pop(pid, None)
+            self.from_client.append(("pubcomp", pid))
+
+    def answer(self) -> None:
+        """An answer of the client reaches the gateway."""
+        if not self.from_client:
+            return
+        kind, pid = self.from_client.pop(0)
+        delivery = self.flying.get(pid)
+        if kind == "pubrec":
+            assert delivery is not None
+            self.exchanges.received(delivery, pid)
+        else:
+            self.exchanges.complete(pid, delivery)
+
+    def lose_link(self, read: bool) -> None:
+        """`read`: the broker has read what was accepted, its settlements are lost."""
+        link, self.link = self.link, None
+        if link is not None:
+            for number in link.accepted if read else ():
+                self.queue.remove(link.carried[number])
+            self.exchanges.lost(SOURCE)
+
+    def crash(self, read: bool) -> None:
+        """The gateway is killed. `read`: what it has sent has arrived everywhere, the answers are lost."""
+        self.lose_link(read)
+        for change in self.pending if read else ():
+            self.stored(*change)
+        while read and self.to_client:
+            self.network()
+        self.start()
+
+
+events = st.lists(
+    st.sampled_from(
+        [
+            *["store", "broker", "network", "answer"] * 4,
+            *["attach"] * 3,
+            "lose",
+            "lose read",
+            "crash",
+            "crash read",
+        ]
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=400)
+@given(st.integers(1, 3), events)
+def test_each_message_reaches_the_client_once(messages: int, events: list[str]) -> None:
+    world = World(messages)
+    wanted = list(world.queue)
+    for event in events:
+        if event.startswith("lose"):
+            world.lose_link(event.endswith("read"))
+        elif event.startswith("crash"):
+            world.crash(event.endswith("read"))
+        else:
+            getattr(world, event)()
+        assert len(set(world.delivered)) == len(world.delivered), "nothing twice"
+    for _ in range(60):
+        for event in ("attach", "store", "network", "answer", "broker"):
+            getattr(world, event)()
+    assert sorted(world.delivered) == wanted
+    assert not world.queue
+    assert not world.records
+    assert not world.flying
