@@ -8,6 +8,7 @@ import click
 
 from enmasse.cli.common import end, port_offset
 from enmasse.cli.completion import subscriptions
+from enmasse.text import counted
 
 if TYPE_CHECKING:
     from enmasse.model.sessions import SubscriptionRow
@@ -90,7 +91,7 @@ def delete(id_: str, force: bool, offset: int) -> None:
         if row.connected:
             end(f"{id_}: its client is connected; nothing was deleted. --force deletes it all the same.")
         if row.depth:
-            end(f"{id_}: {row.depth} messages wait in it; nothing was deleted. --force deletes them too.")
+            end(f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.")
     ask(offset, "delete", ById(id=id_), Done)
     click.echo(f"deleted {id_}")
 

@@ -79,7 +79,7 @@ def test_subscriptions_are_listed_and_shown(shared: Commands) -> None:
 
 
 def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: Commands) -> None:
-    assert "3 messages wait" in shared.refused("subscription", "delete", "mqtt.thermo")
+    assert "holds 3 messages" in shared.refused("subscription", "delete", "mqtt.thermo")
     assert asked(shared)[0] == "subscription"
     assert shared.done("subscription", "delete", "mqtt.thermo", "--force") == "deleted mqtt.thermo\n"
     assert asked(shared) == ("delete", {"id": "mqtt.thermo"})

@@ -121,7 +121,7 @@ def test_clients_sessions_and_their_subscriptions(suite: Suite) -> None:
 
     ask(suite, "send", "mytopic/commands/start", "now")
     wait_for("the message waits", lambda: subscription(suite, "pump")["depth"] == 1)
-    assert "1 messages wait" in ask(suite, "subscription", "delete", session["id"], status=1)
+    assert "holds 1 message;" in ask(suite, "subscription", "delete", session["id"], status=1)
     assert subscription(suite, "pump") == listed(suite, "subscription", "show", session["id"])
     ask(suite, "subscription", "delete", session["id"], "--force")
     assert subscription(suite, "pump") is None
