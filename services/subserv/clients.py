@@ -31,7 +31,7 @@ from services.subserv.turns import Turns
 HANDOVER = 2.0
 """Seconds a gateway has to close a client that is opened elsewhere."""
 MAX_SESSIONS = 200_000
-MAX_SUBSCRIPTIONS = 2_000
+MAX_SUBSCRIPTIONS = 20_000
 """Of one session."""
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
 PORTION = 200
@@ -116,7 +116,6 @@ class Clients:
                 will=request.will,
                 since=now,
                 round=old.record.round if old is not None and present else 0,
-                subscriptions=old.record.subscriptions if old is not None and present else [],
             )
             changes = [records.put(records.SESSIONS, request.client, fresh)]
             if old is not None:
@@ -137,7 +136,7 @@ class Clients:
             return wire.OpenReply(
                 epoch=epoch,
                 present=present,
-                subscriptions=fresh.subscriptions,
+                subscriptions=list(session.subscriptions.values()),
                 sources=sources,
                 received=list(session.packets.received.items()),
                 sent=session.packets.messages(),
@@ -202,7 +201,7 @@ class Clients:
 
     def _doom(self, session: Session) -> None:
         """What it had on brokers goes."""
-        self._touch(session, [each.filter for each in session.record.subscriptions])
+        self._touch(session, session.subscriptions)
 
     def _leave(self, shares: Iterable[str]) -> None:
         for id in shares:
@@ -273,20 +272,24 @@ class Clients:
             before = session.record
             plans = [self._plan(session, each) for each in self._within_limits(session, request.subscriptions)]
             new = {plan.asked.filter: plan.asked for plan in plans if plan.code < UNSPECIFIED}
-            old = {each.filter: each for each in before.subscriptions}
+            old = {filter: session.subscriptions.get(filter) for filter in new}
             number = f"{session.id}:{before.created}:{before.round}"
-            self._try(session, {**old, **new})
+            self.sessions.subscribe(session, new.values())  # in memory; stored when the brokers have them
             try:
                 failed = await self._binder.bind([plan.wanted for plan in plans if plan.wanted is not None], number)
-                kept = {filter: each for filter, each in new.items() if filter not in failed}
-                record = self._try(session, {**old, **kept}) if failed else session.record
-                await self._store.write([records.put(records.SESSIONS, request.client, record)])
+                self._take_back(session, {filter: old[filter] for filter in failed})
+                record = msgspec.structs.replace(before, round=before.round + 1)
+                kept = [each for filter, each in new.items() if filter not in failed]
+                await self._store.write(
+                    [
+                        records.put(records.SESSIONS, request.client, record),
+                        *(records.put(records.FILTERS, records.filter_key(request.client, e.filter), e) for e in kept),
+                    ]
+                )
             except BaseException:
-                self.sessions.put(before)
-                self._touch(session, new)
+                self._take_back(session, old)
                 raise
-            if failed:
-                self._touch(session, new)
+            self.sessions.put(record)
             codes = []
             reason = next((text for plan in plans if (text := plan.reason or failed.get(plan.asked.filter, ""))), "")
             for plan in plans:
@@ -297,36 +300,34 @@ class Clients:
     async def unsubscribe(self, request: wire.Unsubscribe) -> wire.UnsubscribeReply:
         async with self._turns.of(request.client):
             session = self._check(request.client, request.epoch)
-            old = {each.filter: each for each in session.record.subscriptions}
-            codes = [0 if filter in old else NO_SUBSCRIPTION for filter in request.filters]
-            gone = {filter: each for filter in request.filters if (each := old.pop(filter, None)) is not None}
+            codes = [0 if filter in session.subscriptions else NO_SUBSCRIPTION for filter in request.filters]
+            gone = [filter for filter in dict.fromkeys(request.filters) if filter in session.subscriptions]
             if gone:
-                record = msgspec.structs.replace(session.record, subscriptions=list(old.values()))
-                await self._store.write([records.put(records.SESSIONS, request.client, record)])
-                self.sessions.put(record)
+                keys = [records.filter_key(request.client, filter) for filter in gone]
+                await self._store.write([records.remove(records.FILTERS, key) for key in keys])
+                self.sessions.unsubscribe(session, gone)
                 failed = await self._unbind(session, gone)
                 if failed:  # it is done as soon as the broker can be asked; the client may be told now
                     return wire.UnsubscribeReply(codes=codes, sources=self._tell(session), reason=failed)
             return wire.UnsubscribeReply(codes=codes, sources=self._tell(session))
 
-    async def _unbind(self, session: Session, gone: Mapping[str, Subscription]) -> str:
+    async def _unbind(self, session: Session, gone: Iterable[str]) -> str:
         """Waits until the brokers lead nothing of these to the session any more; why one does not yet, if so."""
         self._touch(session, gone)
         return await self._binder.applied(session.id)
 
     def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
         """Each with why it is too many; empty: it is not."""
-        sessions = self.sessions
-        known = {each.filter for each in session.record.subscriptions}
+        known, new = session.subscriptions, set[str]()
         for each in asked:
             reason = ""
-            if each.filter not in known:
-                if len(known) >= MAX_SUBSCRIPTIONS:
+            if each.filter not in known and each.filter not in new:
+                if len(known) + len(new) >= MAX_SUBSCRIPTIONS:
                     reason = f"a session may have {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe from some"
-                elif sessions.subscriptions + len(known) >= MAX_SUBSCRIPTIONS_ALL:
+                elif self.sessions.subscriptions + len(new) >= MAX_SUBSCRIPTIONS_ALL:
                     reason = f"there are {MAX_SUBSCRIPTIONS_ALL} subscriptions already"
                 else:
-                    known.add(each.filter)
+                    new.add(each.filter)
             yield each, reason
 
     def _plan(self, session: Session, asked: tuple[Subscription, str]) -> _Plan:
@@ -346,19 +347,19 @@ class Clients:
             return _Plan(
                 each, NO_SHARED, "every receiver of a multicast address gets each message: do not share it", None
             )
-        is_new = all(known.filter != each.filter for known in session.record.subscriptions)
+        is_new = each.filter not in session.subscriptions
         retained = share is None and (each.retain_handling == 0 or (each.retain_handling == 1 and is_new))
         if all(target.type != "topic" for target in targets) or not (is_new or retained):
             return _Plan(each, each.qos, "", None)
         id = session.id if share is None else share.id
         return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained))
 
-    def _try(self, session: Session, subscriptions: Mapping[str, Subscription]) -> SessionRecord:
-        """The session has these from now on in memory; they are stored when the brokers have them."""
-        before = session.record
-        record = msgspec.structs.replace(before, subscriptions=list(subscriptions.values()), round=before.round + 1)
-        self.sessions.put(record)
-        return record
+    def _take_back(self, session: Session, old: Mapping[str, Subscription | None]) -> None:
+        """What was subscribed to is as it was before."""
+        if old:
+            self.sessions.unsubscribe(session, [filter for filter, each in old.items() if each is None])
+            self.sessions.subscribe(session, [each for each in old.values() if each is not None])
+            self._touch(session, old)
 
     def _touch(self, session: Session, filters: Iterable[str]) -> None:
         """What these filters lead to may have changed."""
@@ -371,7 +372,7 @@ class Clients:
     def sources(self, session: Session) -> list[wire.Source]:
         """Where the gateway is to receive for a session."""
         found = [wire.Source(address=address) for address in self._addresses(session)]
-        for share in self.sessions.shares_of(session.record):
+        for share in self.sessions.shares_of(session):
             found += [wire.Source(address=address, filter=share.name) for address in self._addresses(share)]
         return found
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from enmasse.model.sessions import NEVER, Outgoing, Subscription
+from enmasse.model.sessions import NEVER, Outgoing
 from enmasse.stores import Change
 
 SESSIONS = "subserv-sessions"
 """client → SessionRecord"""
+FILTERS = "subserv-filters"
+"""Length of the client, blank, client, filter → its Subscription."""
 PACKETS = "subserv-packets"
 """`in` or `out`, packet id, client, joined by blanks → the duplicate id, or an OutgoingRecord."""
 AMQP = "subserv-subscriptions"
@@ -38,7 +40,6 @@ class SessionRecord(msgspec.Struct, kw_only=True, frozen=True):
     since: float
     ends: float | None = None
     round: int = 0
-    subscriptions: list[Subscription] = []
 
 
 class AmqpRecord(msgspec.Struct, kw_only=True, frozen=True):
@@ -83,6 +84,16 @@ def received_key(client: str, pid: int) -> str:
 
 def sent_key(client: str, pid: int) -> str:
     return f"out {pid} {client}"
+
+
+def filter_key(client: str, filter: str) -> str:
+    return f"{len(client)} {client}{filter}"
+
+
+def client_of_filter(key: str) -> str:
+    """Raises ValueError."""
+    length, _, rest = key.partition(" ")
+    return rest[: int(length)]
 
 
 def packet_key(key: str) -> tuple[str, int, str]:

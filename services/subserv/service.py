@@ -14,6 +14,7 @@ from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
+from enmasse.model.sessions import Subscription
 from enmasse.stores import Change, Store, StoreError
 from enmasse.text import counted
 from services.subserv import records
@@ -69,6 +70,12 @@ class SubscriptionService:
         self.sessions.began(start)
         async for _, value in self.store.scan(records.SESSIONS):
             self.sessions.put(msgspec.msgpack.decode(value, type=SessionRecord))
+        subscriptions: dict[str, list[Subscription]] = {}
+        async for key, value in self.store.scan(records.FILTERS):
+            found = msgspec.msgpack.decode(value, type=Subscription)
+            subscriptions.setdefault(records.client_of_filter(key), []).append(found)
+        for client, each in self.sessions.by_client.items():
+            self.sessions.subscribe(each, subscriptions.pop(client, ()))
         async for key, value in self.store.scan(records.PACKETS):
             kind, pid, client = records.packet_key(key)
             session = self.sessions.by_client.get(client)

@@ -85,15 +85,18 @@ class PacketTable:
 class Session(Subscriber):
     """A client's session. `filters` are those of its own queues: neither shared nor of other addresses than topics."""
 
-    __slots__ = ("packets", "record", "told")
+    __slots__ = ("packets", "record", "shares", "subscriptions", "told")
 
     def __init__(self, record: SessionRecord) -> None:
         super().__init__(names.session_id(record.client), record.created)
         self.record = record
+        self.subscriptions: dict[str, Subscription] = {}
+        """By filter; changed by `Sessions` only."""
+        self.shares: set[str] = set()
+        """Ids of the shared subscriptions of which it is a member."""
         self.packets = PacketTable()
         self.told: list[str] | None = None
         """Addresses of the sources that its gateway knows of; None: it was told none yet."""
-        self.filters = own_filters(record.subscriptions)
 
 
 class Share(Subscriber):
@@ -106,11 +109,6 @@ class Share(Subscriber):
         self.name = name
         """As clients subscribe to it: `$share/<group>/<filter>`."""
         self.members: set[str] = set()
-
-
-def own_filters(subscriptions: Iterable[Subscription]) -> frozenset[str]:
-    """Filters that lead to a session's own queue."""
-    return frozenset(each.filter for each in subscriptions if not each.filter.startswith("$share/"))
 
 
 def share_of(filter: str) -> Share | None:
@@ -146,18 +144,13 @@ class Sessions:
         if session is not None and session.created != record.created:
             self.remove(session)
             session = None
-        before: list[Subscription] = []
         if session is None:
             session = Session(record)
             self.by_client[record.client] = self.by_id[session.id] = session
         else:
-            before = session.record.subscriptions
             self.connected -= session.record.connected
             session.record = record
-            session.filters = own_filters(record.subscriptions)
         self.connected += record.connected
-        self.subscriptions += len(record.subscriptions) - len(before)
-        self._share(record.client, before, record.subscriptions)
         if record.ends is not None:
             heapq.heappush(self._ends, (record.ends, record.client))
             if len(self._ends) > 2 * len(self.by_client) + 1000:  # many that were opened again
@@ -172,8 +165,42 @@ class Sessions:
         self.by_client.pop(record.client, None)
         self.by_id.pop(session.id, None)
         self.connected -= record.connected
-        self.subscriptions -= len(record.subscriptions)
-        self._share(record.client, record.subscriptions, [])
+        self.subscriptions -= len(session.subscriptions)
+        self._leave(session, list(session.shares))
+
+    def subscribe(self, session: Session, subscriptions: Iterable[Subscription]) -> None:
+        """The session has these besides, or instead of those of the same filter."""
+        own = []
+        for each in subscriptions:
+            if each.filter not in session.subscriptions:
+                self.subscriptions += 1
+                share = share_of(each.filter)
+                if share is None:
+                    own.append(each.filter)
+                else:
+                    self.shares.setdefault(share.id, share).members.add(session.record.client)
+                    session.shares.add(share.id)
+            session.subscriptions[each.filter] = each
+        if own:
+            session.filters = session.filters.union(own)
+
+    def unsubscribe(self, session: Session, filters: Iterable[str]) -> list[Subscription]:
+        """The session has these no more; gives those that it had."""
+        gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
+        self.subscriptions -= len(gone)
+        shares = [share.id for share in (share_of(each.filter) for each in gone) if share is not None]
+        self._leave(session, shares)
+        if len(shares) < len(gone):
+            session.filters = session.filters.difference(each.filter for each in gone)
+        return gone
+
+    def _leave(self, session: Session, shares: Iterable[str]) -> None:
+        for id in shares:
+            session.shares.discard(id)
+            share = self.shares[id]
+            share.members.discard(session.record.client)
+            if not share.members:
+                del self.shares[id]
 
     def end(self, session: Session) -> list[Change]:
         """What deletes it from the store."""
@@ -181,6 +208,7 @@ class Sessions:
         packets = session.packets
         return [
             records.remove(records.SESSIONS, client),
+            *(records.remove(records.FILTERS, records.filter_key(client, filter)) for filter in session.subscriptions),
             *records.packets_gone(client, packets.received, packets.sent),
         ]
 
@@ -207,24 +235,6 @@ class Sessions:
         yield from self.by_client.values()
         yield from self.shares.values()
 
-    def shares_of(self, record: SessionRecord) -> Iterator[Share]:
+    def shares_of(self, session: Session) -> list[Share]:
         """The shared subscriptions of which a session is a member."""
-        for each in record.subscriptions:
-            share = share_of(each.filter)
-            if share is not None and share.id in self.shares:
-                yield self.shares[share.id]
-
-    def _share(self, client: str, before: Iterable[Subscription], after: Iterable[Subscription]) -> None:
-        old = {each.filter for each in before if each.filter.startswith("$share/")}
-        new = {each.filter for each in after if each.filter.startswith("$share/")}
-        for filter in new - old:
-            made = share_of(filter)
-            assert made is not None
-            self.shares.setdefault(made.id, made).members.add(client)
-        for filter in old - new:
-            made = share_of(filter)
-            share = self.shares.get(made.id) if made is not None else None
-            if share is not None:
-                share.members.discard(client)
-                if not share.members:
-                    del self.shares[share.id]
+        return [self.shares[id] for id in sorted(session.shares)]

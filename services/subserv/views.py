@@ -88,7 +88,7 @@ class Views:
                 id=subscriber.id,
                 kind="mqtt",
                 client=record.client,
-                filters={each.filter: str(each.qos) for each in record.subscriptions},
+                filters={each.filter: str(each.qos) for each in subscriber.subscriptions.values()},
                 depth=depth,
                 since=_time(record.since),
                 brokers=brokers,
@@ -161,7 +161,7 @@ def _session_row(session: Session) -> wire.SessionRow:
         protocol=record.protocol,
         since=_time(record.since),
         expiry=record.expiry,
-        subscriptions=len(record.subscriptions),
+        subscriptions=len(session.subscriptions),
         in_flight=len(session.packets),
     )
 

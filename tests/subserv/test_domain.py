@@ -65,10 +65,9 @@ def test_replaced_ends_do_not_gather() -> None:
     assert len(index.expired(10**13)) == len(sessions.over(1e10)) == 1
 
 
-def record(client: str, *filters: str, **more: Any) -> SessionRecord:
+def record(client: str, **more: Any) -> SessionRecord:
     fields = {"created": 1, "epoch": 1, "protocol": 5, "expiry": 9, "connected": False, "gateway": "g", **more}
-    subscriptions = [Subscription(filter=filter, qos=1) for filter in filters]
-    return SessionRecord(client=client, peer="", will=False, since=0.0, subscriptions=subscriptions, **fields)
+    return SessionRecord(client=client, peer="", will=False, since=0.0, **fields)
 
 
 OPERATIONS = st.tuples(st.sampled_from(["in", "in-", "out", "rel", "out-"]), st.integers(1, 4), st.text(max_size=2))
@@ -114,7 +113,10 @@ def test_shares_live_as_long_as_their_members(changes: list[tuple[str, set[str],
                 sessions.remove(sessions.by_client[client])
             model.pop(client, None)
         else:
-            sessions.put(record(client, *filters, connected=client == "c"))
+            session = sessions.put(record(client, connected=client == "c"))
+            sessions.unsubscribe(session, [filter for filter in session.subscriptions if filter not in filters])
+            sessions.subscribe(session, [Subscription(filter=filter, qos=1) for filter in filters])
+            assert session.filters == {filter for filter in filters if not filter.startswith("$share")}
             model[client] = filters
     shared = {filter for filters in model.values() for filter in filters if filter.startswith("$share")}
     assert {share.name for share in sessions.shares.values()} == shared
