@@ -124,6 +124,15 @@ class WillBook:
             self._turn(will, now, now, turned)
         return turned
 
+    def session_ended(self, key: str, link: Link, now: float) -> Turned:
+        """The client's session has ended, because another begins: a will that waits for its delay waits no longer (MQTT
+        5, 3.1.3.2.2), and one whose connection was taken over is due. An orphan's client has come again."""
+        will = self._said_of(key, link)
+        turned = Turned([], [])
+        if will is not None and will.state is not State.ORPHANED:
+            self._turn(will, float("-inf"), now, turned)
+        return turned
+
     def detached(self, link: Link) -> list[Will]:
         """The link ended well. Gives its wills, which are gone."""
         ended = [self._current[key] for key in self._links.pop(link, ())]

@@ -58,6 +58,8 @@ class Keeper:
         elif request.operation == "will-clear":
             will = self.book.clear(request.key, link)
             done = self._records.remove([] if will is None else [will])
+        elif request.operation == "session-ended":
+            done = self._turned(self.book.session_ended(request.key, link, self._loop.time()))
         else:
             done = self._turned(self.book.lose(request.key, link, self._loop.time()))
         self._then(done, answer)

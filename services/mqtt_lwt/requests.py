@@ -16,7 +16,12 @@ MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
 _OWN = (CLIENT_ID, DELAY)
 
-Operation = Literal["will", "will-clear", "will-publish"]
+Operation = Literal["will", "will-clear", "will-publish", "session-ended"]
+_OTHERS: dict[object, Operation] = {
+    "will-clear": "will-clear",
+    "will-publish": "will-publish",
+    "session-ended": "session-ended",
+}
 
 
 class Request(NamedTuple):
@@ -37,10 +42,12 @@ def read(data: bytes, link_name: str) -> Request:
     except AmqpError as error:
         raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
     key = _key(message.annotations.get(CLIENT_ID), link_name)
-    if message.subject == "will-clear" or message.subject == "will-publish":
-        return Request("will-clear" if message.subject == "will-clear" else "will-publish", key)
+    if (operation := _OTHERS.get(message.subject)) is not None:
+        return Request(operation, key)
     if message.subject != "will":
-        raise ControlError(INVALID_FIELD, f"subject {str(message.subject)[:50]!r}: will, will-clear or will-publish")
+        raise ControlError(
+            INVALID_FIELD, f"subject {str(message.subject)[:50]!r}: will or {', '.join(map(str, _OTHERS))}"
+        )
     to = message.to
     if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")

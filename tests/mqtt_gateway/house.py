@@ -171,10 +171,17 @@ class House:
         return backend
 
     async def device(
-        self, backend: AmqpBackend, client_id: str = "d1", *, version: int = 5, will: Will | None = None, **more: Any
+        self,
+        backend: AmqpBackend,
+        client_id: str = "d1",
+        *,
+        version: int = 5,
+        will: Will | None = None,
+        expiry: int = 0,
+        **more: Any,
     ) -> Device:
         device = Device(**more)
-        request = Request(client_id=client_id, clean=True, expiry=0, version=version, window=20, will=will)
+        request = Request(client_id=client_id, clean=True, expiry=expiry, version=version, window=20, will=will)
         device.session = await backend.open(request, device)
         return device
 

@@ -61,7 +61,9 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
             await until(lambda name=client: found.sessions.log[-1][1].get("client") == name)  # type: ignore[misc]
             assert found.sessions.log[-1][0] == "close"
         delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
-        device = await found.device(backend, "delayed", will=delayed)
+        await found.device(backend, "ends", will=delayed, expiry=0)
+        assert "x-opt-will-delay" not in (found.wills.messages[-1].annotations or {}), "the session ends before"
+        device = await found.device(backend, "delayed", will=delayed, expiry=60)
         assert (found.wills.messages[-1].annotations or {})["x-opt-will-delay"] == 30
         device.close(Ending.TAKEN)
         await until(lambda: found.sessions.log[-1][1].get("client") == "delayed")

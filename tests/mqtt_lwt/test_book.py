@@ -90,6 +90,21 @@ def test_the_delay_runs_from_the_loss_and_ends_when_the_client_comes() -> None:
     assert due(wills.pass_time(170, 100)) == [other.id]
 
 
+def test_the_delay_ends_with_the_session() -> None:
+    wills = book()
+    waits, held, orphan = will("waits", 60), will("held", 60), will("orphan", 60)
+    wills.put(waits, 1)
+    wills.put(held, 1)
+    wills.put(orphan, 3)
+    wills.lose("waits", 1, 100)
+    wills.lost(3, 100)
+    assert due(wills.session_ended("orphan", 2, 101)) == [], "it has come again within the grace time"
+    assert due(wills.session_ended("waits", 2, 101)) == [waits.id]
+    assert due(wills.session_ended("held", 2, 101)) == [held.id], "its connection was taken over"
+    assert wills.put(will("waits"), 2) is None
+    assert wills.put(will("orphan"), 2) is orphan
+
+
 def test_a_delay_shorter_than_the_grace_time_is_over_with_it() -> None:
     wills = book()
     one = will("a", 3)

@@ -102,4 +102,4 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
         request = read(data, "link")
     except ControlError:
         return
-    assert request.operation in ("will", "will-clear", "will-publish")
+    assert request.operation in ("will", "will-clear", "will-publish", "session-ended")

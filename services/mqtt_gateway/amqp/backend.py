@@ -188,12 +188,18 @@ class AmqpBackend:
         except TimeoutError:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
         try:
-            will = None if request.will is None else will_message(request.client_id, request.will, self.topics)
+            will = (
+                None
+                if request.will is None
+                else will_message(request.client_id, request.will, self.topics, request.expiry)
+            )
         except WillRefused as refused:
             raise Refused(refused.reason, refused.text) from None
         reply = await self._opened(request)
         try:
             if will is not None:
+                if reply.previous_will and not reply.present:
+                    self.wills.session_ended(request.client_id)
                 await self.wills.put(request.client_id, will, OPENING)
             elif reply.previous_will:
                 ended = request.version == 5 and not reply.present

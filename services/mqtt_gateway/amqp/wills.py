@@ -58,9 +58,9 @@ def _nothing(_: WillRefused | None) -> None:
     """Nobody waits for it."""
 
 
-def will_message(client: str, will: Will, topics: TopicMap) -> bytes:
-    """The message of subject `will`. Raises WillRefused if no address takes its topic, or it is to be retained where
-    that has no effect."""
+def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes:
+    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises WillRefused
+    if no address takes its topic, or it is to be retained where that has no effect."""
     if will.topic.startswith(REPLY):
         address = reply_address(will.topic)
         route = None if address is None else Route(address, None, None, address)
@@ -73,8 +73,8 @@ def will_message(client: str, will: Will, topics: TopicMap) -> bytes:
         raise WillRefused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}
-    if will.properties.will_delay:
-        further[DELAY] = UInt(will.properties.will_delay)
+    if delay := min(will.properties.will_delay or 0, expiry):
+        further[DELAY] = UInt(delay)
     return route.full(publish, topics, None, subject="will", further=further)
 
 
@@ -137,6 +137,10 @@ class Wills(LinkUser):
         """The will is dropped."""
         self._held.pop(client, None)
         self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
+
+    def session_ended(self, client: str) -> None:
+        """A session of the client was there and is over: the delay of its will is over too."""
+        self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
 
     def publish(self, client: str, done: Callable[[WillRefused | None], None] = _nothing) -> None:
         """The client is lost: the will is published, now or after its delay."""
