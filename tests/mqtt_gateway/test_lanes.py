@@ -165,6 +165,19 @@ def test_what_is_given_back_is_tried_again_and_holds_up_its_client_only() -> Non
     assert rig.counters.repeated == 3
 
 
+def test_what_is_given_back_in_parts_keeps_its_order() -> None:
+    rig, who = Rig(), Who("w")
+    rig.grant(4)
+    for n in range(6):
+        rig.lane.send(who, n, 1, b"%d" % n)
+    rig.outcome(RELEASED, 2)
+    rig.outcome(RELEASED, 1)
+    rig.lose()
+    rig.grant(10)
+    rig.pass_time(lanes.PAUSE)
+    assert rig.link.sent == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
 def test_outcomes_have_reasons() -> None:
     rig, who = Rig("queue"), Who("w")
     rig.grant(10)

@@ -53,13 +53,15 @@ class Publisher(Protocol):
 
 
 class Entry(NamedTuple):
-    """A message on its way. `until`: when waiting ends; `unknown`: it may have arrived already."""
+    """A message on its way. `until`: when waiting ends; `number`: its place among those of the lane; `unknown`: it may
+    have arrived already."""
 
     who: Publisher
     packet_id: int
     qos: int
     payload: bytes
     until: float
+    number: int
     unknown: bool = False
 
 
@@ -94,6 +96,7 @@ class Lane(LinkUser):
         self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
         self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with what was given back
         self._rest_until = 0.0
+        self._number = 0
         self._dry_since: float | None = now()  # when it was first seen to have no credit; None: it had some since
         self._error: AmqpError | None = None
         self._attaching: Link | None = None
@@ -121,7 +124,8 @@ class Lane(LinkUser):
         link = self.link
         if link is not None and who not in self._lines and who not in self._resting:
             if qos:
-                entry = Entry(who, packet_id, qos, payload, self._now() + self._patience)
+                self._number += 1
+                entry = Entry(who, packet_id, qos, payload, self._now() + self._patience, self._number)
                 if link.pass_on(payload, entry):
                     return
                 if link.credit > 0:
@@ -135,7 +139,8 @@ class Lane(LinkUser):
         if not qos and (self._counters.waiting_bytes >= MAX_ALL or self._hopeless()):
             self._counters.dropped += 1
             return
-        self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience))
+        self._number += 1
+        self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience, self._number))
 
     def _hopeless(self) -> bool:
         """Nobody has taken anything for so long that nobody is there. It is not so if credit was just used up:
@@ -162,23 +167,23 @@ class Lane(LinkUser):
             who.hold()
 
     def _again(self, entries: list[Entry], rest: bool) -> None:
-        """In front of what waits, in their order. `rest`: their lines wait for the next tick."""
+        """Back into the lines of their clients, in the order in which they were sent first: what came later may have
+        come back before. `rest`: the lines wait for the next tick."""
         self._counters.repeated += len(entries)
         lines = self._lines
         if rest and not self._resting:
             self._rest_until = self._now() + PAUSE
-        for entry in reversed(entries):
-            who = entry.who
-            line = self._resting.get(who)
-            if line is None:
-                line = lines.get(who) or deque()
-                if rest:
-                    lines.pop(who, None)
-                    self._resting[who] = line
-                else:
-                    lines[who] = line
-            line.appendleft(entry)
+        back: dict[Publisher, list[Entry]] = {}
+        for entry in entries:
+            back.setdefault(entry.who, []).append(entry)
             self._counts(entry, 1)
+        for who, mine in back.items():
+            line = deque(sorted([*mine, *(self._resting.get(who) or lines.get(who) or ())], key=_place))
+            if rest or who in self._resting:
+                lines.pop(who, None)
+                self._resting[who] = line
+            else:
+                lines[who] = line
 
     def _counts(self, entry: Entry, sign: int) -> None:
         size = sign * len(entry.payload)
@@ -258,7 +263,7 @@ class Lane(LinkUser):
         if state is ACCEPTED:
             outcomes = self._counters.outcomes
             outcomes[0] = outcomes.get(0, 0) + len(tokens)
-            for who, packet_id, qos, _, _, _ in tokens:
+            for who, packet_id, qos, _, _, _, _ in tokens:
                 who.sent(packet_id, qos, 0, "")
         elif state is None:
             self._again([entry._replace(unknown=True) for entry in tokens], rest=False)
@@ -346,6 +351,10 @@ class Lane(LinkUser):
                 else:
                     self._counters.dropped += 1
                 self._left(entry)
+
+
+def _place(entry: Entry) -> int:
+    return entry.number
 
 
 _FINAL: Final = frozenset(("amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
