@@ -67,6 +67,9 @@ class QueueTotals:
     def count_lost(self, count: int = 1) -> None:
         self.lost += count
 
+    def count_replaced(self, count: int) -> None:
+        self.replaced += count
+
     def clear(self) -> None:
         """Nothing is held any more."""
         self.count = self.bytes = 0

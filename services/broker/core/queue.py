@@ -662,9 +662,9 @@ class Queue(QueueTotals):
         most, size = self.ring_size, self.address.ring_bytes
         if most >= 0:
             waiting = self.count - self.arriving - self.delivering - len(self.schedule)
-            self.replaced += self.finish_all(self.order.take_oldest(waiting - most))
+            self.count_replaced(self.finish_all(self.order.take_oldest(waiting - most)))
         while self.bytes > size and (dropped := self.finish_all(self.order.take_oldest(1))):
-            self.replaced += dropped
+            self.count_replaced(dropped)
 
     def purge(self) -> int:
         """Removes everything that waits; what is being delivered stays. The number of messages removed."""
