@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from enmasse import log as logs
-from services.broker.storage import summary
+from services.broker.storage import ids, summary
 from services.broker.storage.catalogue import NAME as CATALOGUE
 from services.broker.storage.chunk import Segment
 from services.broker.storage.files import Files, write_new
@@ -64,6 +64,8 @@ class Backup:
                 self._take(segment.path)
                 if segment.summarised:
                     self._take(summary.path_of(segment.path))
+            if ids.NAME in self._files.list(self._directory.parent):
+                self._take(self._directory.parent / ids.NAME)  # what is restored gives no id again, either
             write_new(self._files, self._directory / CATALOGUE, catalogue)
             write_format(self._directory, self._files)
         except OSError as error:
