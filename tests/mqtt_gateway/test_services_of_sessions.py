@@ -104,6 +104,27 @@ def test_no_client_with_a_will_comes_in_while_it_cannot_be_stored(
     inside(parts, test)
 
 
+def test_what_an_earlier_connection_left_as_its_will_is_decided_upon_by_whether_the_session_goes_on(
+    parts: tuple[Router, Configserv],
+) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        await until(lambda: backend.wills.ready)
+        for present, will, expected in (
+            (True, None, ["will-clear"]),
+            (True, WILL, ["will"]),
+            (False, None, ["session-ended", "will-clear"]),
+            (False, WILL, ["session-ended", "will"]),
+        ):
+            found.wills.log.clear()
+            found.sessions.answers["open"] = OpenReply(epoch=7, present=present, previous_will="pending")
+            await found.device(backend, will=will)
+            await until(lambda expected=expected: len(found.wills.log) == len(expected))  # type: ignore[misc]
+            assert [subject for subject, _ in found.wills.log] == expected
+
+    inside(parts, test)
+
+
 def test_wills_are_told_again_to_a_service_that_was_away(parts: tuple[Router, Configserv]) -> None:
     async def test(found: House) -> None:
         backend = await found.backend()

@@ -197,13 +197,13 @@ class AmqpBackend:
             raise Refused(refused.reason, refused.text) from None
         reply = await self._opened(request)
         try:
+            if reply.previous_will and not reply.present:
+                self.wills.session_ended(request.client_id)
             if will is not None:
-                if reply.previous_will and not reply.present:
-                    self.wills.session_ended(request.client_id)
                 await self.wills.put(request.client_id, will, OPENING)
             elif reply.previous_will:
-                ended = request.version == 5 and not reply.present
-                (self.wills.publish if ended else self.wills.clear)(request.client_id)
+                # What is due by now is published all the same. The client of an orphan has come again.
+                self.wills.clear(request.client_id)
         except WillRefused as refused:
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise Refused(refused.reason, refused.text) from None
