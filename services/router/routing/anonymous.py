@@ -19,7 +19,7 @@ from services.router.routing.deliveries import NOT_A_MESSAGE, Copies, rejected
 from services.router.routing.in_link import InLink
 from services.router.routing.link_routes import LinkRoutes
 from services.router.routing.names import MOBILE, parse
-from services.router.routing.relay import Relays, relays
+from services.router.routing.relay import RelayOut, Relays, relays
 from services.router.routing.size_limit import limited
 from services.router.routing.streaming import MAX_HEAD, Head, Stream, begin_or_gather, start
 from services.router.routing.temporaries import Temporaries
@@ -38,9 +38,19 @@ UNAUTHORIZED = rejected(UNAUTHORIZED_ACCESS, "the message's address is disallowe
 
 
 class AnonymousInLink(InLink):
-    """The router's end of a sender without a target address. It always has credit."""
+    """The router's end of a sender without a target address. It has credit, unless too much waits for a broker."""
 
-    __slots__ = ("_addresses", "_cache", "_generation", "_link_routes", "_relays", "_temporaries")
+    __slots__ = (
+        "_addresses",
+        "_cache",
+        "_generation",
+        "_held",
+        "_link_routes",
+        "_relayed",
+        "_relays",
+        "_routes_generation",
+        "_temporaries",
+    )
 
     def __init__(
         self,
@@ -56,7 +66,10 @@ class AnonymousInLink(InLink):
         self._temporaries = temporaries
         self._cache: dict[bytes, str] = {}
         self._generation = -1
-        self._relays = Relays(connection, addresses)
+        self._relays = Relays(self, connection, addresses)
+        self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # what goes to brokers: where to, and the parsed name
+        self._routes_generation = -1
+        self._held: set[RelayOut] = set()  # because of these no credit is given
         link.on_delivery = limited(link, self.forward)
 
     def forward(
@@ -66,6 +79,18 @@ class AnonymousInLink(InLink):
             to = find_to(payload)
         except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
+            return
+        relay = self._known(to)
+        if relay is not None:
+            relay.address.ingress += 1
+            if self.connection.is_container:
+                relay.address.ingress_containers += 1
+            payload = stripped(payload)
+            if settled:
+                self.presettled += 1
+                relay.offer(payload, None, message_format)
+            elif message_format or not relay.direct or not relay.pass_on(payload, (self, delivery_id)):
+                relay.offer(payload, (self, delivery_id), message_format)
             return
         address = self.resolve(to, payload)
         if not isinstance(address, RoutedAddress):
@@ -94,7 +119,7 @@ class AnonymousInLink(InLink):
             elif settled:
                 self.presettled += 1
                 chosen.offer(payload, None, message_format)
-            else:
+            elif message_format or not chosen.direct or not chosen.pass_on(payload, (self, delivery_id)):
                 chosen.offer(payload, (self, delivery_id), message_format)
 
     def partial(self, delivery: Partial) -> None:
@@ -102,7 +127,20 @@ class AnonymousInLink(InLink):
 
     def gone(self) -> None:
         super().gone()
+        self._held.clear()
         self._relays.end()
+
+    def hold_for(self, out: RelayOut) -> None:
+        if not self._held:
+            self.link.credit_window = 0
+        self._held.add(out)
+
+    def proceed(self, out: RelayOut) -> None:
+        if out in self._held:
+            self._held.discard(out)
+            if not self._held and not self.link.detached:
+                self.open_gate()
+                self.connection.amqp.wake()
 
     def resolve(self, to: bytes | None, head: bytes) -> Any:
         """The address for a raw `to`, or the state that refuses the message. `head`: the message, as far as it came."""
@@ -112,6 +150,17 @@ class AnonymousInLink(InLink):
         if isinstance(address, RoutedAddress) and _DELAY in head and not _keeps(address) and _delayed(head):
             return NO_DELAY
         return address
+
+    def _known(self, to: bytes | None) -> RelayOut | None:
+        """The link to a broker on which what has this `to` went last, if all that decided about it is as it was."""
+        known = self._relayed.get(to) if to is not None else None
+        if known is None:
+            return None
+        if self._routes_generation != self._link_routes.generation:
+            self._relayed.clear()
+            return None
+        out, name = known
+        return out if out.usable and self._temporaries.broker_of(name) is None else None
 
     def _find(self, to: bytes) -> Any:
         addresses = self._addresses
@@ -131,7 +180,9 @@ class AnonymousInLink(InLink):
                 return UNAUTHORIZED
             broker = self._broker(text)
             if broker is not None:
-                return self._relays.to(broker)
+                out = self._relays.to(broker)
+                self._remember(to, text, out)
+                return out.address
             address = addresses.for_message(text)
         except AmqpError as error:
             return rejected(error.condition, error.description)
@@ -144,6 +195,16 @@ class AnonymousInLink(InLink):
         if len(to) <= MAX_CACHED:
             self._cache[to] = address.key
         return address
+
+    def _remember(self, to: bytes, text: str, out: RelayOut) -> None:
+        """Unless a temporary queue or topic has this name: those come and go."""
+        routes = self._link_routes
+        if self._routes_generation != routes.generation or len(self._relayed) >= CACHED:
+            self._relayed.clear()
+            self._routes_generation = routes.generation
+        name = parse(text, self._addresses.router_id).name
+        if len(to) <= MAX_CACHED and self._temporaries.broker_of(name) is None and routes.alone("in", name):
+            self._relayed[to] = (out, name)
 
     def _broker(self, text: str) -> RouterConnection | None:
         """Where an address lies that is reached by links to a broker, not by an address of the router. Raises AmqpError

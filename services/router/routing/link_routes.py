@@ -32,11 +32,13 @@ class _Pattern:
 
 
 class LinkRoutes:
-    """All configured link routes: by name, by identity, by container, and one tree of patterns per direction."""
+    """All configured link routes: by name, by identity, by container, and one tree of patterns per direction.
+    `generation` changes with the configuration, and with the containers that are connected."""
 
     def __init__(self, containers: Containers) -> None:
         self.by_name: dict[str, LinkRoute] = {}
         self.by_identity: dict[int, LinkRoute] = {}
+        self.generation = 0
         self._containers = containers
         self._index: ContainerIndex[LinkRoute] = ContainerIndex()
         self._trees: dict[str, AddressPatterns[_Pattern]] = {"in": AddressPatterns(), "out": AddressPatterns()}
@@ -46,6 +48,7 @@ class LinkRoutes:
         if config.name in self.by_name:
             raise ValueError("Name conflicts with an existing entity")
         route = LinkRoute(config)
+        self.generation += 1
         self.by_name[config.name] = route
         self.by_identity[config.identity] = route
         tree = self._trees[config.direction or "in"]
@@ -61,6 +64,7 @@ class LinkRoutes:
     def remove(self, route: LinkRoute) -> None:
         """Links that are routed stay."""
         config = route.config
+        self.generation += 1
         del self.by_name[config.name]
         del self.by_identity[config.identity]
         tree = self._trees[config.direction or "in"]
@@ -72,10 +76,12 @@ class LinkRoutes:
         self._index.remove(route, config.container_id, config.connection)
 
     def connection_opened(self, connection: RouterConnection) -> None:
+        self.generation += 1
         for route in self._index.wanted_by(connection):
             route.connections += (connection,)
 
     def connection_closed(self, connection: RouterConnection) -> None:
+        self.generation += 1
         for route in self._index.wanted_by(connection):
             route.connections = tuple(other for other in route.connections if other is not connection)
 
@@ -101,3 +107,8 @@ class LinkRoutes:
             raise AmqpError(NO_ROUTE, "No route to the destination node")
         pattern.turn += 1
         return choices[pattern.turn % len(choices)]
+
+    def alone(self, direction: str, address: str) -> bool:
+        """Whether `find` gives the same for this address until `generation` changes: it takes no turns."""
+        pattern = self._trees[direction].match(address)
+        return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1

@@ -7,7 +7,7 @@ broker does not take holds up nobody else.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Protocol
 
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import Source, Target
@@ -15,6 +15,7 @@ from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
 from services.router.routing.configuration import BALANCED
 from services.router.routing.connection import RouterConnection
+from services.router.routing.deliveries import Token
 from services.router.routing.out_link import OutLink
 
 CAPABILITY = "ANONYMOUS-RELAY"
@@ -26,14 +27,59 @@ def relays(broker: RouterConnection) -> bool:
     return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
 
 
+class Sending(Protocol):
+    """The link on which an anonymous sender's messages come in."""
+
+    def hold_for(self, out: RelayOut) -> None:
+        """No more credit for now, because of this link to a broker."""
+
+    def proceed(self, out: RelayOut) -> None:
+        """It is no longer a reason to give none."""
+
+
 class RelayOut(OutLink):
-    """The link to the broker. Its address is its own: nobody else sends to it or finds it."""
+    """The link to the broker. Its address is its own: nobody else sends to it or finds it.
 
-    __slots__ = ("_ended",)
+    What comes settled does not end the credit of its sender. So if too much of it waits here, the sender gets no more
+    credit until the broker has taken some. A broker that takes nothing from one look to the next holds up nobody: then
+    the oldest is dropped, as for every receiver.
+    """
 
-    def __init__(self, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
+    __slots__ = ("_client", "_ended", "_seen", "_stalled")
+
+    def __init__(self, client: Sending, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(broker, sender, address)
+        self._client = client
+        self._seen = -1  # deliveries sent at the last look
+        self._stalled = False
         self._ended = False
+
+    @property
+    def usable(self) -> bool:
+        return not self.sender.detached and self.connection.usable and self.identity in self.connection.links
+
+    def offer(self, payload: Any, token: Token | None, message_format: int) -> None:
+        if token is None and not self._stalled and len(self.queue) >= self.capacity:
+            self._client.hold_for(self)
+            if len(self.queue) < 2 * self.capacity:  # what had been granted before
+                self.queue.append((payload, token, message_format))
+                return
+        super().offer(payload, token, message_format)
+
+    def look(self, now: float) -> None:
+        super().look(now)
+        self._stalled = self._seen == self.sender.deliveries
+        self._seen = self.sender.deliveries
+        if self._stalled:
+            self._client.proceed(self)
+
+    def gone(self) -> None:
+        super().gone()
+        self._client.proceed(self)
+
+    def _nothing_waits(self) -> None:
+        super()._nothing_waits()
+        self._client.proceed(self)
 
     def end(self) -> None:
         """The client's link is over: this one ends when it has sent what it has."""
@@ -42,6 +88,10 @@ class RelayOut(OutLink):
 
     def flow(self) -> None:
         super().flow()
+        if self.sender.deliveries != self._seen:
+            self._stalled = False
+        if len(self.queue) <= self.capacity // 2:
+            self._client.proceed(self)
         if self._ended and not self.queue and self.stream is None and self.sender.attached:
             self.connection.detach(self)
 
@@ -49,26 +99,27 @@ class RelayOut(OutLink):
 class Relays:
     """The links of one anonymous sender to the brokers it sends to."""
 
-    __slots__ = ("_addresses", "_client", "_outs")
+    __slots__ = ("_addresses", "_client", "_outs", "_sending")
 
-    def __init__(self, client: RouterConnection, addresses: Addresses) -> None:
+    def __init__(self, sending: Sending, client: RouterConnection, addresses: Addresses) -> None:
+        self._sending = sending
         self._client = client
         self._addresses = addresses
         self._outs: dict[RouterConnection, RelayOut] = {}
 
-    def to(self, broker: RouterConnection) -> RoutedAddress:
-        """The address whose messages go to this broker. Raises AmqpError if no link to it can be made."""
+    def to(self, broker: RouterConnection) -> RelayOut:
+        """The link to this broker; its address is that of the messages. Raises AmqpError if none can be made."""
         out = self._outs.get(broker)
-        if out is None or out.sender.detached or out.identity not in broker.links:
+        if out is None or not out.usable:
             out = self._outs[broker] = self._attach(broker)
-        return out.address
+        return out
 
     def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = f"relay.{secrets.token_urlsafe(11)}@{self._client.container}"
         sender: Any = session.attach_sender(name, Source(), Target())
         address = self._addresses.new("R" + name, BALANCED)
-        out = sender.context = RelayOut(broker, sender, address)
+        out = sender.context = RelayOut(self._sending, broker, sender, address)
         broker.add(out)
         broker.receivers += 1
         address.add_store(out)
