@@ -94,6 +94,7 @@ class LinkConsumer(Consumer):
             selector=selector,
             presettled=link.presettled,
             relay=relay,
+            once=second(link),
         )
         self.broker = broker
         self.link = link

@@ -27,6 +27,41 @@ def test_expired_ones_are_never_sent_and_are_found_while_waiting() -> None:
     assert (q.expired, q.count, len(list(q.messages()))) == (2, 1, 0)
 
 
+def test_what_a_receiver_of_second_mode_had_does_not_expire_and_the_rest_does() -> None:
+    """It may have begun to hand it on, and can complete that only with the message. Of all ways back."""
+    core = Core()
+    q = core.queue()
+    for body in ("given back", "failed", "lost", "waits"):
+        core.send(body, ttl=10)
+    first = core.consumer(q, 3, once=True)
+    found = [message for _, message in outlet(first).take()]
+    outlet(first).credit = 0
+    q.release(first, found[:1])
+    q.modify(first, found[1:2], failed=True, elsewhere=False)
+    q.detach(first)
+    core.tick(20_000)
+    assert (q.expired, q.count) == (1, 3)
+    strict = core.consumer(q, 5, "JMSPriority > 5")
+    core.tick(20_000)
+    assert not taken(strict)
+    q.detach(strict)
+    second = core.consumer(q, 5, once=True)
+    found_again = outlet(second).take()
+    assert [decoded(payload).body for payload, _ in found_again] == ["given back", "failed", "lost"]
+    q.accept(second, [message for _, message in found_again])
+    assert not q.expiries.watched
+    assert not q.expiries.handed
+
+
+def test_what_another_receiver_had_expires() -> None:
+    core = Core()
+    q = core.queue()
+    core.send("x", ttl=10)
+    q.detach(core.consumer(q, 1))
+    core.tick(20_000)
+    assert (q.expired, q.count) == (1, 0)
+
+
 def test_a_scheduled_message_may_expire_first() -> None:
     core = Core()
     q = core.queue()

@@ -23,7 +23,8 @@ class Outlet(Protocol):
 
 class Consumer:
     """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`. `relay`: it is a
-    router's own link, behind which consumers come and go."""
+    router's own link, behind which consumers come and go. `once`: the peer knows messages by their identity
+    (rcv-settle-mode second) and may have begun to hand on what it was sent: that does not expire any more."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Consumer:
         selector: Selector | None = None,
         presettled: bool = False,
         relay: bool = False,
+        once: bool = False,
     ) -> None:
         self.id = id
         self.outlet = outlet
@@ -41,6 +43,7 @@ class Consumer:
         self.selector = selector
         self.presettled = presettled
         self.relay = relay
+        self.once = once
         self.unsettled: dict[int, StoredMessage] = {}
         self.active = False
         # By priority: messages up to this id have been looked at and are not for this consumer.

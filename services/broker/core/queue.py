@@ -121,7 +121,7 @@ class Queue(QueueTotals):
         self.schedule = Schedule()
         self.expiries = Expiries()
         self.attempts: dict[int, int] = {}  # failed deliveries by message id, if there were any
-        self.selection = Selection(self.order, broker.payloads, self.attempts, broker.to_wall)
+        self.selection = Selection(self.order, broker.payloads, self.attempts, self.expiries.handed, broker.to_wall)
         self.turns = Turns()
         self.browsers: list[Any] = []
         self.simple = True  # no selector, consumer priority, message priority, exclusion or pause is in play
@@ -280,7 +280,7 @@ class Queue(QueueTotals):
                 left -= _RUN
                 continue
             message = ready.popleft()
-            if message.expires and message.expires <= self.broker.now:
+            if message.expires and message.expires <= self.broker.now and message.id not in self.expiries.handed:
                 if not self.broker.dead_letters.expire(self, message):
                     return False
                 left -= 1
@@ -349,7 +349,7 @@ class Queue(QueueTotals):
             left -= looked
             if message is None:
                 pass
-            elif message.expires and message.expires <= now:
+            elif message.expires and message.expires <= now and message.id not in self.expiries.handed:
                 if not self.broker.dead_letters.expire(self, message):
                     return False
                 waiting.appendleft(consumer)  # it looks on
@@ -462,6 +462,7 @@ class Queue(QueueTotals):
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
         if not self.deleted:
+            self._keep_handed(consumer, messages)
             self.settle_mode()
             self._give_back(messages, failed=True, lost=True)
             self._rescue()
@@ -514,11 +515,14 @@ class Queue(QueueTotals):
 
     def release(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Given back untouched: to the head, its count of deliveries unchanged."""
-        self._give_back([m for m in messages if consumer.unsettled.pop(m.id, None) is not None], failed=False)
+        mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
+        self._keep_handed(consumer, mine)
+        self._give_back(mine, failed=False)
 
     def modify(self, consumer: Consumer, messages: list[StoredMessage], *, failed: bool, elsewhere: bool) -> None:
         """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
+        self._keep_handed(consumer, mine)
         if elsewhere:
             self.simple = False
             for message in mine:
@@ -561,6 +565,11 @@ class Queue(QueueTotals):
             self.reinsert(kept)
         self.broker.removed_some()
         self.dispatch()
+
+    def _keep_handed(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
+        """See `Consumer.once`. Kept in memory: after a restart of the broker they expire."""
+        if consumer.once and self.expiries.watched:
+            self.expiries.handed.update(message.id for message in messages if message.expires)
 
     def _record_attempts(self, message: StoredMessage, attempts: int, due: int) -> None:
         store = self.broker.store
@@ -621,10 +630,13 @@ class Queue(QueueTotals):
         def due(expires: int) -> bool:
             return 0 < expires <= now
 
-        expired = self.dequeue(lambda message: due(message.expires), lambda some: due(some.nearest))
+        handed = self.expiries.handed
+        expired = self.dequeue(
+            lambda message: due(message.expires) and message.id not in handed, lambda some: due(some.nearest)
+        )
         self.dispose(expired, self.broker.dead_letters.expire)
         times = self.order.expiries() + [message.expires for message in self.schedule.messages() if message.expires]
-        self.expiries.next = min(times, default=now + 1000 if self.expiries.watched else 0)
+        self.expiries.look_on(times, now)
         self.broker.removed_some()
 
     # -- the end of messages -------------------------------------------------------------------------------------------
@@ -703,7 +715,7 @@ class Queue(QueueTotals):
 
     def _forget(self, message: StoredMessage) -> None:
         if message.expires:
-            self.expiries.remove()
+            self.expiries.remove(message)
         self.attempts.pop(message.id, None)
         self.selection.exclusions.forget(message.id)
 

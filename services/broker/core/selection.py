@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from operator import attrgetter
 
@@ -30,15 +30,22 @@ class UndecidedError(Exception):
 class Selection:
     """Of one queue."""
 
-    __slots__ = ("_attempts", "_order", "_payloads", "_to_wall", "exclusions")
+    __slots__ = ("_attempts", "_handed", "_order", "_payloads", "_to_wall", "exclusions")
 
     def __init__(
-        self, order: MessageOrder, payloads: Payloads, attempts: Mapping[int, int], to_wall: Callable[[int], int]
+        self,
+        order: MessageOrder,
+        payloads: Payloads,
+        attempts: Mapping[int, int],
+        handed: Collection[int],
+        to_wall: Callable[[int], int],
     ) -> None:
-        """`attempts`: failed deliveries by message id. `to_wall`: from the broker's clock to ms since 1970."""
+        """`attempts`: failed deliveries by message id. `handed`: see Expiries. `to_wall`: from the broker's clock to ms
+        since 1970."""
         self._order = order
         self._payloads = payloads
         self._attempts = attempts
+        self._handed = handed
         self._to_wall = to_wall
         self.exclusions = Exclusions()
 
@@ -88,7 +95,7 @@ class Selection:
             at = start
             for message in islice(level, start, None):
                 looked += 1
-                if message.expires and message.expires <= now:
+                if message.expires and message.expires <= now and message.id not in self._handed:
                     del level[at]
                     return message, looked
                 if self.suits(consumer, message):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from services.broker.core.stored_message import StoredMessage
+
+AGAIN, FAR = 1000, 3_600_000
+"""Milliseconds until messages are looked for that are being delivered now, and if there are none."""
 
 
 class Schedule:
@@ -45,22 +48,32 @@ class Schedule:
 
 class Expiries:
     """`watched`: messages with an expiry, scheduled ones and those being delivered included. `next`: no message expires
-    before this (0 = none does)."""
+    before this (0 = none does). `handed`: ids of messages that came back from consumers which may have begun to hand
+    them on: these do not expire any more."""
 
-    __slots__ = ("next", "watched")
+    __slots__ = ("handed", "next", "watched")
 
     def __init__(self) -> None:
         self.watched = self.next = 0
+        self.handed: set[int] = set()
 
     def add(self, expires: int) -> None:
         self.watched += 1
         if not self.next or expires < self.next:
             self.next = expires
 
-    def remove(self) -> None:
+    def remove(self, message: StoredMessage) -> None:
         self.watched -= 1
+        self.handed.discard(message.id)
         if not self.watched:
             self.next = 0
+
+    def look_on(self, waiting: Sequence[int], now: int) -> None:
+        """What was due was taken out; `waiting`: when the waiting messages expire. What is being delivered may come
+        back, and is looked for from time to time."""
+        others = self.watched - len(self.handed)
+        later = now + (AGAIN if others else FAR)
+        self.next = min((time for time in waiting if time > now), default=later) if self.watched else 0
 
     def due(self, now: int) -> bool:
         """Whether a message may have expired."""
