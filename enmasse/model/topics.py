@@ -23,7 +23,8 @@ from enmasse.model.addresses import Address, AddressType
 from enmasse.model.names import AddressName, WireName, router_form, wire_name
 
 MAX_LEVELS = 200
-"""A topic or filter with more levels belongs to no address: brokers compare level by level."""
+"""A topic or filter with more levels belongs to no address: brokers compare level by level, and a tree of filters
+spends a node on each."""
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_@$=,;~()\[\]!&'-]+(?:/(?!\Z)|\Z))+")  # escaped, it is the same
 _PERCENT = re.compile(r"(?:%[0-9A-F]{2})+")

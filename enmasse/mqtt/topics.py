@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 MAX_BYTES: Final = 65535
-MOST_LEVELS: Final = 200
-"""More levels than this no device has a use for; a filter tree spends a node on each. Servers refuse what has more."""
 
 V = TypeVar("V")
 

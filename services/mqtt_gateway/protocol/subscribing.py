@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from enmasse.model.topics import MAX_LEVELS
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
-from enmasse.mqtt.topics import MOST_LEVELS, levels
+from enmasse.mqtt.topics import levels
 from services.mqtt_gateway.ports import Session
 from services.mqtt_gateway.protocol.output import Output
 
@@ -108,8 +109,8 @@ class Subscribing:
         return codes
 
     def _refusal(self, one: Subscription, new: set[str]) -> int | None:
-        if levels(one.filter) > MOST_LEVELS:
-            self._text = self._text or f"a filter has more than {MOST_LEVELS} levels"
+        if levels(one.filter) > MAX_LEVELS:
+            self._text = self._text or f"a filter has more than {MAX_LEVELS} levels"
             return reasons.TOPIC_FILTER_INVALID
         filters = self._session.filters
         if one.filter not in filters and one.filter not in new and len(filters) + len(new) >= self._most:
