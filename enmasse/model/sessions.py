@@ -84,14 +84,15 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True):
     """A message under way to the client: `[pid, qos, identity, source, state]`.
 
     `identity`: the delivery-tag of the session queue in hexadecimal (it is the same when the message is delivered
-    again), None where there is none. `source`: address of the queue. `released`: PUBREC has come (QoS 2).
+    again), None where there is none. `source`: address of the queue. QoS 2: `released`: PUBREC has come; `completed`:
+    PUBCOMP too, and the broker has not settled yet: the packet id is not free, and the message is accepted if it comes.
     """
 
     pid: PacketId
     qos: Qos
     identity: str | None
     source: str
-    state: Literal["published", "released"] = "published"
+    state: Literal["published", "released", "completed"] = "published"
 
 
 class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +150,8 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     """`close`: the client's connection has ended, in whatever way. The session ends `expiry` later.
 
     `expiry` None: as it was opened. `sent`: QoS 1 messages that the client has not acknowledged, so that they have the
-    same packet ids after the next `open` (those of QoS 2 are known from `packets`).
+    same packet ids after the next `open`, and what is `completed`. (The other messages of QoS 2 are known from
+    `packets`.)
     """
 
     client: ClientId

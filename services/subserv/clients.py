@@ -96,7 +96,10 @@ class Clients:
             old = sessions.by_client.get(request.client)
             if old is None and len(sessions.by_client) >= MAX_SESSIONS:
                 raise Refusal("amqp:resource-limit-exceeded", f"there are {MAX_SESSIONS} sessions already", QUOTA)
-            closed = await self._take_over(old) if old is not None and old.record.connected else None
+            closed = None
+            if old is not None and old.record.connected:
+                closed = await self._take_over(old)
+                await self._packets.settled()  # what the former gateway has sent before it closed the client
             now = time.time()
             if old is not None and old.record.ends is not None and old.record.ends <= now:
                 await self._end(old)

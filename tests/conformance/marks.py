@@ -26,5 +26,5 @@ def clauses(v3: str = "", v5: str = "") -> Callable[[Test], Test]:
 
 
 def not_yet(what: str) -> pytest.MarkDecorator:
-    """A clause that the gateway is known to break: the table names the test, the mark says what is wrong."""
+    """A clause that the gateway is known to break: the table says that it is not met, the mark what is wrong."""
     return pytest.mark.xfail(reason=what, strict=False)

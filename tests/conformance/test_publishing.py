@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests.conformance.conftest import Server
-from tests.conformance.marks import clauses, not_yet
+from tests.conformance.marks import clauses
 from tests.conformance.test_sessions import Name, kept
 from tests.conformance.wire import (
     ALIAS,
@@ -173,7 +173,6 @@ def test_a_message_that_is_refused(server: Server, version: int, unique: Name) -
 
 @clauses(v3="3.3.1-1 4.4.0-1 2.3.1-4 4.6.0-1", v5="3.3.1-1 4.4.0-1 4.3.2-3 4.6.0-1")
 @pytest.mark.parametrize("qos", [1, 2])
-@not_yet("PUBREL comes again if the connection ends right after PUBCOMP")
 def test_what_was_not_acknowledged_comes_again(server: Server, version: int, unique: Name, qos: int) -> None:
     """With DUP, its id, in its order, before what is new; what was acknowledged does not come again."""
     client, topic = unique("c"), unique("t")
@@ -203,7 +202,6 @@ def test_what_was_not_acknowledged_comes_again(server: Server, version: int, uni
 
 
 @clauses(v3="4.3.3-1 4.4.0-1", v5="4.3.3-3 4.3.3-5 4.3.3-6 4.4.0-1")
-@not_yet("PUBREL comes again if the connection ends right after PUBCOMP")
 def test_after_pubrel_only_pubrel_comes_again(server: Server, version: int, unique: Name) -> None:
     client, topic = unique("c"), unique("t")
     receiver, sender = session(server, version, client, present=0), server.opened(version, unique("c"))
@@ -427,7 +425,6 @@ def test_expiry_of_a_message_that_waits(server: Server, unique: Name) -> None:
 
 
 @clauses(v5="4.3.3-7 4.3.3-13")
-@not_yet("it expires in the session's queue")
 def test_a_message_that_was_sent_does_not_expire(server: Server, unique: Name) -> None:
     """Neither while it waits for PUBREC, nor for PUBREL."""
     client, topic = unique("c"), unique("t")

@@ -9,7 +9,7 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests.conformance.conftest import Server
-from tests.conformance.marks import clauses, not_yet
+from tests.conformance.marks import clauses
 from tests.conformance.wire import (
     ASSIGNED_ID,
     AUTH_METHOD,
@@ -168,7 +168,6 @@ def test_messages_for_a_client_that_is_away(server: Server, version: int, unique
 
 
 @clauses(v5="4.1.0-1 4.1.0-2 3.1.2-8 3.1.2-23")
-@not_yet("a will whose delay is longer than the session waits for its delay")
 def test_a_session_ends_when_its_expiry_has_passed(server: Server, unique: Name) -> None:
     """Its end is seen by the will, whose delay is longer. Another session of one second lasts while it is connected."""
     client, topic = unique("c"), unique("t")

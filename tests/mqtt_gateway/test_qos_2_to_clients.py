@@ -151,6 +151,16 @@ class World:
                 self.queue.remove(link.carried[number])
             self.exchanges.lost(SOURCE)
 
+    def close(self, read: bool) -> None:
+        """The client's connection ends; all that the session has asked for is stored."""
+        for change in self.pending:
+            self.stored(*change)
+        self.records |= {each.pid: (each.identity or "", each.state) for each in self.exchanges.completed()}
+        complete = {pid for pid, (_, state) in self.records.items() if state == "completed"}
+        self.lose_link(read)
+        self.start()
+        assert not complete & {pid for _, pid, _ in self.to_client}, "nothing is said of what the client has completed"
+
     def crash(self, read: bool) -> None:
         """The gateway is killed. `read`: what it has sent has arrived everywhere, the answers are lost."""
         self.lose_link(read)
@@ -168,6 +178,8 @@ events = st.lists(
             *["attach"] * 3,
             "lose",
             "lose read",
+            "close",
+            "close read",
             "crash",
             "crash read",
         ]
@@ -184,8 +196,8 @@ def test_each_message_reaches_the_client_once(messages: int, events: list[str]) 
     for event in events:
         if event.startswith("lose"):
             world.lose_link(event.endswith("read"))
-        elif event.startswith("crash"):
-            world.crash(event.endswith("read"))
+        elif event.startswith(("crash", "close")):
+            (world.crash if event.startswith("crash") else world.close)(event.endswith("read"))
         else:
             getattr(world, event)()
         assert len(set(world.delivered)) == len(world.delivered), "nothing twice"

@@ -157,10 +157,10 @@ class Control(LinkUser):
             return
         for client in msgspec.json.decode(reply.result(), type=HelloReply).stale:
             self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
-        for close in list(self._closes.values()):
-            self._send_close(close)
         for batch in self._batches:
             self._send_batch(batch)
+        for close in list(self._closes.values()):
+            self._send_close(close)
         self._failing = False
         self._ready.set()
 
@@ -212,8 +212,10 @@ class Control(LinkUser):
         return reply
 
     def close(self, body: Close) -> None:
-        """A session ends. Repeated until it is answered."""
+        """A session ends: what it had stored before comes before. Repeated until it is answered."""
         self._closes[body.client, body.epoch] = body
+        if self._batch.changes:
+            self._close_batch()
         if self.ready:
             self._send_close(body)
 

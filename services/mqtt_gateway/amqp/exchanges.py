@@ -68,9 +68,10 @@ class Exchanges:
         self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
         self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
         for each in sent:
-            if each.state == "released" and each.identity is not None:
+            if each.state != "published" and each.identity is not None:
                 exchange = self._by_id[each.pid] = _Exchange(each.source, None, each.pid)
                 exchange.taken = True
+                exchange.finished = each.state == "completed"
                 self._remember((each.source, each.identity), exchange)
 
     def _remember(self, key: tuple[str, str], exchange: _Exchange) -> None:
@@ -136,12 +137,26 @@ class Exchanges:
         self._accept(exchange)
         self._end(exchange)
 
+    def completed(self) -> list[Outgoing]:
+        """What the client has completed, and of which nobody knows whether the broker has settled it."""
+        return [
+            Outgoing(packet_id, 2, each.key[1], each.key[0], "completed")
+            for packet_id, each in self._by_id.items()
+            if each.finished and each.key is not None
+        ]
+
+    def knows(self, source: str, identity: str) -> bool:
+        """Whether it is a message that the client has, or is getting."""
+        return (source, identity) in self._once
+
     def _of(self, delivery: Delivery, packet_id: int) -> _Exchange:
         exchange = self._by_id.get(packet_id)
         if exchange is None and delivery.identity is not None:
             exchange = self._once.get((delivery.source, delivery.identity))
         if exchange is None:
             exchange = _Exchange(delivery.source, delivery)
+            if delivery.identity is not None:
+                self._remember((delivery.source, delivery.identity), exchange)
         exchange.packet_id = packet_id
         self._by_id[packet_id] = exchange
         return exchange

@@ -65,6 +65,7 @@ class MqttSession:
         self._house = house
         self._duplicates: dict[int, str] = dict(reply.received)
         self._once = Exchanges(self, reply.sent)
+        self._begun = {(each.source, each.identity): each.qos for each in reply.sent if each.state == "published"}
         self._queues: dict[str, SessionSource] = {}
         self._addresses: dict[str, SessionSource] = {}
 
@@ -179,6 +180,9 @@ class MqttSession:
 
     def complete(self, packet_id: int, delivery: Delivery | None) -> None:
         self._once.complete(packet_id, delivery)
+
+    def under_way(self, source: SessionSource, identity: str) -> int:
+        return 2 if self._once.knows(source.address, identity) else self._begun.get((source.address, identity), 0)
 
     def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
         self._once.settled(source.address, delivery_ids)
@@ -347,7 +351,7 @@ class MqttSession:
             source.close()
         self._queues.clear()
         self._addresses.clear()
-        self._house.closed(self, ending, expiry, sent)
+        self._house.closed(self, ending, expiry, [*sent, *self._once.completed()])
 
 
 def _mark(publish: Publish) -> str:

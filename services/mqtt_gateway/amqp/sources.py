@@ -39,6 +39,9 @@ class Receives(Protocol):
 
     def arrived(self, source: SessionSource, delivery: Delivery) -> None: ...
 
+    def under_way(self, source: SessionSource, identity: str) -> int:
+        """The QoS with which this message was sent to the client, or is about to be; 0: it was not."""
+
     def settled(self, source: SessionSource, delivery_ids: Sequence[int]) -> None:
         """The broker has settled deliveries whose outcome was stated."""
 
@@ -221,18 +224,27 @@ class SessionSource(LinkUser):
             )
             return
         match = self._match(front, spellings)
+        identity = tag.hex() if self.identified and len(tag) == IDENTITY else None
         expires = 0.0
+        over = False
         if front.expires or front.ttl is not None:
             now = shared.wall()
             expires = front.expires_at(now)
-            if expires <= now:
-                shared.expired += 1
-                match = None
-        if match is None:
-            shared.unmatched += 1
-            if not settled:
-                self.accept(link, delivery_id)
-            return
+            over = expires <= now
+        if match is None or over:
+            # what is being sent is sent to its end (v3.1.1 MQTT-3.10.4-3; v5 MQTT-3.10.4-3, MQTT-4.3.3-7)
+            begun = who.under_way(self, identity) if identity is not None else 0
+            if not begun:
+                if over:
+                    shared.expired += 1
+                else:
+                    shared.unmatched += 1
+                if not settled:
+                    self.accept(link, delivery_id)
+                return
+            if match is None:
+                match = Match(spellings[-1], ())
+                match.qos = begun
         shared.delivered += 1
         if self.multicast and not settled:
             # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
@@ -247,7 +259,7 @@ class SessionSource(LinkUser):
                 front.retained_for is not None or (front.retain and match.as_published),
                 _properties(front, match) if who.v5 else NONE,
                 expires,
-                tag.hex() if self.identified and len(tag) == IDENTITY else None,
+                identity,
                 self.address,
                 front.again,
                 (self, None if settled else link, delivery_id),

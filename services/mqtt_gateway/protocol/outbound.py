@@ -116,10 +116,11 @@ class Outbound:
             if each.state == "released":
                 self._two[each.pid] = _Exchange(None, _RELEASED)
                 self._output.write(6, encode.ack(encode.PUBREL, each.pid))
-            else:
+            elif each.state == "published":
                 self._earlier[each.source, each.identity] = each
-        if self._earlier:
-            self._reserved = {each.pid for each in self._earlier.values()}
+        reserved = {each.pid for each in self._session.outgoing if each.state != "released"}
+        if reserved:
+            self._reserved = reserved
 
     @property
     def in_flight(self) -> int:
@@ -193,6 +194,8 @@ class Outbound:
             del self._two[packet_id]
             if self._waiting:
                 self.go_on()
+        elif exchange is None and self._reserved is not None:  # it was complete on an earlier connection
+            self._reserved.discard(packet_id)
 
     # packets
 
@@ -238,7 +241,7 @@ class Outbound:
     def _send(self, delivery: Delivery) -> bool:
         """False: the client has as many as it takes."""
         qos = delivery.qos
-        if not qos:
+        if not qos and (not self._earlier or (delivery.source, delivery.identity) not in self._earlier):
             data = self._encoded(delivery, 0, 0)
             if data is not None:
                 self._output.write(3, data)
@@ -293,7 +296,7 @@ class Outbound:
             self._output.write(3, data)
 
     def _encoded(self, delivery: Delivery, flags: int, packet_id: int) -> bytes | None:
-        """The PUBLISH; None if the client can never get it."""
+        """The PUBLISH; None if the client can never get it. What was sent before (DUP) does not expire any more."""
         if delivery.retain:
             flags |= 1
         values = b""
@@ -301,7 +304,9 @@ class Outbound:
         try:
             left = ceil(delivery.expires - self._front.wall()) if delivery.expires else 1
             if left <= 0:
-                raise ValueError("it has expired")  # v5 MQTT-3.3.2-5
+                if not flags & 8:
+                    raise ValueError("it has expired")  # v5 MQTT-3.3.2-5
+                left = 0  # v5 MQTT-4.3.3-7
             topic = topic_field(delivery.topic)
             if self._v5:
                 given = delivery.properties
