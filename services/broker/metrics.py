@@ -23,6 +23,7 @@ _QUEUE: tuple[tuple[str, str, Callable[[Queue], int]], ...] = (
     ("messages_acknowledged", "Messages acknowledged since the start.", lambda q: q.acknowledged),
     ("messages_expired", "Messages expired since the start.", lambda q: q.expired),
     ("messages_killed", "Messages given up since the start: delivered too often.", lambda q: q.killed),
+    ("messages_replaced", "Messages a ring dropped for newer ones since the start.", lambda q: q.replaced),
     ("messages_lost", "Messages missing or damaged on disk.", lambda q: q.lost),
     ("queue_stalled", "1 while the queue stands still because a message cannot be read.", lambda q: q.stalled),
 )

@@ -11,9 +11,11 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from tests.router.harness import (
     CONNECTOR,
+    LINK_ROUTE,
     LISTENER,
     Broker,
     Management,
+    RouterProcess,
     comes,
     free_port,
     outcome_of,
@@ -53,6 +55,26 @@ def test_clients_reach_no_management(management: Management, clients: BlockingCo
     assert delivery.remote_state == delivery.REJECTED
     assert delivery.remote.condition.name == REFUSED
     assert management.one(LISTENER, "no-management")
+
+
+@pytest.mark.parametrize("node", ["$mqtt/sessions", "amqp:/$mqtt.sessions", "/$mqtt/sessions"])
+def test_clients_do_not_reach_what_services_tell_each_other(
+    router: RouterProcess, management: Management, clients: BlockingConnection, node: str
+) -> None:
+    for direction in ("in", "out"):
+        management.create(LINK_ROUTE, f"s-{direction}", prefix="$mqtt/sessions", direction=direction, containerId="s")
+    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    attaches = [(each.create_sender, each.create_receiver) for each in (clients, gateway)]
+    try:
+        for connection, condition in zip(attaches, (REFUSED, "qd:no-route-to-dest"), strict=True):
+            for attach in connection:
+                with pytest.raises(LinkDetached) as lost:
+                    attach(node)
+                assert lost.value.condition == condition
+    finally:
+        gateway.close()
+        for direction in ("in", "out"):
+            management.delete(LINK_ROUTE, f"s-{direction}")
 
 
 def test_clients_without_management_send_and_receive(clients: BlockingConnection, address: str) -> None:

@@ -7,6 +7,7 @@ knows those that come by their bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
+_CONTROL: Final = re.compile(r"(?:^|[./])\$")  # a node of a router, a broker or a service
 JSON: Final = "application/json"
 MAX_TTL: Final = 0xFFFF_FFFF
 MAX_FRONT: Final = 512
@@ -166,28 +168,32 @@ class Route:
 
 def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """User properties as application properties: the values of a repeated name, joined by ", "."""
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for name, value in pairs:
-        known = found.get(name)
-        found[name] = value if known is None else f"{known}, {value}"
-    return found
+        found.setdefault(name, []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def reply_address(topic: str) -> str | None:
     """The AMQP address that a topic `$reply/…` stands for; None if it is none that clients may send to by it."""
     address = _without_scheme(unescape(topic[len(REPLY) :]))
-    if not address or (address[0] in "$_" and not address.startswith("_topo/")):
+    if not address or (address[0] in "$_" and not address.startswith("_topo/")) or _CONTROL.search(address):
         return None
     return address
 
 
 def _without_scheme(address: str) -> str:
-    """`amqp:/name` and `amqp://host/name`, as routers write addresses, are `name`; so is `/name`."""
-    if address.startswith(("amqp:", "amqps:")):
-        address = address.partition(":")[2]
-        if address.startswith("//"):
-            address = address[2:].partition("/")[2]
-    return address.lstrip("/")
+    """`amqp:/name` and `amqp://host/name`, as routers write addresses, are `name`; so is `/name`. The router takes a
+    scheme away too: what is left has none, nor anything else that hides how the name begins."""
+    while True:
+        shorter = address.lstrip("./")
+        if shorter.startswith(("amqp:", "amqps:")):
+            shorter = shorter.partition(":")[2]
+            if shorter.startswith("//"):
+                shorter = shorter[2:].partition("/")[2]
+        if shorter == address:
+            return address
+        address = shorter
 
 
 def _reply_to(response_topic: str, topics: TopicMap) -> str | None:

@@ -151,6 +151,7 @@ class Attaches:
         parsed = parse(text, router.id)
         if parsed.kind != MOBILE:
             return False
+        connection.check_service_node(parsed.name)
         broker = router.temporaries.broker_of(parsed.name)
         if broker is not None:
             self._pass_on(connection, link, broker, parsed.name, lambda asked: parsed.name)

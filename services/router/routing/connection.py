@@ -12,6 +12,7 @@ from enmasse.amqp.performatives import Rejected
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from services.router.routing.clock import Clock
+from services.router.routing.names import tokens
 from services.router.routing.policy import Policy, Rights
 
 NORMAL = "normal"
@@ -22,6 +23,8 @@ MANAGEMENT_ELSEWHERE = (
     "this connection carries no management; use a listener for operators (`enmasse status` names its port)",
 )
 """Condition and description: the answer if a listener or connector has `management: false`."""
+SERVICE_NODES = "$mqtt"
+"""Addresses below it are link routes by which services talk to each other."""
 LINKS_PER_SESSION = 1000
 RECEIVING_SESSIONS = 8
 
@@ -242,6 +245,11 @@ class RouterConnection:
     def is_client(self) -> bool:
         """It came in through a listener for clients."""
         return self.dir == "in" and self.role == NORMAL
+
+    def check_service_node(self, name: str) -> None:
+        """Raises AmqpError for a node of services, if this is a client on a listener with `management: false`."""
+        if SERVICE_NODES in name and self.is_client and not self.management and tokens(name)[0] == SERVICE_NODES:
+            raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
 
     @property
     def is_container(self) -> bool:
