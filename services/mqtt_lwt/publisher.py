@@ -23,6 +23,8 @@ READ = 50
 """Messages that are read from the store at a time, for an address."""
 MAX_LANES = 64
 """Addresses to which wills are sent at a time; the others wait."""
+PATIENCE = 5.0
+"""Seconds without credit after which an address gives way to the others; a multicast address has no receivers then."""
 
 
 class Publisher:
@@ -153,8 +155,8 @@ class _Lane:
 
     async def _run(self, connection: ControlConnection, room: asyncio.Semaphore) -> None:
         backoff = Backoff(0.1, 10.0, jitter=0.25)
-        async with room:
-            while self.waiting or self._under_way:
+        while self.waiting or self._under_way:
+            async with room:
                 sender: ControlSender | None = None
                 try:
                     sender = connection.sender(self._target)
@@ -165,12 +167,12 @@ class _Lane:
                 finally:
                     if sender is not None:
                         sender.close()
-                if self.waiting or self._under_way:
-                    await asyncio.sleep(backoff.wait())
+            if self.waiting or self._under_way:
+                await asyncio.sleep(backoff.wait())
         self._publisher.idle(self)
 
     async def _send(self, sender: ControlSender, backoff: Backoff) -> None:
-        """Until there is nothing more to send. Raises LinkClosed."""
+        """Until there is nothing more to send, or nobody to take it. Raises LinkClosed."""
         while self.waiting or self._under_way:
             if sender.closed:
                 raise sender.error or ControlError("closed")
@@ -182,7 +184,15 @@ class _Lane:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            await sender.has_credit()
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await sender.has_credit()
+            except TimeoutError:
+                if self._under_way:
+                    continue
+                if self.type == "multicast":
+                    self._no_receivers()
+                return
             room = min(sender.credit, self._window - self._under_way, READ)
             wills = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
             try:
@@ -192,6 +202,11 @@ class _Lane:
                 raise
             for will, message in zip(wills, messages, strict=True):
                 self._send_one(sender, will, message, backoff)
+
+    def _no_receivers(self) -> None:
+        """All receivers have what waits."""
+        while self.waiting:
+            self._publisher.over(self.waiting.popleft())
 
     def _send_one(self, sender: ControlSender, will: Will, message: bytes | None, backoff: Backoff) -> None:
         if sender.closed:

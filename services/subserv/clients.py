@@ -18,7 +18,7 @@ from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused
 from enmasse.mqtt.topics import fault_of_filter
-from enmasse.stores import Store
+from enmasse.stores import Store, StoreError
 from services.subserv import names, records
 from services.subserv.binding import Binder, Wanted
 from services.subserv.brokers import Broker, Brokers
@@ -214,7 +214,14 @@ class Clients:
 
     async def end_over(self, now: float) -> None:
         """Ends the sessions whose time is over. Raises StoreError."""
-        await asyncio.gather(*(self._end_if_over(session.record.client, now) for session in self.sessions.over(now)))
+        over = self.sessions.over(now)
+        results = await asyncio.gather(*(self._end_if_over(s.record.client, now) for s in over), return_exceptions=True)
+        failed = [result for result in results if isinstance(result, BaseException)]
+        for session, result in zip(over, results, strict=True):
+            if isinstance(result, StoreError) and self.sessions.by_client.get(session.record.client) is session:
+                self.sessions.put(session.record)  # it is over again next time
+        if failed:
+            raise failed[0]
 
     async def _end_if_over(self, client: str, now: float) -> None:
         async with self._turns.of(client):

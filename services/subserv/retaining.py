@@ -12,7 +12,7 @@ import msgspec
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
-from enmasse.stores import Change, Store
+from enmasse.stores import Change, Store, StoreError
 from services.subserv import copies, names, records
 from services.subserv.records import RetainedRecord
 from services.subserv.retained import Retained, RetainedIndex
@@ -40,6 +40,8 @@ class RetainedMessages:
         """Messages that were not retained, because of the limits or because they cannot be read."""
         self._store = store
         self._number = 0
+        self._turn = asyncio.Lock()
+        """Of who changes store and index: one by one, else they would differ."""
 
     async def load(self) -> None:
         """Raises StoreError."""
@@ -51,6 +53,10 @@ class RetainedMessages:
 
     async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         """Messages of a broker's feed, each with its position: durable when this returns. Raises StoreError."""
+        async with self._turn:
+            await self._take(broker, messages)
+
+    async def _take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
         now = _now()
         changes: dict[str, Change] = {}
         entries: dict[str, Retained | None] = {}
@@ -100,16 +106,23 @@ class RetainedMessages:
 
     async def expire(self) -> None:
         """Forgets those whose time is over. Raises StoreError."""
-        over = self.index.expired(_now())
-        for entry in over:
-            self.index.remove(entry.name)
-        await self._store.write([records.remove(records.RETAINED, entry.name) for entry in over])
+        async with self._turn:
+            over = self.index.expired(_now())
+            try:
+                await self._store.write([records.remove(records.RETAINED, entry.name) for entry in over])
+            except StoreError:
+                for entry in over:
+                    self.index.put(entry)  # its time is over again next time
+                raise
+            for entry in over:
+                self.index.remove(entry.name)
 
     async def clear(self, entries: Sequence[Retained]) -> int:
         """Deletes these; gives how many. Raises StoreError."""
-        await self._store.write([records.remove(records.RETAINED, entry.name) for entry in entries])
-        for entry in entries:
-            if self.index.get(entry.name) is entry:
+        async with self._turn:
+            entries = [entry for entry in entries if self.index.get(entry.name) is entry]
+            await self._store.write([records.remove(records.RETAINED, entry.name) for entry in entries])
+            for entry in entries:
                 self.index.remove(entry.name)
         return len(entries)
 

@@ -172,6 +172,32 @@ def test_without_the_subscription_service_nobody_comes_in_and_those_inside_go_on
     inside(parts, test)
 
 
+def test_a_session_that_is_opened_too_late_is_closed(
+    parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the service would take the client for connected, and its session would never expire."""
+    monkeypatch.setattr(backends, "OPENING", 0.5)
+
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        found.sessions.answers["open"] = None
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, "slow")
+        assert refused.value.reason == 0x88
+        for number in range(10):  # one of them is the key of the request
+            found.sessions.tell("open", OpenReply(epoch=7, present=False), str(number))
+        await until(lambda: "close" in found.sessions.subjects())
+        found.sessions.tell("open", OpenReply(epoch=8, present=False), "5")
+        del found.sessions.answers["open"]
+        device = await found.device(backend, "other")
+        device.close()
+        await until(lambda: found.sessions.subjects().count("close") == 2)
+        closes = [(body["client"], body["epoch"]) for subject, body in found.sessions.log if subject == "close"]
+        assert closes == [("slow", 7), ("other", found.sessions.epoch)]
+
+    inside(parts, test)
+
+
 def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Configserv]) -> None:
     async def test(found: House) -> None:
         backend = await found.backend()

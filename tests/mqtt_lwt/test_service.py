@@ -129,3 +129,11 @@ def test_anycast_waits_for_a_consumer(running: House) -> None:
         assert bytes(receiver.receive(60).body) == b"waits"
         receiver.accept()
     wait_for("it is forgotten", lambda: running.service.wills() == 0)
+
+
+def test_multicast_without_receivers_keeps_no_will(running: House) -> None:
+    client = running.client()
+    for qos in range(3):
+        client.will(f"c{qos}", to=MULTICAST, qos=qos)
+    client.detach("my:failure")
+    wait_for("they are forgotten", lambda: running.service.wills() == 0)

@@ -28,6 +28,8 @@ from enmasse.model.sessions import (
     Failure,
     Hello,
     HelloReply,
+    Open,
+    OpenReply,
     PacketChange,
     Packets,
     PacketsReply,
@@ -104,6 +106,7 @@ class Control(LinkUser):
         self._batches: deque[_Batch] = deque()  # without an answer, in their order
         self._scheduled = False
         self._closes: dict[tuple[str, int], Close] = {}  # that were not answered yet
+        self._late: dict[str, str] = {}  # requests `open` that were given up → their client
         self._log = log.get(part="sessions")
 
     @property
@@ -176,6 +179,7 @@ class Control(LinkUser):
         for link in (sender, receiver):
             if link is not None and not link.detached:
                 link.detach()
+        self._late.clear()
         requests, self._requests = self._requests, {}
         for request in requests.values():
             if not request.reply.done():
@@ -194,11 +198,16 @@ class Control(LinkUser):
 
     async def request(self, subject: str, body: Any, kind: type[R], timeout: float = TIMEOUT) -> R:
         """The answer. Raises RequestFailed."""
+        key = ""
         try:
             async with asyncio.timeout(timeout):
                 await self._ready.wait()
-                answer = await self._ask(subject, body)
+                reply = self._ask(subject, body)
+                key = str(self._number)
+                answer = await reply
         except TimeoutError:
+            if key and isinstance(body, Open):
+                self._late[key] = body.client
             raise _unavailable("no answer in time") from None
         return msgspec.json.decode(answer, type=kind)
 
@@ -323,6 +332,9 @@ class Control(LinkUser):
                 if batch.key == key:
                     self._stored(batch, subject, body)
                     return
+            client = self._late.pop(key, None)
+            if client is not None and subject == "open":  # it is not connected here any more
+                self.close(Close(client=client, epoch=msgspec.json.decode(body, type=OpenReply).epoch))
             return
         if request.reply.done():
             return

@@ -1,0 +1,72 @@
+"""Addresses without credit do not hold up the wills for others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from enmasse.control import ControlConnection, Outcome
+from enmasse.control.link import ACCEPTED
+from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
+from enmasse.model.topics import TopicMap
+from services.mqtt_lwt import publisher as publishers
+from services.mqtt_lwt.book import Will, WillBook
+from services.mqtt_lwt.publisher import MAX_LANES, Publisher
+from services.mqtt_lwt.records import Records
+from tests.control.aio import asyncio_test, until
+
+IDLE = [f"idle-{number}" for number in range(MAX_LANES)]
+
+
+class Link:
+    """To an address; it has credit if somebody receives there."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.closed = address, False
+        self.credit = 0 if address in IDLE else 10
+
+    async def opened(self) -> None: ...
+
+    async def has_credit(self) -> None:
+        if not self.credit:
+            await asyncio.Event().wait()
+
+    def send(self, message: bytes, outcome: Any) -> None:
+        outcome(Outcome(ACCEPTED))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Connection:
+    def sender(self, target: str) -> Link:
+        return Link(target)
+
+
+class Store:
+    def remove(self, wills: list[Will]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def messages(self, wills: list[Will]) -> list[bytes]:
+        return [b"message" for _ in wills]
+
+
+@asyncio_test
+async def test_idle_addresses_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishers, "PATIENCE", 0.01)
+    book = WillBook(0.0)
+    made = Publisher(book, cast(Records, Store()), lambda _: None)
+    made.addresses(TopicMap({AddressName(name): Address(type="anycast") for name in (*IDLE, "busy")}))
+    made.connected(cast(ControlConnection, Connection()))
+    wills = [Will(name, name, name, 1, 0, 1) for name in (*IDLE, "busy")]
+    for will in wills:
+        book.restore(will, 0.0, 0.0)
+    made.add(wills)
+    await until(lambda: book.get("busy") is None)
+    assert len(book) == len(IDLE), "the others wait for somebody who takes them"
+    made.disconnected()

@@ -1,0 +1,95 @@
+"""A store that is slow, or fails: memory stays as the store has it, and what has to be done is done later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from enmasse.amqp.message import Message
+from enmasse.amqp.types import Symbol, Timestamp
+from enmasse.stores import Change, Store, StoreError
+from services.subserv import records, retaining
+from services.subserv.records import SessionRecord
+from services.subserv.retaining import RetainedMessages
+from services.subserv.service import SubscriptionService
+from tests.control.aio import asyncio_test
+
+
+class ToyStore(Store):
+    """Takes writes in their order, and says so some turns of the loop later; or fails."""
+
+    def __init__(self) -> None:
+        self.tables: dict[tuple[str, str], bytes] = {}
+        self.fails = False
+
+    def write(self, changes: Sequence[Change]) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._write(changes, self.fails))
+
+    async def _write(self, changes: Sequence[Change], fails: bool) -> None:
+        if fails:
+            raise StoreError("the store is away")
+        for table, key, value in changes:
+            if value is None:
+                self.tables.pop((table, key), None)
+            else:
+                self.tables[table, key] = value
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+def retained(body: bytes, expires: int) -> bytes:
+    annotations = {Symbol("x-opt-retain-message"): True}
+    return bytes(Message(body, to="a", annotations=annotations, absolute_expiry_time=Timestamp(expires)).encode())
+
+
+@pytest.mark.parametrize("other", ["expire", "clear"])
+@asyncio_test
+async def test_a_message_that_replaces_one_that_goes(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    store = ToyStore()
+    messages = RetainedMessages(store)
+    now = 1000
+    monkeypatch.setattr(retaining, "_now", lambda: now)
+    await messages.take("b", [(1, retained(b"old", 2000))])
+    (old,) = messages.index.match("a")
+    now = 3000
+    work = messages.expire() if other == "expire" else messages.clear([old])
+    await asyncio.gather(messages.take("b", [(2, retained(b"new", 9000))]), work)
+    kept = [entry.name for entry in messages.index.match("a")]
+    assert kept == ["a"] == [name for _, name in store.tables]
+
+
+@asyncio_test
+async def test_a_retained_message_that_could_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ToyStore()
+    messages = RetainedMessages(store)
+    now = 1000
+    monkeypatch.setattr(retaining, "_now", lambda: now)
+    await messages.take("b", [(1, retained(b"old", 2000))])
+    now, store.fails = 3000, True
+    with pytest.raises(StoreError):
+        await messages.expire()
+    store.fails = False
+    await messages.expire()
+    assert not store.tables and not messages.index.count
+
+
+@asyncio_test
+async def test_sessions_end_though_the_store_was_away_at_their_time() -> None:
+    store = ToyStore()
+    service = SubscriptionService(store)
+    for client in ("one", "two"):
+        record = SessionRecord(
+            client=client, created=1, epoch=1, protocol=5, expiry=1, connected=False, gateway="g", peer="", will=False,
+            since=0.0, ends=10.0,
+        )  # fmt: skip
+        await store.write([records.put(records.SESSIONS, client, record)])
+        service.sessions.put(record)
+    store.fails = True
+    with pytest.raises(StoreError):
+        await service.clients.end_over(20.0)
+    assert len(service.sessions.by_client) == 2
+    store.fails = False
+    await service.clients.end_over(20.0)
+    assert not service.sessions.by_client and not store.tables
