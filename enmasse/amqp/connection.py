@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from enmasse.amqp import errors
+from enmasse.amqp.disposition import usual_disposition
 from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER
@@ -393,7 +394,8 @@ class Connection:
             return False
         if frame_type != 0:
             raise AmqpError(errors.FRAMING_ERROR, f"a frame of type {frame_type}")
-        performative, body = decode_performative(data, start, end)
+        usual = usual_disposition(data, start, end)
+        performative, body = (usual, end) if usual is not None else decode_performative(data, start, end)
         action = _DISPATCH.get(type(performative))
         if action is None:
             raise AmqpError(errors.NOT_ALLOWED, f"{type(performative).__name__} is not a frame of this layer")

@@ -12,10 +12,15 @@ from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import shortened
 from enmasse.amqp.frames import HEADER, performative, uint
 from enmasse.amqp.output import Output
-from enmasse.amqp.performatives import Modified, Rejected
+from enmasse.amqp.performatives import ACCEPTED, Disposition, Modified, Rejected
 from enmasse.amqp.serial import U32
 
+_KIND = 0x005315C0
 _FRAME = Struct(">IHHIBBBBIBIB").pack
+_USUAL = Struct(">IBBBBIBIB").unpack_from
+_BOOLEANS = (0x41, 0x42)
+_ACCEPTED = encode(ACCEPTED)
+_USUAL_SIZES = (18 + len(_ACCEPTED), 18 + 1)
 
 
 def send_dispositions(
@@ -31,7 +36,7 @@ def send_dispositions(
                 size + 13,
                 0x200,
                 channel,
-                0x005315C0,
+                _KIND,
                 size,
                 5,
                 role,
@@ -64,9 +69,38 @@ def _shortened(state: bytes) -> bytes:
 def by_state(entries: list[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
     """Ids grouped by their encoded state."""
     groups: dict[bytes, list[int]] = {}
+    last: Any = groups  # no state
+    group: list[int] = []
     for delivery_id, state in entries:
-        groups.setdefault(b"\x40" if state is None else encode(state), []).append(delivery_id)
+        if state is not last:  # most of them are accepted
+            last = state
+            group = groups.setdefault(b"\x40" if state is None else encode(state), [])
+        group.append(delivery_id)
     return iter(groups.items())
+
+
+def usual_disposition(data: bytes, start: int, end: int) -> Disposition | None:
+    """The disposition from `start` to `end`, if it is of the form that `send_dispositions` writes, and without a state
+    or accepted. None: it is for the tables."""
+    if end - start not in _USUAL_SIZES:
+        return None
+    kind, size, count, role, first_code, first, last_code, last, settled = _USUAL(data, start)
+    if (
+        kind != _KIND
+        or size != end - start - 5
+        or count != 5
+        or first_code != 0x70
+        or last_code != 0x70
+        or role not in _BOOLEANS
+        or settled not in _BOOLEANS
+    ):
+        return None
+    state = data[start + 18 : end]
+    if state == _ACCEPTED:
+        return Disposition(role=role == 0x41, first=first, last=last, settled=settled == 0x41, state=ACCEPTED)
+    if state == b"\x40":
+        return Disposition(role=role == 0x41, first=first, last=last, settled=settled == 0x41)
+    return None
 
 
 def ranges(ids: list[int]) -> list[tuple[int, int]]:

@@ -43,6 +43,7 @@ _SYMBOLS = {
     for code, name in NAMES.items()
     if code < DATA or code == FOOTER
 } | {"amqp:data:binary": DATA, "amqp:amqp-sequence:list": AMQP_SEQUENCE, "amqp:amqp-value:*": AMQP_VALUE}
+_USUAL = frozenset(b"\x00\x53%c" % code for code in NAMES)
 
 
 def section_at(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
@@ -142,7 +143,10 @@ def span_of_to(payload: bytes) -> tuple[int, int]:
     """Where the text of properties.to begins and ends; both 0 if there is none."""
     pos, end = 0, len(payload)
     while pos < end:
-        code, value = section_at(payload, pos, end)
+        if pos + 3 < end and payload[pos : pos + 3] in _USUAL:  # section_at, without a call
+            code, value = payload[pos + 2], pos + 3
+        else:
+            code, value = section_at(payload, pos, end)
         if code == PROPERTIES:
             at, stop = field_at(payload, value, end, 2, "properties")
             if at < 0:
