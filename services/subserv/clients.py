@@ -87,6 +87,8 @@ class Clients:
         self._gateways = gateways
         self._turns = Turns()
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
+        self._abandoned: dict[str, int] = {}
+        """Client → epoch that no gateway holds: what opened it could not be stored."""
 
     # open, close
 
@@ -129,7 +131,12 @@ class Clients:
                     changes = [*sessions.end(old), *changes]
                 elif closed is not None:
                     changes += [old.packets.keep(request.client, message) for message in closed.sent]
-            await self._store.write(changes)
+            try:
+                await self._store.write(changes)
+            except StoreError:
+                if old is not None and old.record.connected:
+                    self._abandoned[request.client] = epoch
+                raise
             ended = old if old is not None and not present else None
             session = sessions.put(fresh)
             if ended is not None:
@@ -213,7 +220,11 @@ class Clients:
                     broker.conversation.doom(id)
 
     async def end_over(self, now: float) -> None:
-        """Ends the sessions whose time is over. Raises StoreError."""
+        """Ends the sessions whose time is over, and disconnects those that nobody holds. Raises StoreError."""
+        for client, epoch in list(self._abandoned.items()):
+            await self.lose(client, epoch)
+            if self._abandoned.get(client) == epoch:
+                del self._abandoned[client]
         over = self.sessions.over(now)
         results = await asyncio.gather(*(self._end_if_over(s.record.client, now) for s in over), return_exceptions=True)
         failed = [result for result in results if isinstance(result, BaseException)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
@@ -9,6 +11,7 @@ from enmasse.model.topics import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.publishing import Publishing
 
 TOPICS = TopicMap(
     {
@@ -115,3 +118,18 @@ def test_what_is_received_from_addresses_themselves() -> None:
     assert filters.most("jobs") == 2
     shared = of(Subscription(filter="$share/g/jobs", qos=1))
     assert shared.addresses()["jobs"][1] == "$share/g/jobs"
+
+
+def test_long_topics_are_not_remembered() -> None:
+    """A client may name a new one of 64 KiB with every message."""
+    publishing, filters = Publishing(TOPICS, lambda: 0.0), of(Subscription(filter="t/#", qos=0))
+    tracemalloc.start()
+    for number in range(200):
+        topic = f"t/{number}/{'x' * 60_000}"
+        way = publishing.way(topic)
+        assert way is not None
+        assert way.route.plain(1, False, b"payload")
+        assert match(filters, topic) is not None
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 2_000_000

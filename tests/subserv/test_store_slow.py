@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from enmasse.amqp.message import Message
 from enmasse.amqp.types import Symbol, Timestamp
+from enmasse.model import sessions as wire
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records, retaining
 from services.subserv.records import SessionRecord
@@ -93,3 +95,21 @@ async def test_sessions_end_though_the_store_was_away_at_their_time() -> None:
     store.fails = False
     await service.clients.end_over(20.0)
     assert not service.sessions.by_client and not store.tables
+
+
+@asyncio_test
+async def test_a_client_whose_connect_could_not_be_stored_is_not_connected() -> None:
+    """Its gateway has closed it for the connection that failed: nobody would end its session."""
+    service = SubscriptionService(store := ToyStore())
+    opening = wire.Open(client="c", gateway="g", clean=False, expiry=1, protocol=5)
+    await service.clients.open(opening)
+    store.fails = True
+    with pytest.raises(StoreError):
+        await service.clients.open(opening)
+    with pytest.raises(StoreError):
+        await service.clients.end_over(0.0)
+    store.fails = False
+    await service.clients.end_over(0.0)
+    assert service.sessions.connected == 0
+    await service.clients.end_over(time.time() + 10)
+    assert not service.sessions.by_client

@@ -13,6 +13,8 @@ from services.mqtt_gateway.amqp.mapping import Front
 
 MAX_MATCHES: Final = 256
 """Topics whose subscriptions a session remembers."""
+LONGEST: Final = 256
+"""Characters of such a topic."""
 
 
 class Match:
@@ -77,9 +79,11 @@ class Filters:
         try:
             return self._matches[topic]
         except KeyError:
-            if len(self._matches) >= MAX_MATCHES:
-                self._matches.clear()
-            match = self._matches[topic] = self._find(spellings, own=False)
+            match = self._find(spellings, own=False)
+            if len(topic) <= LONGEST:
+                if len(self._matches) >= MAX_MATCHES:
+                    self._matches.clear()
+                self._matches[topic] = match
             return match
 
     def _find(self, spellings: tuple[str, ...], own: bool) -> Match | None:

@@ -14,6 +14,8 @@ from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
 
 MAX_ROUTES: Final = 8192
 """Topics whose way is remembered."""
+LONGEST: Final = 256
+"""Characters of such a topic: what is remembered has several times its bytes."""
 MAX_LINKS: Final = 512
 """Links to addresses; the one unused for longest gives way."""
 
@@ -76,9 +78,10 @@ class Publishing:
             way = self._ways[topic]
         except KeyError:
             way = self._find(topic)
-            if len(self._ways) >= MAX_ROUTES:
-                self._ways.clear()
-            self._ways[topic] = way
+            if len(topic) <= LONGEST:
+                if len(self._ways) >= MAX_ROUTES:
+                    self._ways.clear()
+                self._ways[topic] = way
         if way is not None and way.route.link is not None:
             lane = way.lane
             self._turn += 1
