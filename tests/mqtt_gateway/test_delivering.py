@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
     V5,
@@ -112,6 +113,37 @@ def test_what_was_not_acknowledged_comes_again_with_its_id_and_dup(version: int)
     ]
     peer.send(PubComp(2))
     assert 2 not in world.backend.stored["sub"].sent
+
+
+@VERSIONS
+@pytest.mark.clause("v3.1.1", "MQTT-4.3.3-1", "MQTT-2.3.1-4")
+@pytest.mark.clause("v5", "MQTT-4.3.3-5", "MQTT-2.2.1-4")
+def test_of_what_is_complete_nothing_is_said_and_its_id_is_not_taken(version: int) -> None:
+    """PUBCOMP came on an earlier connection, and the broker has not settled."""
+    world = World()
+    _subscribed(world, version).vanish()
+    world.backend.stored["sub"].sent[1] = Outgoing(1, 2, "f" * 16, "s", "completed")
+    peer = _subscribed(world, version)
+    peer.expect_nothing()
+    _publish(world, b"x", 2)
+    assert peer.expect(Publish).packet_id == 2
+    peer.session.client.completed(1)
+    peer.expect_nothing()
+
+
+@pytest.mark.clause("v5", "MQTT-4.3.3-7")
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_sent_is_sent_again_though_it_has_expired(qos: int) -> None:
+    world = World()
+    peer = _subscribed(world)
+    _publish(world, b"x", qos)
+    peer.expect(Publish)
+    for delivery in peer.session.unsettled.values():
+        delivery.expires = world.wall + 5
+    peer.vanish()
+    world.pass_time(10)
+    again = _subscribed(world).expect(Publish)
+    assert (again.payload, again.dup, again.properties.message_expiry) == (b"x", True, 0)
 
 
 @VERSIONS
