@@ -188,7 +188,7 @@ def test_to_a_client_that_is_away(running_suite: Suite, unique: Name, driver: Dr
     with driver.subscribed(port, client, topic, 2, True) as subscriber:
         driver.publish(port, topic, b"back", 1, False)
         want = [b"back"] if kind in ("anycast", "multicast") else [b"away 1", b"away 2", b"back"]
-        assert [subscriber.next().payload for _ in want] == want
+        assert sorted(subscriber.next().payload for _ in want) == want  # ordered for each QoS only
     ended(driver, running_suite, client, topic, True)
 
 
