@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import queue
 import subprocess
@@ -195,6 +196,11 @@ class Amqtt:
             yield Delivered()
 
 
+def drained(lines: list[str]) -> Iterator[str]:
+    while lines:
+        yield lines.pop(0)
+
+
 class Mosquitto:
     def __init__(self, version: int) -> None:
         self.version = version
@@ -237,10 +243,11 @@ class Mosquitto:
         late = threading.Timer(SECONDS, process.kill)
         late.start()
         lines = iter(process.stdout)
+        early: list[str] = []  # a kept session brings messages before SUBACK
 
         class Lines:
             def next(self) -> Got:
-                for line in lines:
+                for line in itertools.chain(drained(early), lines):
                     if line.startswith("{"):
                         found = json.loads(line)
                         retain = bool(found["retain"])
@@ -249,11 +256,13 @@ class Mosquitto:
 
         try:
             for line in lines:
-                if line.startswith("Subscribed (mid"):
+                if line.startswith("{"):
+                    early.append(line)
+                elif line.startswith("Subscribed (mid"):
                     if int(line.rsplit(":", 1)[1].split()[0]) >= 0x80:
                         raise Refused(line)
                     break
-                if "error" in line.lower() or "denied" in line.lower():
+                elif "error" in line.lower() or "denied" in line.lower():
                     raise Refused(line)
             else:
                 raise Refused("mosquitto_sub has ended")
