@@ -58,8 +58,8 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
             assert (message.to, message.body) == ("news/gone", b"dead")
             device.close(ending)
             await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]
-            await until(lambda name=client: found.sessions.log[-1][1].get("client") == name)  # type: ignore[misc]
-            assert found.sessions.log[-1][0] == "close"
+            await until(lambda: found.sessions.subjects()[-1] == "close")
+            assert found.sessions.log[-1][1]["client"] == client
         delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
         await found.device(backend, "ends", will=delayed, expiry=0)
         assert "x-opt-will-delay" not in (found.wills.messages[-1].annotations or {}), "the session ends before"
