@@ -43,6 +43,9 @@ _SYMBOLS = {
     for code, name in NAMES.items()
     if code < DATA or code == FOOTER
 } | {"amqp:data:binary": DATA, "amqp:amqp-sequence:list": AMQP_SEQUENCE, "amqp:amqp-value:*": AMQP_VALUE}
+_SHORT_PROPERTIES = b"\x00\x53\x73\xc0"
+_NO_IDS = b"\x40\x40\xa1"  # neither message-id nor user-id, then a short `to`
+_LONGEST_BEGIN = 512
 _USUAL = frozenset(b"\x00\x53%c" % code for code in NAMES)
 
 
@@ -158,6 +161,30 @@ def span_of_to(payload: bytes) -> tuple[int, int]:
             break
         pos = after(payload, value, end)
     return 0, 0
+
+
+class ToSpans:
+    """`span_of_to` of one sender's messages, which begin alike: the last one is remembered up to its properties."""
+
+    __slots__ = ("_at", "_begin")
+
+    def __init__(self) -> None:
+        self._begin = b"\xff"
+        self._at = 0  # where the size of the properties is
+
+    def find(self, payload: bytes) -> tuple[int, int]:
+        if payload.startswith(self._begin):
+            at = self._at
+            head = payload[at : at + 6]
+            if len(head) == 6 and head[1] >= 3 and head[2:5] == _NO_IDS:
+                stop, end = at + 1 + head[0], at + 6 + head[5]
+                if end <= stop <= len(payload):
+                    return at + 6, end
+        start, end = span_of_to(payload)
+        at = start - 6
+        if end and at <= _LONGEST_BEGIN and payload[at - 4 : at] == _SHORT_PROPERTIES and payload[start - 4] == 0x40:
+            self._begin, self._at = payload[:at], at
+        return start, end
 
 
 def _text(buf: bytes, pos: int, end: int) -> bytes:

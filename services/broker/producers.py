@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
-from enmasse.amqp.scan import span_of_to
+from enmasse.amqp.scan import ToSpans
 from enmasse.amqp.types import Symbol
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -163,6 +163,7 @@ class RelayProducer(AddressProducer):
         self._nodes = nodes
         self._manage = manage
         self._known: dict[bytes, Route] = {}  # by what messages state as `to`
+        self._spans = ToSpans()
         self._begin = b"\xff"  # of the last message, up to its `to`: one that begins so goes the same way
 
     def deliver(
@@ -202,7 +203,7 @@ class RelayProducer(AddressProducer):
 
     def _route_of(self, payload: bytes) -> Route | None:
         """None: it was a request to management, and is served. Raises BrokerError, AmqpError."""
-        start, end = span_of_to(payload)
+        start, end = self._spans.find(payload)
         if not end:
             raise errors.BrokerError("AMQ119016: a message to the anonymous relay needs `to`", "amqp:invalid-field")
         stated = payload[start:end]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from enmasse.amqp.disposition import by_state, send_dispositions, usual_disposition
 from enmasse.amqp.encoder import encode
-from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import (
     ACCEPTED,
@@ -19,7 +18,6 @@ from enmasse.amqp.performatives import (
     Rejected,
     decode_performative,
 )
-from enmasse.amqp.scan import find_to, span_of_to
 
 _states = st.sampled_from((None, ACCEPTED, RELEASED, Modified(delivery_failed=True), Rejected()))
 _ids = st.integers(0, 2**32 - 1)
@@ -80,15 +78,3 @@ def test_ids_are_grouped_by_state(states: list[Any]) -> None:
     for number, state in enumerate(states):
         expected.setdefault(encode(state), []).append(number)
     assert found == expected
-
-
-@given(st.binary(max_size=60), st.sampled_from((0x10, 0x70, 0x72, 0x73, 0x75)))
-def test_the_span_of_to_is_that_of_its_text(rest: bytes, code: int) -> None:
-    payload = b"\x00\x53%c\xc0\x03\x01\xa1\x00" % code + rest
-    payload += b"\x00\x53\x73\xc0\x07\x03\x40\x40\xa1\x02to" if not rest else b""
-    try:
-        start, end = span_of_to(payload)
-    except AmqpError:
-        return
-    assert code != 0x10
-    assert payload[start:end] == (find_to(payload) or b"")

@@ -8,7 +8,7 @@ from enmasse.amqp.errors import NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.performatives import RELEASED
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.scan import find_to
+from enmasse.amqp.scan import ToSpans, find_to
 from enmasse.amqp.sections import Sections
 from services.router.routing.address import RoutedAddress
 from services.router.routing.addresses import Addresses
@@ -49,6 +49,7 @@ class AnonymousInLink(InLink):
         "_relayed",
         "_relays",
         "_routes_generation",
+        "_spans",
         "_temporaries",
     )
 
@@ -67,6 +68,7 @@ class AnonymousInLink(InLink):
         self._cache: dict[bytes, str] = {}
         self._generation = -1
         self._relays = Relays(self, connection, addresses)
+        self._spans = ToSpans()
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # what goes to brokers: where to, and the parsed name
         self._routes_generation = -1
         self._held: set[RelayOut] = set()  # because of these no credit is given
@@ -76,10 +78,11 @@ class AnonymousInLink(InLink):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         try:
-            to = find_to(payload)
+            start, end = self._spans.find(payload)
         except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
+        to = payload[start:end]
         relay = self._known(to)
         if relay is not None:
             relay.address.ingress += 1
@@ -151,9 +154,9 @@ class AnonymousInLink(InLink):
             return NO_DELAY
         return address
 
-    def _known(self, to: bytes | None) -> RelayOut | None:
+    def _known(self, to: bytes) -> RelayOut | None:
         """The link to a broker on which what has this `to` went last, if all that decided about it is as it was."""
-        known = self._relayed.get(to) if to is not None else None
+        known = self._relayed.get(to)
         if known is None:
             return None
         if self._routes_generation != self._link_routes.generation:
