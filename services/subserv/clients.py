@@ -98,16 +98,18 @@ class Clients:
             old = sessions.by_client.get(request.client)
             if old is None and len(sessions.by_client) >= MAX_SESSIONS:
                 raise Refusal("amqp:resource-limit-exceeded", f"there are {MAX_SESSIONS} sessions already", QUOTA)
-            closed = None
+            closed, over = None, False
             if old is not None and old.record.connected:
                 closed = await self._take_over(old)
                 await self._packets.settled()  # what the former gateway has sent before it closed the client
+                expiry = old.record.expiry if closed is None or closed.expiry is None else closed.expiry
+                over = expiry == 0  # it ends with the connection that is taken over (v3.1.1 3.1.2.4, v5 3.1.2.11.2)
             now = time.time()
             if old is not None and old.record.ends is not None and old.record.ends <= now:
                 await self._end(old)
                 old = None
             previous_will = "pending" if old is not None and old.record.will else ""
-            present = old is not None and not request.clean
+            present = old is not None and not request.clean and not over
             epoch = sessions.next_epoch()
             fresh = SessionRecord(
                 client=request.client,

@@ -9,7 +9,7 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests.conformance.conftest import Server
-from tests.conformance.marks import clauses, not_yet
+from tests.conformance.marks import clauses
 from tests.conformance.wire import (
     ASSIGNED_ID,
     AUTH_METHOD,
@@ -214,7 +214,6 @@ def test_a_second_connection_ends_the_first(server: Server, version: int, unique
     second.send(disconnect(version, 0, kept(version, 0)))
 
 
-@not_yet("the session of the connection that is taken over is gone on with")
 @clauses(v3="3.1.2-6 3.2.2-3", v5="4.1.0-2 3.2.2-3")
 def test_a_clean_session_that_is_taken_over_is_not_gone_on_with(server: Server, version: int, unique: Name) -> None:
     client = unique("c")
