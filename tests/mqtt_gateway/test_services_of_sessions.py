@@ -216,6 +216,17 @@ def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Conf
     inside(parts, test)
 
 
+def test_a_task_that_ends_by_an_error_shows(parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        await until(lambda: backend.state()[0])
+        monkeypatch.setattr(backend.publishing, "tick", lambda: 1 // 0)
+        await until(lambda: not backend.state()[0])
+        assert backend.state()[1].startswith("the ticks of the lanes ended by an error")
+
+    inside(parts, test)
+
+
 def test_commands_reach_the_session_of_their_epoch_only(parts: tuple[Router, Configserv]) -> None:
     async def test(found: House) -> None:
         backend = await found.backend()

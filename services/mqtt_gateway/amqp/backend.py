@@ -91,6 +91,9 @@ class AmqpBackend:
         return not missing, missing
 
     def _missing(self) -> str:
+        for task in self._running:
+            if task.done():
+                return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
         if not self._complete.is_set():
             return "waits for the addresses of the configuration service"
         if not self._data.connected or not self._services.connected:
