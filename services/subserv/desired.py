@@ -15,6 +15,8 @@ from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
 from enmasse.reconcile import Sources
 
 MAX_CACHED = 100_000
+LONGEST_CACHED = 256
+"""Characters of a filter whose targets are kept."""
 
 
 class Subscriber:
@@ -77,13 +79,14 @@ class Desired:
         key = filter, amqp
         found = self._cached.get(key)
         if found is None:
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
             try:
                 found = self._targets_of_name(filter) if amqp else self.topics.targets(filter)
             except FilterRefused as refused:
-                found = refused
-            self._cached[key] = found
+                found = FilterRefused(str(refused))  # without its traceback
+            if len(filter) <= LONGEST_CACHED:
+                if len(self._cached) >= MAX_CACHED:
+                    self._cached.clear()
+                self._cached[key] = found
         if isinstance(found, FilterRefused):
             raise FilterRefused(str(found))
         return found

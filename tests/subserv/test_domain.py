@@ -164,3 +164,16 @@ def test_what_is_desired_does_not_depend_on_the_way_to_it(steps: list[Any]) -> N
             assert desired.patterns(broker, subscriber, held=False) == new <= held
             assert desired.patterns(broker, subscriber, held=True) == held
             assert (broker in desired.brokers(subscriber)) == bool(new)
+
+
+def test_long_filters_are_not_remembered() -> None:
+    """A client may ask for one of 64 KiB again and again; brokers take no such names."""
+    desired = Desired()
+    desired.set_addresses(Addresses(addresses={AddressName("t"): Address(type="topic", flavor="f")}))
+    tracemalloc.start()
+    for number in range(200):
+        for name in ("t", "nowhere"):
+            assert desired.where(f"{name}/{number}/{'x' * 60_000}") == {}
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
