@@ -54,7 +54,9 @@ def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = (
 
 
 def _counts(component: dict[str, Any]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in component.get("counts", {}).items())
+    """The names are plurals, or no nouns: `2 sessions`, `1 session`, `1 connected`."""
+    counts = component.get("counts", {}).items()
+    return ", ".join(f"{number} {name.removesuffix('s') if number == 1 else name}" for name, number in counts)
 
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int) -> None:

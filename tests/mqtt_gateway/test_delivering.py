@@ -477,6 +477,27 @@ def test_requests_are_answered_one_after_the_other() -> None:
     assert not peer.paused
 
 
+def test_retained_messages_come_after_suback_and_before_what_follows_them() -> None:
+    world = World()
+    peer = world.connected()
+    peer.take()
+    session = peer.session
+    asked: list[Subscribe] = []
+    session.subscribe = asked.append  # type: ignore[method-assign, assignment]
+    peer.send(Subscribe(1, (Subscription("#", 1),)))
+    session.client.deliver(Delivery("a", b"live", 1, identity="1"))
+    session.client.deliver(Delivery("a", b"retained", 1, retain=True, identity="2"))
+    session.client.deliver(Delivery("a", b"later", 1, identity="3"))
+    first = peer.take()
+    assert _messages(first) == [(b"live", 1, False, 1)]
+    peer.send(PubAck(1))
+    assert peer.take() == []
+    session.client.subscribed(1, [1])
+    answer, *rest = peer.take()
+    assert isinstance(answer, SubAck)
+    assert _messages(rest) == [(b"retained", 1, False, 2), (b"later", 1, False, 3)]
+
+
 @pytest.mark.parametrize(("version", "full"), [(V311, 0x80), (V5, reasons.QUOTA_EXCEEDED)])
 def test_more_subscriptions_than_the_limit_are_refused_one_by_one(version: int, full: int) -> None:
     world = World(Limits(subscriptions=3))

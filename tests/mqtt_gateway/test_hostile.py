@@ -101,6 +101,15 @@ def test_an_oversized_packet_is_refused_on_its_header(gateway: Live, witness: Ra
         assert packets == []
 
 
+def test_a_client_that_goes_on_sending_reads_why_it_was_disconnected(gateway: Live, witness: Raw) -> None:
+    """Without a reset, which would take the DISCONNECT away."""
+    with Raw(gateway.ports["mqtt"], V5).connect("goes-on") as peer:
+        peer.socket.sendall(b"\x30\xff\xff\xff\x7f" + b"x" * 200_000)
+        packets = peer.until_closed()
+    assert isinstance(packets[-1], Disconnect)
+    assert packets[-1].reason == reasons.PACKET_TOO_LARGE
+
+
 def test_a_subscriber_that_never_reads_is_disconnected_and_the_others_get_everything(gateway: Live) -> None:
     with (
         Raw(gateway.ports["mqtt"], buffer=4096).connect("sloth") as sloth,

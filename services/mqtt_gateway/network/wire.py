@@ -45,10 +45,14 @@ class Flusher:
             wire.flush()
 
 
+LINGER: Final = 2.0
+"""Seconds for a client to close its side of a connection that the gateway has ended."""
+
+
 class TcpWire(asyncio.Protocol):
     """`done` is called once the client is known, or gone."""
 
-    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_transport")
+    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_lingering", "_transport")
 
     def __init__(self, front: Front, flusher: Flusher, done: Callable[[], None]) -> None:
         self._front = front
@@ -57,6 +61,7 @@ class TcpWire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._ending = False
+        self._lingering = False
 
     # asyncio
 
@@ -68,7 +73,7 @@ class TcpWire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         connection = self._connection
-        if connection is None:
+        if connection is None or self._lingering:
             return
         try:
             connection.intake.data(data)
@@ -134,8 +139,21 @@ class TcpWire(asyncio.Protocol):
         data = connection.output.take()
         if data and not transport.is_closing():
             transport.write(data)
-        if self._ending:
+        if self._ending and not self._lingering:
+            self._lingering = True
+            self._close(transport)
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        """Our side first: if bytes of the client are unread when the socket is closed, TCP resets the connection,
+        and the client may never read the DISCONNECT that says why."""
+        if transport.is_closing():
+            return
+        if not transport.can_write_eof():
             transport.close()
+            return
+        transport.write_eof()
+        transport.resume_reading()  # what comes now is not for anybody
+        self._flusher.loop.call_later(LINGER, transport.close)
 
     def _go_on(self) -> None:
         if self._connection is not None:

@@ -303,6 +303,11 @@ class Connection:
         else:
             self.intake.release(intake.WINDOW)
 
+    def subscribing(self, now: bool) -> None:
+        self._outbound.subscribing = now
+        if not now:
+            self._outbound.go_on()
+
     def queue_full(self, full: bool) -> None:
         if full:
             self.intake.hold(intake.REQUESTS)

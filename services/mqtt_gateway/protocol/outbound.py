@@ -86,6 +86,7 @@ class Outbound:
         "_waiting",
         "_window",
         "blocked",
+        "subscribing",
     )
 
     def __init__(self, front: Front, host: Host, output: Output, session: Session, terms: Terms) -> None:
@@ -100,6 +101,8 @@ class Outbound:
         self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
         self.blocked = False
         """The client does not read: nothing is sent that can wait."""
+        self.subscribing = False
+        """A SUBSCRIBE has no answer yet: retained messages wait for it, and what comes behind them."""
         self._last = 0  # packet id
         self._one: dict[int, Delivery] = {}  # sent with QoS 1, in order
         self._two: dict[int, _Exchange] = {}
@@ -149,7 +152,7 @@ class Outbound:
     # from the session
 
     def deliver(self, delivery: Delivery) -> None:
-        if self._waiting or self.blocked or not self._send(delivery):
+        if self._waiting or self.blocked or (self.subscribing and delivery.retain) or not self._send(delivery):
             if delivery.fleeting and (not delivery.qos or self.waiting >= self._window):
                 self._front.dropped += 1
                 self._session.settle(delivery)
@@ -165,7 +168,7 @@ class Outbound:
     def go_on(self) -> None:
         """There may be room for what waits."""
         waiting = self._waiting
-        while waiting and not self.blocked:
+        while waiting and not self.blocked and not (self.subscribing and waiting[0].retain):
             delivery = waiting.popleft()
             if not self._send(delivery):
                 waiting.appendleft(delivery)
