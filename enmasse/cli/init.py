@@ -13,7 +13,7 @@ from enmasse.cli.common import end
 ADDRESSES = """\
 {
   "myqueue": {"type": "queue", "flavor": "small-persisted-queue"},
-  "mytopic": {"type": "topic", "flavor": "small-persisted-topic", "mqttDefault": true},
+  "mytopic": {"type": "topic", "flavor": "small-persisted-topic"},
   "anycast": {"type": "anycast"},
   "broadcast": {"type": "multicast"}
 }

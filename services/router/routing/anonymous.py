@@ -67,7 +67,7 @@ class AnonymousInLink(InLink):
         self._temporaries = temporaries
         self._cache: dict[bytes, str] = {}
         self._generation = -1
-        self._relays = Relays(self, connection, addresses)
+        self._relays = Relays(connection, addresses)
         self._spans = ToSpans()
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # what goes to brokers: where to, and the parsed name
         self._routes_generation = -1
@@ -131,6 +131,7 @@ class AnonymousInLink(InLink):
     def gone(self) -> None:
         super().gone()
         self._held.clear()
+        self._relayed.clear()
         self._relays.end()
 
     def hold_for(self, out: RelayOut) -> None:
@@ -183,7 +184,7 @@ class AnonymousInLink(InLink):
                 return UNAUTHORIZED
             broker = self._broker(text)
             if broker is not None:
-                out = self._relays.to(broker)
+                out = self._relays.to(broker, self)
                 self._remember(to, text, out)
                 return out.address
             address = addresses.for_message(text)

@@ -99,27 +99,27 @@ class RelayOut(OutLink):
 class Relays:
     """The links of one anonymous sender to the brokers it sends to."""
 
-    __slots__ = ("_addresses", "_client", "_outs", "_sending")
+    __slots__ = ("_addresses", "_client", "_outs")
 
-    def __init__(self, sending: Sending, client: RouterConnection, addresses: Addresses) -> None:
-        self._sending = sending
+    def __init__(self, client: RouterConnection, addresses: Addresses) -> None:
         self._client = client
         self._addresses = addresses
         self._outs: dict[RouterConnection, RelayOut] = {}
 
-    def to(self, broker: RouterConnection) -> RelayOut:
-        """The link to this broker; its address is that of the messages. Raises AmqpError if none can be made."""
+    def to(self, broker: RouterConnection, sending: Sending) -> RelayOut:
+        """The link to this broker for what comes on `sending`; its address is that of the messages. Raises AmqpError
+        if none can be made."""
         out = self._outs.get(broker)
         if out is None or not out.usable:
-            out = self._outs[broker] = self._attach(broker)
+            out = self._outs[broker] = self._attach(broker, sending)
         return out
 
-    def _attach(self, broker: RouterConnection) -> RelayOut:
+    def _attach(self, broker: RouterConnection, sending: Sending) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = f"relay.{secrets.token_urlsafe(11)}@{self._client.container}"
         sender: Any = session.attach_sender(name, Source(), Target())
         address = self._addresses.new("R" + name, BALANCED)
-        out = sender.context = RelayOut(self._sending, broker, sender, address)
+        out = sender.context = RelayOut(sending, broker, sender, address)
         broker.add(out)
         broker.receivers += 1
         address.add_store(out)
