@@ -22,6 +22,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 SECONDS = 60
+LEAVING = 10
+"""Seconds a program has to end after SIGTERM."""
 NEVER = 0xFFFFFFFF
 Result = TypeVar("Result")
 
@@ -270,7 +272,11 @@ class Mosquitto:
         finally:
             late.cancel()
             process.terminate()
-            process.wait()
+            try:
+                process.wait(LEAVING)
+            except subprocess.TimeoutExpired:  # a signal that comes while it leaves by itself can block it for good
+                process.kill()
+                process.wait()
             process.stdout.close()
 
 
