@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Coroutine
 from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
+from enmasse.cli.remedy import remedy
 from enmasse.cli.remote import RemoteAddress
 from enmasse.text import offset_option
 
@@ -48,15 +48,5 @@ def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
         return f"{remote}: {error}. {which}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"
-    return f"cannot connect to {remote.host}:{remote.port}: {error.strerror or error}. {remedy(error, remote)}"
-
-
-def remedy(error: OSError, remote: RemoteAddress) -> str:
-    """What to do if the connection failed."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return "Set SSL_CERT_FILE to the file of its authority, and use the host name of the certificate."
-    if isinstance(error, ssl.SSLError):
-        return "Is this an AMQPS port? AMQP without TLS is amqp://…"
-    if remote.offset is None:
-        return "Is a server running there, on this port?"
-    return f"Is `enmasse up{offset_option(remote.offset)}` running? --port-offset selects another suite."
+    tip = remedy(error, remote.offset, "Is this an AMQPS port? AMQP without TLS is amqp://…")
+    return f"cannot connect to {remote.host}:{remote.port}: {error.strerror or error}. {tip}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, report
-from enmasse.text import offset_option
+from enmasse.cli.remedy import remedy
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Client
@@ -154,14 +153,5 @@ def explain(error: OSError, server: Server) -> str:
 
     if isinstance(error, Disconnected) or (isinstance(error, TimeoutError) and error.errno is None):
         return f"{server}: {error}"
-    return f"cannot connect to {server.host}:{server.port}: {error.strerror or error}. {_remedy(error, server)}"
-
-
-def _remedy(error: OSError, server: Server) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return "Set SSL_CERT_FILE to the file of its authority, and use the host name of the certificate."
-    if isinstance(error, ssl.SSLError):
-        return "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…"
-    if server.offset is None:
-        return "Is a server running there, on this port?"
-    return f"Is `enmasse up{offset_option(server.offset)}` running? --port-offset selects another suite."
+    tip = remedy(error, server.offset, "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…")
+    return f"cannot connect to {server.host}:{server.port}: {error.strerror or error}. {tip}"

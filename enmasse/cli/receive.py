@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from enmasse.cli.attempts import Attempts, Unprinted
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, end, port_offset, report
 from enmasse.cli.completion import addresses
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 CREDIT = 100
 CONTAINER = "enmasse-receive"
-FIRST_DELAY, LAST_DELAY = 0.1, 5.0
-"""Seconds before it connects again after a loss; twice as long each time it fails."""
 
 
 @click.command(name="receive", short_help="Receive messages from an address.")
@@ -87,10 +84,6 @@ class NoSubscription(Exception):
     """There is no subscription to delete."""
 
 
-class Unprinted(Exception):
-    """Standard output cannot be written; the cause has the reason."""
-
-
 class ReceiveLoop:
     """Receives until the count or the timeout is reached. After a loss it connects again."""
 
@@ -99,37 +92,15 @@ class ReceiveLoop:
         self._container = container
         self._options = options
         self._received = 0
-        self._attached = False
-        """Whether the link has been attached since the last loss."""
+        self._attempts = Attempts(remote, options.timeout)
         self._known = False
         """Whether the subscription that --unsubscribe deletes exists."""
-        self._deadline: float | None = None
-        """When --timeout ends. It starts with the first attach."""
 
     async def run(self) -> int:
         """The exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""
         from enmasse.amqp.errors import AmqpError
 
-        delay, was_attached = FIRST_DELAY, False
-        while True:
-            try:
-                return await self._once()
-            except (AmqpError, OSError) as error:
-                was_attached = was_attached or self._attached
-                if not was_attached or _is_final(error):
-                    raise
-                if self._attached:
-                    report(f"{self._remote}: {error}; connecting again")
-                    delay = FIRST_DELAY
-                self._attached = False
-                if self._deadline is not None and time.monotonic() + delay >= self._deadline:
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)
-
-    def _extend_deadline(self) -> None:
-        if self._options.timeout is not None:
-            self._deadline = time.monotonic() + self._options.timeout
+        return await self._attempts.run(self._once, (AmqpError, OSError), _is_final)
 
     async def _once(self) -> int:
         from enmasse.cli.amqp import client_for
@@ -142,9 +113,7 @@ class ReceiveLoop:
                 self._remote.address, credit=0, durable_name=options.subscription, selector=options.selector
             )
             self._check(receiver)
-            self._attached = True
-            if self._deadline is None:
-                self._extend_deadline()
+            self._attempts.receiving()
             try:
                 return await self._print_messages(receiver)
             finally:  # messages that were not printed go back to the address
@@ -197,9 +166,7 @@ class ReceiveLoop:
                     receiver.grant(more)
                     granted += more
             try:
-                delivery = await receiver.receive(
-                    None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-                )
+                delivery = await receiver.receive(self._attempts.left())
             except TimeoutError:
                 if not options.count:
                     return OK
@@ -218,7 +185,7 @@ class ReceiveLoop:
                     raise Unprinted from error
                 await delivery.accept()
             self._received += 1
-            self._extend_deadline()
+            self._attempts.extend()
         return OK
 
 

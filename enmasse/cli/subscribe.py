@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from enmasse.cli.attempts import Attempts, Unprinted
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import NEVER, Expiry, connection_options
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 WINDOW = 100
 """Messages that the server may send ahead of those printed."""
-FIRST_DELAY, LAST_DELAY = 0.1, 5.0
-"""Seconds before it connects again after a loss; twice as long each time it fails."""
 
 
 @click.command(name="subscribe", short_help="Print the messages of MQTT topics.")
@@ -126,10 +123,6 @@ class SubscribeOptions:
     version: str
 
 
-class Unprinted(Exception):
-    """Standard output cannot be written; the cause has the reason."""
-
-
 class SubscribeLoop:
     """Prints messages until the count or the timeout is reached. After a loss it connects again."""
 
@@ -138,45 +131,20 @@ class SubscribeLoop:
         self._server = server
         self._options = options
         self._received = 0
-        self._subscribed = False
-        """Whether it has been subscribed since the last loss."""
-        self._was_subscribed = False
-        self._deadline: float | None = None
-        """When --timeout ends. It starts with the first subscription."""
+        self._attempts = Attempts(server, options.timeout)
 
     async def run(self) -> int:
         """The exit status. Raises Refused or OSError if it cannot subscribe, Unprinted."""
-        delay = FIRST_DELAY
-        while True:
-            try:
-                return await self._once()
-            except OSError as error:
-                self._was_subscribed = self._was_subscribed or self._subscribed
-                if not self._was_subscribed or _is_final(error):
-                    raise
-                if self._subscribed:
-                    report(f"{self._server}: {error}; connecting again")
-                    delay = FIRST_DELAY
-                self._subscribed = False
-                if self._deadline is not None and time.monotonic() + delay >= self._deadline:
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)
-
-    def _extend_deadline(self) -> None:
-        if self._options.timeout is not None:
-            self._deadline = time.monotonic() + self._options.timeout
+        return await self._attempts.run(self._once, (OSError,), _is_final)
 
     async def _once(self) -> int:
         options, client = self._options, self._client
         await client.open()
         try:
             assert client.connack is not None
-            if not (self._was_subscribed and client.connack.session_present):
+            if not (self._attempts.received_before and client.connack.session_present):
                 await self._subscribe()
-            self._subscribed = True
-            if self._deadline is None:
-                self._extend_deadline()
+            self._attempts.receiving()
             status = await self._print_messages()
             if options.unsubscribe:
                 await self._delete_session()
@@ -206,9 +174,7 @@ class SubscribeLoop:
         options, client = self._options, self._client
         while not options.count or self._received < options.count:
             try:
-                message = await client.message(
-                    None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-                )
+                message = await client.message(self._attempts.left())
             except TimeoutError:
                 if not options.count:
                     return OK
@@ -221,7 +187,7 @@ class SubscribeLoop:
                     raise Unprinted from error
                 self._received += 1
             client.ack(message)
-            self._extend_deadline()
+            self._attempts.extend()
         return OK
 
     def _line(self, message: Publish) -> str:
