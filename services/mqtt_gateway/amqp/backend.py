@@ -23,7 +23,7 @@ from services.mqtt_gateway.amqp.mapping import Reader
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.uplink import Uplink
-from services.mqtt_gateway.amqp.wills import WillRefused, Wills, will_message
+from services.mqtt_gateway.amqp.wills import Wills, will_message
 from services.mqtt_gateway.ports import UNKNOWN, Client, Ending, Refused, Request, Session
 
 if TYPE_CHECKING:
@@ -190,14 +190,9 @@ class AmqpBackend:
                 await self._complete.wait()
         except TimeoutError:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
-        try:
-            will = (
-                None
-                if request.will is None
-                else will_message(request.client_id, request.will, self.topics, request.expiry)
-            )
-        except WillRefused as refused:
-            raise Refused(refused.reason, refused.text) from None
+        will = None
+        if request.will is not None:
+            will = will_message(request.client_id, request.will, self.topics, request.expiry)
         reply = await self._opened(request)
         try:
             if reply.previous_will and not reply.present:
@@ -207,10 +202,7 @@ class AmqpBackend:
             elif reply.previous_will:
                 # What is due by now is published all the same. The client of an orphan has come again.
                 self.wills.clear(request.client_id)
-        except WillRefused as refused:
-            self.control.close(Close(client=request.client_id, epoch=reply.epoch))
-            raise Refused(refused.reason, refused.text) from None
-        except asyncio.CancelledError:
+        except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
         session = MqttSession(self, request, client, reply)
@@ -240,16 +232,14 @@ class AmqpBackend:
         if self.sessions.get(client) is session:
             del self.sessions[client]
         body = Close(client=client, epoch=session.epoch, expiry=expiry, sent=list(sent))
-        if not session.has_will or ending is Ending.STOPPED:
-            self.control.close(body)
-        elif ending is Ending.CLEAN:
-            self.wills.clear(client)
-            self.control.close(body)
-        elif ending is Ending.LOST:
-            self.wills.publish(client)
-            self.control.close(body)
-        else:
+        if session.has_will and ending is Ending.TAKEN:
             self._taken(session, body)
+            return
+        if session.has_will and ending is Ending.CLEAN:
+            self.wills.clear(client)
+        elif session.has_will and ending is Ending.LOST:
+            self.wills.publish(client)
+        self.control.close(body)
 
     def _taken(self, session: MqttSession, body: Close) -> None:
         """Connected elsewhere, where the will is decided upon once this session is closed. Without a delay it is
@@ -260,7 +250,7 @@ class AmqpBackend:
             return
         closing = asyncio.get_running_loop().call_later(TAKING, self.control.close, body)
 
-        def told(_: WillRefused | None) -> None:
+        def told(_: Refused | None) -> None:
             if not closing.cancelled() and closing.when() > asyncio.get_running_loop().time():
                 closing.cancel()
                 self.control.close(body)

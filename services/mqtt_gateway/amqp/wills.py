@@ -25,6 +25,7 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
 from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
 from services.mqtt_gateway.amqp.uplink import LinkUser
+from services.mqtt_gateway.ports import Refused
 
 ADDRESS: Final = "$lwt"
 AGAIN: Final = 0.25
@@ -33,33 +34,24 @@ CLIENT: Final = Symbol("x-opt-client-id")
 DELAY: Final = Symbol("x-opt-will-delay")
 
 
-class WillRefused(Exception):
-    """`reason`: a reason code of CONNACK."""
-
-    def __init__(self, reason: int, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-        self.text = text
-
-
 class _Op:
     """Something to tell the service of a client."""
 
     __slots__ = ("client", "done", "message", "subject")
 
-    def __init__(self, client: str, subject: str, message: bytes, done: Callable[[WillRefused | None], None]) -> None:
+    def __init__(self, client: str, subject: str, message: bytes, done: Callable[[Refused | None], None]) -> None:
         self.client = client
         self.subject = subject
         self.message = message
         self.done = done
 
 
-def _nothing(_: WillRefused | None) -> None:
+def _nothing(_: Refused | None) -> None:
     """Nobody waits for it."""
 
 
 def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> bytes:
-    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises WillRefused
+    """The message of subject `will`; its delay ends with the session, which lasts `expiry` seconds. Raises Refused
     if no address takes its topic, or it is to be retained where that has no effect."""
     if will.topic.startswith(REPLY):
         address = reply_address(will.topic)
@@ -68,9 +60,9 @@ def will_message(client: str, will: Will, topics: TopicMap, expiry: int) -> byte
         owner = topics.owner(will.topic)
         route = None if owner is None else Route.of(owner)
     if route is None:
-        raise WillRefused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
+        raise Refused(reasons.TOPIC_NAME_INVALID, f"no address takes the will's topic {will.topic[:100]!r}")
     if will.retain and route.type != "topic":
-        raise WillRefused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
+        raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}
     if delay := min(will.properties.will_delay or 0, expiry):
@@ -109,10 +101,10 @@ class Wills(LinkUser):
         return len(self._waiting)
 
     async def put(self, client: str, message: bytes, timeout: float) -> None:
-        """Stores a will, instead of the one before. Raises WillRefused."""
+        """Stores a will, instead of the one before. Raises Refused."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(refused: WillRefused | None) -> None:
+        def done(refused: Refused | None) -> None:
             if stored.done():
                 return
             if refused is None:
@@ -127,13 +119,13 @@ class Wills(LinkUser):
             async with asyncio.timeout(timeout):
                 await stored
         except TimeoutError:
-            raise WillRefused(reasons.SERVER_UNAVAILABLE, "the last-will service is not reached") from None
+            raise Refused(reasons.SERVER_UNAVAILABLE, "the last-will service is not reached") from None
         finally:
             if not stored.done() or stored.cancelled():
                 op.done = _nothing
                 self._tell(_Op(client, "will-clear", _about(client, "will-clear"), _nothing))
 
-    def clear(self, client: str, done: Callable[[WillRefused | None], None] = _nothing) -> None:
+    def clear(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
         """The will is dropped."""
         self._held.pop(client, None)
         self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
@@ -142,7 +134,7 @@ class Wills(LinkUser):
         """A session of the client was there and is over: the delay of its will is over too."""
         self._tell(_Op(client, "session-ended", _about(client, "session-ended"), _nothing))
 
-    def publish(self, client: str, done: Callable[[WillRefused | None], None] = _nothing) -> None:
+    def publish(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
         """The client is lost: the will is published, now or after its delay."""
         self._held.pop(client, None)
         self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
@@ -189,7 +181,7 @@ class Wills(LinkUser):
             error = state.error
             text = "the last-will service refused it" if error is None else error.description or str(error.condition)
             for op in tokens:
-                op.done(WillRefused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text))
+                op.done(Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text))
         else:
             self._waiting.extendleft(reversed(tokens))
             if state is not None:
