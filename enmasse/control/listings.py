@@ -10,7 +10,7 @@ import msgspec
 from enmasse.control.management import Artemis, Reply
 
 _ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
-_EVERYTHING = (_ALL, 1, 2147483647)
+EVERYTHING = (_ALL, 1, 2147483647)
 """Filter, page and page size of a listing that leaves nothing out."""
 
 
@@ -70,7 +70,7 @@ async def read_listings(node: Artemis) -> Listings:
     return Listings(
         node,
         *await asyncio.gather(
-            node.ask("broker", "listQueues", *_EVERYTHING), node.ask("broker", "listAddresses", *_EVERYTHING)
+            node.ask("broker", "listQueues", *EVERYTHING), node.ask("broker", "listAddresses", *EVERYTHING)
         ),
     )
 

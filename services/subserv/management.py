@@ -10,13 +10,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from enmasse.control import Artemis, ControlConnection, ControlError, Reply, RequestFailed
+from enmasse.control.listings import EVERYTHING, QueueRow
 from services.subserv import names
 
 ERRORS = (ControlError, ValueError, OSError)
 """After these it is unknown what was done."""
 FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
 """Codes of refusals that state that it is there already, or not there any more: as it should be."""
-_ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
 RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
 MAX_MESSAGES = 100_000
@@ -40,19 +40,10 @@ FEED_SETTINGS = {"maxSizeBytes": -1, "addressFullMessagePolicy": "PAGE", "defaul
 K = TypeVar("K")
 
 
-class Row(msgspec.Struct):
-    """What is used of a row of listQueues; Artemis gives every value as a string."""
+class Row(QueueRow):
+    """What is used of a row of listQueues beside that."""
 
-    name: str
-    address: str = ""
-    user: str = ""
-    messageCount: str = "0"
-    consumerCount: str = "0"
     paused: str = "false"
-    durable: str = "true"
-    routingType: str = ""
-    temporary: str = "false"
-    internalQueue: str = "false"
     filter: str | None = None
 
 
@@ -139,7 +130,7 @@ class BrokerManagement:
     async def listing(self) -> Listing:
         """Everything. Raises ValueError, too."""
         queues, diverts = await asyncio.gather(
-            self._node.invoke("broker", "listQueues", _ALL, 1, 2147483647),
+            self._node.invoke("broker", "listQueues", *EVERYTHING),
             self._node.invoke("broker", "getDivertNames"),
         )
         if not isinstance(queues, str) or not isinstance(diverts, list):
