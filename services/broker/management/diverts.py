@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -10,6 +9,7 @@ from services.broker.core.bindings import Divert
 from services.broker.core.errors import BrokerError
 from services.broker.management import rows
 from services.broker.management.calls import Context, Operations
+from services.broker.management.configurations import json_object
 
 broker = Operations()
 one = Operations()
@@ -75,12 +75,7 @@ broker.add("createDivert", "SSSSBSSOS")(_create_9)
 
 def _configuration(given: str) -> dict[str, Any]:
     """The JSON text of a DivertConfiguration."""
-    try:
-        value = json.loads(given)
-    except ValueError as error:
-        raise BrokerError(f"the divert configuration is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise BrokerError("the divert configuration is not a JSON object")
+    value = json_object(given, "divert configuration")
     for key, item in value.items():
         if key not in _KEYS:
             raise BrokerError(f"divert configuration: {key!r} is not known")

@@ -3,7 +3,6 @@ state (QueueControl)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.management import rows
 from services.broker.management.calls import Context, Operations
+from services.broker.management.configurations import json_object
 from services.broker.management.routing_types import routing_type
 
 broker = Operations()
@@ -101,12 +101,7 @@ _TYPES: dict[str, type] = {"filter-string": str, "user": str, "max-consumers": i
 
 def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The JSON text of a QueueConfiguration: name, address and routing-type as they are, the rest as attributes."""
-    try:
-        value = json.loads(given)
-    except ValueError as error:
-        raise BrokerError(f"the queue configuration is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise BrokerError("the queue configuration is not a JSON object")
+    value = json_object(given, "queue configuration")
     attributes: dict[str, Any] = {}
     for key, item in value.items():
         if key in ("name", "address", "routing-type"):
