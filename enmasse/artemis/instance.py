@@ -1,0 +1,199 @@
+"""One broker of Apache ActiveMQ Artemis as our address model wants it: its files and its command line. Pure.
+
+This is the only template: whoever runs Artemis writes these texts as they are. What is set here holds for every
+address (the match `#`); what a single address needs, the storage controller sets by management.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
+
+MIB = 1024 * 1024
+HEAP_BASE, HEAP_LEAST = 128 * MIB, 256 * MIB
+"""Bytes of heap that Artemis takes besides messages, and below which nothing is gained."""
+
+NIO_TIMEOUT, AIO_TIMEOUT = 100_000, 4_000
+"""Nanoseconds for which the journal gathers writes before it syncs them. For the default of NIO, 3.3 ms, a producer
+with one message outstanding would wait with each."""
+
+_XML_NAMES = {
+    "DLA": "dead-letter-address",
+    "addressFullMessagePolicy": "address-full-policy",
+    "pageFullMessagePolicy": "page-full-policy",
+    "iDCacheSize": "id-cache-size",
+}
+"""Settings of which the name in broker.xml is not that of management with hyphens."""
+
+
+class Instance(NamedTuple):
+    """What one broker is to be. Folders are absolute; sizes are in bytes."""
+
+    name: str
+    host: str
+    """Where it listens for AMQP: `127.0.0.1`, in a pod `0.0.0.0`."""
+    port: int
+    etc: str
+    """The folder of the files."""
+    data: str
+    """The folder of journal, bindings, large messages and pages. Artemis makes it."""
+    tmp: str
+    """An existing folder for what goes with the process."""
+    memory: int
+    """What it keeps in memory of messages. What does not fit goes by FULL_POLICY, which is among `defaults`."""
+    persisted: bool = True
+    """Its messages survive it."""
+    defaults: Mapping[str, Any] = {}
+    """Settings of every address, by the names they have in management (`maxDeliveryAttempts`)."""
+    aio: bool = False
+    """The journal writes by libaio, which must be installed, and not by NIO."""
+    log_level: str = "warning"
+    """`debug`, `info`, `warning` or `error`."""
+
+
+def files(instance: Instance) -> dict[str, str]:
+    """Name → text of every file in `etc`. Raises ValueError for a setting that has no place in XML."""
+    etc = escape(instance.etc)
+    return {
+        "broker.xml": _broker(instance),
+        "bootstrap.xml": '<broker xmlns="http://activemq.apache.org/schema">'
+        f'<jaas-security domain="activemq"/><server configuration="file:{etc}/broker.xml"/></broker>\n',
+        # Without this file it does not start. No management but AMQP's: no JMX, no web server.
+        "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
+        "login.config": "activemq { org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule required; };\n",
+        "log4j2.properties": _logging(instance),
+    }
+
+
+def command(instance: Instance, home: str, java: str = "java") -> list[str]:
+    """What to execute. `home`: the unpacked distribution. SIGTERM ends it cleanly, with status 143."""
+    etc = instance.etc
+    return [
+        java,
+        "-Xms64m",
+        f"-Xmx{heap(instance.memory) // MIB}m",
+        # Of the collectors that with the least memory and the quickest start; such heaps pause for milliseconds.
+        "-XX:+UseSerialGC",
+        "-XX:-UsePerfData",
+        "-XX:+ExitOnOutOfMemoryError",
+        "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+        f"-Djava.security.auth.login.config={etc}/login.config",
+        f"-Dlog4j2.configurationFile=file:{etc}/log4j2.properties",
+        "-Dlog4j2.disableJmx=true",
+        f"-Dartemis.home={home}",
+        f"-Dartemis.instance={instance.tmp}",
+        f"-Dartemis.instance.etc={etc}",
+        f"-Ddata.dir={instance.data}",
+        f"-Djava.io.tmpdir={instance.tmp}",
+        f"-Djava.library.path={home}/bin/lib/linux-x86_64",
+        "-cp",
+        f"{etc}:{home}/lib/*",
+        "org.apache.activemq.artemis.cli.Artemis",
+        "run",
+    ]
+
+
+def heap(memory: int) -> int:
+    """Bytes of heap for a broker that keeps `memory` bytes of messages: each is there as bytes and as objects."""
+    return max(HEAP_LEAST, HEAP_BASE + 2 * memory)
+
+
+def _broker(instance: Instance) -> str:
+    data = escape(instance.data)
+    acceptor = {
+        "protocols": "AMQP",
+        "amqpCredits": "1000",
+        "amqpLowCredits": "300",
+        # Larger ones go into files of their own; the journal takes none that is larger than its buffer.
+        "amqpMinLargeMessageSize": "102400",
+        # On, every address would drop what has a message-id that it knows: devices all count from 1.
+        "amqpDuplicateDetection": "false",
+    }
+    at = f"tcp://{instance.host}:{instance.port}?" + ";".join(f"{key}={value}" for key, value in acceptor.items())
+    return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+<name>{escape(instance.name)}</name>
+<persistence-enabled>{_text(instance.persisted)}</persistence-enabled>
+<!-- Who reaches the port may do everything, as with the embedded broker. No router leads to activemq.management. -->
+<security-enabled>false</security-enabled>
+<jmx-management-enabled>false</jmx-management-enabled>
+<journal-type>{"ASYNCIO" if instance.aio else "NIO"}</journal-type>
+<journal-datasync>true</journal-datasync>
+<journal-buffer-timeout>{AIO_TIMEOUT if instance.aio else NIO_TIMEOUT}</journal-buffer-timeout>
+<journal-min-files>2</journal-min-files>
+<journal-pool-files>10</journal-pool-files>
+<journal-file-size>10M</journal-file-size>
+<journal-directory>{data}/journal</journal-directory>
+<bindings-directory>{data}/bindings</bindings-directory>
+<large-messages-directory>{data}/large-messages</large-messages-directory>
+<paging-directory>{data}/paging</paging-directory>
+<global-max-size>{instance.memory}</global-max-size>
+<!-- Below it producers get no credit. By default that is a tenth of the disk, however large it is. -->
+<min-disk-free>128M</min-disk-free>
+<disk-scan-period>1000</disk-scan-period>
+<message-expiry-scan-period>1000</message-expiry-scan-period>
+<address-queue-scan-period>5000</address-queue-scan-period>
+<!-- A broker that hangs is ended, and whoever runs it starts it again. -->
+<critical-analyzer-policy>HALT</critical-analyzer-policy>
+<wildcard-addresses><routing-enabled>true</routing-enabled><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
+<acceptors><acceptor name="amqp">{escape(at)}</acceptor></acceptors>
+<address-settings><address-setting match="#">
+{_settings(instance.defaults)}
+</address-setting></address-settings>
+</core></configuration>
+"""
+
+
+_DEFAULTS = {
+    # Only what the controller makes exists. (Temporary queues are not "created": they are the client's.)
+    "autoCreateQueues": False,
+    "autoCreateAddresses": False,
+    "autoDeleteQueues": False,
+    "autoDeleteAddresses": False,
+    # As the embedded broker: without a dead letter address, giving up is losing.
+    "maxDeliveryAttempts": -1,
+    "defaultAddressRoutingType": "MULTICAST",
+    "defaultQueueRoutingType": "MULTICAST",
+}
+
+
+def _settings(given: Mapping[str, Any]) -> str:
+    lines = []
+    for name, value in {**_DEFAULTS, **given}.items():
+        if not isinstance(value, str | bool | int | float):
+            raise ValueError(f"{name}: {value!r} is no value of an address setting")
+        tag = xml_name(name)
+        lines.append(f"<{tag}>{escape(_text(value))}</{tag}>")
+    return "\n".join(lines)
+
+
+def xml_name(name: str) -> str:
+    """The element of an address setting in broker.xml: `maxDeliveryAttempts` → `max-delivery-attempts`."""
+    return _XML_NAMES.get(name) or re.sub(r"[A-Z]", lambda found: "-" + found[0].lower(), name)
+
+
+def _text(value: str | bool | float) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
+
+
+def _logging(instance: Instance) -> str:
+    """One JSON object a line on stderr, as the services write: event, level, timestamp, service."""
+    level = _LEVELS[instance.log_level]
+    fields = (
+        '{"event": "%enc{%m}{JSON}", "level": "%level{WARN=warning, lowerCase=true}",'
+        ' "timestamp": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSS}{UTC}Z",'
+        f' "service": "{instance.name}", "logger": "%c{{1}}", "exception": "%enc{{%ex}}{{JSON}}"}}'
+    )
+    return f"""status = ERROR
+rootLogger = {level}, console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.alwaysWriteExceptions = false
+appender.console.layout.pattern = {fields}%n
+"""
