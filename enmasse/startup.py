@@ -1,5 +1,7 @@
 """The first moments of a service: `__main__.py` calls `begin` before it imports the rest, which takes a tenth of a
 second, and seconds on a busy machine. Imports next to nothing itself.
+
+`python -m enmasse.startup PROGRAM ARGUMENT…` runs a program of others so that it, too, ends with its parent.
 """
 
 from __future__ import annotations
@@ -35,3 +37,8 @@ def die_with_parent() -> None:
     if str(os.getppid()) != wanted:
         sys.stderr.write(f"the parent process {wanted} is gone (ENMASSE_PARENT)\n")
         raise SystemExit(2)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606  what `enmasse up` has found on PATH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from typing import Any
 
@@ -32,6 +33,8 @@ FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", 
 LAST = ("tests/interop/",)
 """Its clients are being built meanwhile."""
 NICE = 5
+PROGRAMS = ("qdrouterd",)
+"""What tests with the mark `needs` run: no package has it, so it is not on every machine."""
 
 
 class Failures:
@@ -50,13 +53,29 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Failures(config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lacking = [item for item in items if any(not _is_there(mark.args[0]) for mark in item.iter_markers("needs"))]
+    if lacking:
+        items[:] = [item for item in items if item not in lacking]
+        config.hook.pytest_deselected(items=lacking)
+
     def rank(item: pytest.Item) -> int:
         if item.nodeid.startswith(LAST):
             return len(FIRST) + 1
         return next((at for at, prefix in enumerate(FIRST) if item.nodeid.startswith(prefix)), len(FIRST))
 
     items.sort(key=rank)
+
+
+def _is_there(program: str) -> bool:
+    assert program in PROGRAMS, program
+    return shutil.which(program) is not None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for program in PROGRAMS:
+        if not _is_there(program):
+            terminalreporter.write_line(f"left out, because {program} is not on PATH: all tests of {program}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,6 +19,7 @@ COMPONENTS = (
     "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
 )  # fmt: skip
 PARTS = ("mqtt",)
+ROUTERS = ("embedded", "qdrouterd")
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -66,13 +67,15 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key (PEM).")
 @click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
+@click.option("--router", type=click.Choice(ROUTERS), default="embedded", metavar="ENGINE",
+              help="embedded (default), or qdrouterd: Apache Qpid Dispatch 1.19 from PATH.")  # fmt: skip
 @click.option("--store", type=StoreUrl(), metavar="URL",
               help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
-    without: tuple[str, ...], store: str | None, log_levels: tuple[tuple[str, Any], ...],
+    without: tuple[str, ...], router: str, store: str | None, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
@@ -90,7 +93,8 @@ def command(
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), store=store, log_levels=dict(log_levels))
+    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), router=router, store=store,
+         log_levels=dict(log_levels))  # fmt: skip
 
 
 def _write_example(config: Path, data: Path) -> None:

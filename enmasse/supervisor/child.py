@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from enmasse import log
 from enmasse.backoff import Backoff
@@ -31,6 +31,50 @@ Command = Callable[[str, Path], list[str]]
 """(kind, settings file) → what to execute."""
 
 
+class HealthProbe(Protocol):
+    """Asks one running child how it is."""
+
+    async def ask(self) -> ChildHealth:
+        """One question, answered within seconds; never raises but for cancellation."""
+
+    def close(self) -> None:
+        """No more questions."""
+
+
+class Program(Protocol):
+    """What a child runs: one of our services, or a program of others (`qdrouterd.py`)."""
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        """Writes its files into `folder`, or as the spec says; gives what to execute. Raises OSError.
+
+        One word begins with the path of a file in `folder`: by that a new supervisor knows a child of a killed one.
+        """
+
+    def probe(self, spec: Spec) -> HealthProbe:
+        """How it is asked whether it is ready."""
+
+
+class Service:
+    """A service of ours: one settings file, and health on a port."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        return self._command(spec.kind, written(folder / f"{spec.name}.json", spec.settings))
+
+    def probe(self, spec: Spec) -> HealthProbe:
+        return Probe(LOOPBACK, spec.health_port)
+
+
+def written(file: Path, content: Any) -> Path:
+    """The file with this content as JSON. It is not written again without need: a restart must not need room on a full
+    disk."""
+    if read_json(file) != content:
+        write_json(file, content)
+    return file
+
+
 def now() -> str:
     """The time as in the status JSON: UTC, RFC 3339, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -42,7 +86,7 @@ class Child:
     """
 
     def __init__(
-        self, spec: Spec, command: Command, run_dir: Path, log_dir: Path, changed: Callable[[], None],
+        self, spec: Spec, program: Program, run_dir: Path, log_dir: Path, changed: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.spec = spec
@@ -53,8 +97,8 @@ class Child:
         self.endpoints: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.detail = "not started"
-        self._command = command
-        self._file = run_dir / f"{spec.name}.json"
+        self._program = program
+        self._run_dir = run_dir
         self._log_file = log_dir / f"{spec.name}.log"
         self._log = log.get(component=spec.name)
         self._changed = changed
@@ -108,7 +152,7 @@ class Child:
         return {
             "name": self.spec.name,
             "kind": self.spec.kind,
-            "engine": "embedded",
+            "engine": self.spec.engine,
             "pid": self.pid,
             "ready": ready,
             "restarts": self.restarts,
@@ -145,14 +189,13 @@ class Child:
     async def _run_once(self) -> str:
         """From start to end of one process; gives how it ended."""
         try:
-            if read_json(self._file) != self.spec.settings:  # a restart must not need room on a full disk
-                write_json(self._file, self.spec.settings)
+            command = self._program.prepare(self.spec, self._run_dir)
             output = logfile.open_log(self._log_file)
         except OSError as error:
-            return f"cannot be started: {error.filename or self._file}: {error.strerror}"
+            return f"cannot be started: {error.filename or self._run_dir}: {error.strerror}"
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(self.spec.kind, self._file),
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -185,7 +228,7 @@ class Child:
         """Follows the health of the running process, and bounds its log."""
         loop = asyncio.get_running_loop()
         next_log_check = loop.time() + LOG_CHECK
-        probe = Probe(LOOPBACK, self.spec.health_port)
+        probe = self._program.probe(self.spec)
         try:
             while True:
                 health = await probe.ask()

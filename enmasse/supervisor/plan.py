@@ -13,13 +13,20 @@ from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
-ROUTER = "router-0"
+ROUTER_KIND = "router"
+ROUTER = f"{ROUTER_KIND}-0"
+"""The first router: it has the public ports."""
+MOST_ROUTERS = 8
+"""Routers of one suite, if their engine forms a mesh: the agent reserves ports for so many."""
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """What `--without` can leave out."""
+EMBEDDED, QDROUTERD = "embedded", "qdrouterd"
+ROUTERS = (EMBEDDED, QDROUTERD)
+"""The engines of a router, for `--router`."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -38,6 +45,8 @@ class Options:
     """Those of PARTS that are left out."""
     store: str | None = None
     """URL of the Redis server that has what MQTT keeps; None: files in the data folder."""
+    router: str = EMBEDDED
+    """One of ROUTERS."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → level of its log; under "" that of the others."""
 
@@ -51,6 +60,11 @@ class Options:
         if self.tls_cert is not None:
             ports["amqps"] = AMQPS + self.offset
         return ports
+
+    @property
+    def most_routers(self) -> int:
+        """So many routers can run."""
+        return MOST_ROUTERS if self.router == QDROUTERD else 1
 
     @property
     def has_mqtt(self) -> bool:
@@ -83,6 +97,8 @@ class Spec:
     settings: dict[str, Any]
     wanted_endpoints: frozenset[str] = field(default=frozenset())
     """host:port that its health must show before it counts as ready: created after its start."""
+    engine: str = EMBEDDED
+    """Which product it is."""
 
     @property
     def health_port(self) -> int:
@@ -111,7 +127,7 @@ class SettingsMaker:
 
 
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
-    """The services that every suite has, in the order they are shown. Reserves their ports."""
+    """The services that every suite has one of, in the order they are shown. Reserves their ports."""
     settings = SettingsMaker(options, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
     tls = {"cert": str(options.tls_cert), "key": str(options.tls_key)} if options.tls_cert else None
@@ -119,8 +135,9 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
     listeners = [
-        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None, "router": ROUTER}
-        for name, port in options.client_ports().items()
+        {"name": name, "host": LOOPBACK, "port": port, "tls": tls if name == "amqps" else None, "router": router}
+        for router in (router_name(number) for number in range(options.most_routers))
+        for name, port in router_ports(options, ports, router).items()
     ]
     return [
         Spec(
@@ -143,22 +160,46 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 configserv=configserv,
                 listeners=listeners,
                 mqtt=options.has_mqtt,
-                static=["ragent", "operators", "services"],
+                static=["ragent", "operators", "services", "inter-router"],
             ),
         ),
         *([] if by_hand else [_storage_controller(settings, configserv, data)]),
-        # One router: several need a mesh (docs/extending.md).
-        Spec(
-            ROUTER,
-            "router",
-            settings(
-                ROUTER,
-                "router",
-                entities=_router_entities(ROUTER, ragent, OPERATORS + options.offset, ports.get(SERVICES)),
-            ),
-            frozenset(f"{LOOPBACK}:{port}" for port in (*options.client_ports().values(), OPERATORS + options.offset)),
-        ),
     ]
+
+
+def router_name(number: int) -> str:
+    """Name and id of a router."""
+    return f"{ROUTER_KIND}-{number}"
+
+
+def router_ports(options: Options, ports: InternalPorts, name: str) -> dict[str, int]:
+    """Listener name → port of a router's listeners for clients. All but the first router have internal ones, which are
+    reserved."""
+    public = options.client_ports()
+    return public if name == ROUTER else {listener: ports.get(f"{name}/{listener}") for listener in public}
+
+
+def router(options: Options, ports: InternalPorts, name: str) -> Spec:
+    """A router of the engine that is wanted. Reserves its ports."""
+    settings = SettingsMaker(options, ports)
+    operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
+    listening = [*router_ports(options, ports, name).values(), operators]
+    entities = _router_entities(name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"))
+    if options.router == QDROUTERD:
+        level = options.log_level(ROUTER_KIND)
+        made = {
+            "operators": f"{LOOPBACK}:{operators}",
+            "entities": qdrouterd_entities(entities, ports.get(f"{name}/inter-router"), level),
+        }
+    else:
+        made = settings(name, ROUTER_KIND, entities=entities)
+    return Spec(name, ROUTER_KIND, made, frozenset(f"{LOOPBACK}:{port}" for port in listening), options.router)
+
+
+def forget_router(ports: InternalPorts, name: str) -> None:
+    """A router is gone for good. The ports for its clients stay reserved: the agent has them in its settings."""
+    for key in ("health", "services", "operators", "inter-router"):
+        ports.release(f"{name}/{key}")
 
 
 def has_brokers_by_hand(config: Path) -> bool:
@@ -191,3 +232,22 @@ def _router_entities(name: str, ragent: str, operators: int, services: int) -> l
             },
         ],
     ]
+
+
+_DISPATCH_LEVELS = {"debug": "debug+", "info": "notice+", "warning": "warning+", "error": "error+"}
+"""Our levels → Dispatch's: its `info` has several lines for each connection."""
+
+
+def qdrouterd_entities(entities: list[list[Any]], inter_router: int, log_level: str) -> list[list[Any]]:
+    """The configuration file of Dispatch with these entities of the embedded router's.
+
+    The mode is `interior` and there is a listener for other routers also while there is one router, so that a second
+    one needs no restart of the first.
+    """
+    log = {"module": "DEFAULT", "enable": _DISPATCH_LEVELS[log_level], "outputFile": "stderr"}
+    made: list[list[Any]] = [["log", log]]
+    for kind, attributes in entities:
+        known = {key: value for key, value in attributes.items() if key != "management"}
+        made.append([kind, {**known, "mode": "interior"} if kind == "router" else known])
+    listener = {"name": "inter-router", "host": LOOPBACK, "port": str(inter_router), "role": "inter-router"}
+    return [*made, ["listener", listener]]

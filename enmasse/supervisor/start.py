@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from enmasse import __version__, log
 from enmasse.process import PORT_OFFSET
-from enmasse.supervisor import datadir, limits, logfile
-from enmasse.supervisor.child import Command
+from enmasse.supervisor import datadir, limits, logfile, qdrouterd
+from enmasse.supervisor.child import Command, Program, Service
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
-from enmasse.supervisor.plan import SUPERVISOR, Options
+from enmasse.supervisor.plan import EMBEDDED, QDROUTERD, SUPERVISOR, Options
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -58,6 +58,7 @@ def run(
     os.umask(0o077)  # for the children too: only the owner may read the data directory
     check_names(options)
     check_tls(options)
+    programs = _programs(options, command)
     try:
         check_config(options)  # first: a wrong --config creates no folder
         with contextlib.ExitStack() as stack:
@@ -72,10 +73,18 @@ def run(
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
-            suite = Supervisor(options, data, ports, command, make_feed, out, report)
+            suite = Supervisor(options, data, ports, programs, make_feed, out, report)
             asyncio.run(suite.run(_http(listening)))
     except OSError as error:
         raise StartError(f"{error.filename or options.data}: {error.strerror or error}") from None
+
+
+def _programs(options: Options, command: Command) -> dict[str, Program]:
+    """Engine → how a process of it is run. Raises StartError if an engine is not there."""
+    programs: dict[str, Program] = {EMBEDDED: Service(command)}
+    if options.router == QDROUTERD:
+        programs[QDROUTERD] = qdrouterd.Qdrouterd(qdrouterd.find())
+    return programs
 
 
 def _start_log(options: Options, data: datadir.DataDir) -> None:

@@ -61,5 +61,5 @@ def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[b
     if count == 0:
         return False, f"the suite cannot run without {service}"
     if service == "router":
-        return False, "several routers need a mesh between them, which is not supported yet; one router runs"
+        return False, "several routers need a mesh between them, which only --router qdrouterd has; one router runs"
     return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

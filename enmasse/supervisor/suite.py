@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from enmasse import log
 from enmasse.supervisor import desired, mqtt, status, welcome
 from enmasse.supervisor.brokers import STOP_WITHIN, DesiredBrokers
-from enmasse.supervisor.child import Child, Command
+from enmasse.supervisor.child import Child, Program
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.files import NO_ROOM, write_json
-from enmasse.supervisor.gateways import Gateways
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.plan import GATEWAY, Options, Spec, fixed_services
+from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, Spec, fixed_services, forget_router, router
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.replicas import Replicas
 
 if TYPE_CHECKING:  # imported after the services have been started
     from enmasse.webserver import WebServer
@@ -28,6 +28,7 @@ WRITE_AGAIN = 1.0
 """Seconds after which the files for others are written again if they could not be, for example on a full disk."""
 PATIENCE = 20.0
 """Seconds after which a start that is not over names what it waits for."""
+MOST_GATEWAYS = 64
 STOP_ORDER = (
     ("storage_controller", "ragent"),
     ("mqtt_gateway",),
@@ -57,24 +58,32 @@ class StatusSource(Protocol):
 
 
 class Supervisor:
-    """Everything `enmasse up` runs. `out` gets the lines of the start-up, `say` what else people should know."""
+    """Everything `enmasse up` runs. `out` gets the lines of the start-up, `say` what else people should know.
+    `programs`: engine → how a process of it is run.
+    """
 
     def __init__(
-        self, options: Options, data: DataDir, ports: InternalPorts, command: Command,
+        self, options: Options, data: DataDir, ports: InternalPorts, programs: Mapping[str, Program],
         make_feed: Callable[[str], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.options = options
         self.data = data
         self.is_ready = False
         self._ports = ports
-        self._command = command
+        self._programs = programs
         self._make_feed = make_feed
         self._out = out
         self._say = say
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
         self._brokers = DesiredBrokers(options, data, ports, self._child, self._news.set, self._say_once)
-        self._gateways = Gateways(data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set)
+        self._routers = Replicas(
+            ROUTER_KIND, 1, options.most_routers, data.path / "scale-router.json",
+            self._router, self._forget_router, self._news.set,
+        )  # fmt: skip
+        self._gateways = Replicas(
+            GATEWAY, 0, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
+        )
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -88,7 +97,7 @@ class Supervisor:
     # What others ask
 
     def components(self) -> list[dict[str, Any]]:
-        """`components` of the status JSON: the fixed services, gateways, then brokers by name."""
+        """`components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
         found = [child.component() for child in self._children()]
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
@@ -103,6 +112,8 @@ class Supervisor:
         """Let `service` have `count` processes: whether that is accepted, and why not, or what happens."""
         if service == GATEWAY and self.options.has_mqtt:
             return self._gateways.scale(count)
+        if service == ROUTER_KIND and self.options.most_routers > 1:
+            return self._routers.scale(count)
         return status.scale(self.components(), service, count)
 
     def brokers(self) -> list[tuple[str, int]]:
@@ -132,6 +143,7 @@ class Supervisor:
             self._news.set()  # they are written as soon as they can be
         for child in self._fixed.values():
             child.start()
+        self._routers.start()
         if self.options.has_mqtt:
             self._gateways.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
@@ -165,7 +177,7 @@ class Supervisor:
         def asked() -> None:
             self._log.info("stopping", now=self._stop.is_set())
             if self._stop.is_set():  # asked twice: no patience any more
-                for child in (*self._children(), *self._gateways.leaving, *self._brokers.leaving):
+                for child in (*self._children(), *self._leaving()):
                     child.kill()
             self._stop.set()
 
@@ -174,7 +186,14 @@ class Supervisor:
                 loop.add_signal_handler(number, asked)
 
     def _child(self, spec: Spec) -> Child:
-        return Child(spec, self._command, self.data.run, self.data.logs, self._news.set, self._say)
+        program = self._programs[spec.engine]
+        return Child(spec, program, self.data.run, self.data.logs, self._news.set, self._say)
+
+    def _router(self, name: str) -> Child:
+        return self._child(router(self.options, self._ports, name))
+
+    def _forget_router(self, name: str) -> None:
+        forget_router(self._ports, name)
 
     def _gateway(self, name: str) -> Child:
         return self._child(mqtt.gateway(self.options, self._ports, name))
@@ -183,12 +202,15 @@ class Supervisor:
         mqtt.forget_ports(self._ports, name)
 
     def _children(self) -> list[Child]:
-        return [*self._fixed.values(), *self._gateways.children, *self._brokers.children]
+        return [*self._fixed.values(), *self._routers.children, *self._gateways.children, *self._brokers.children]
+
+    def _leaving(self) -> list[Child]:
+        return [*self._routers.leaving, *self._gateways.leaving, *self._brokers.leaving]
 
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        await asyncio.gather(self._gateways.all_left(), self._brokers.all_left())
+        await asyncio.gather(self._routers.all_left(), self._gateways.all_left(), self._brokers.all_left())
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -206,7 +228,8 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it nobody empties or minds such brokers
-            self._brokers.look([*self._fixed, *(child.spec.name for child in self._gateways.children)])
+            counted = (*self._routers.children, *self._gateways.children)
+            self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
     # What people and the storage controller can read
 

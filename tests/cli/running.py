@@ -74,6 +74,7 @@ class Up:
         unread: bool = False,
         environment: dict[str, str] | None = None,
         program: str = ENMASSE,
+        options: tuple[str, ...] = ("--without", "mqtt"),
     ) -> None:
         """`environment`: in addition to this process's; then the suite has it instead of options."""
         self.config, self.data = config, data
@@ -84,7 +85,7 @@ class Up:
             command = [program, "up"]
         else:
             command = [ENMASSE, "up", "--config", str(config), "--data", str(data), "--port-offset", str(self.offset)]
-            command += ["--without", "mqtt"]
+            command += options
             command += [word for pair in zip(("--tls-cert", "--tls-key"), tls, strict=False) for word in map(str, pair)]
         reading, writing = os.pipe()
         self.process = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""The MQTT gateways: as many as `enmasse scale mqtt_gateway=N` has said last, also after a restart of the suite."""
+"""The processes of a kind that people count: as many as `enmasse scale KIND=N` has said last, also after a restart of
+the suite."""
 
 from __future__ import annotations
 
@@ -8,26 +9,27 @@ from pathlib import Path
 
 from enmasse.supervisor.child import Child
 from enmasse.supervisor.files import read_json, write_json
-from enmasse.supervisor.plan import GATEWAY
 
-MOST = 64
 STOP_WITHIN = 12.0
-"""Seconds until a gateway that is to end is killed."""
+"""Seconds until a process that is to end is killed."""
 
 
-class Gateways:
-    """Their number, and a child for each. `file` keeps the number; `make_child(name)` makes one, `gone(name)` is called
-    when it has ended for good, `changed` after every change.
+class Replicas:
+    """The number of processes of a kind, and a child for each, `KIND-0` and so on. `file` keeps the number;
+    `make_child(name)` makes one, `gone(name)` is called when it has ended for good, `changed` after every change.
     """
 
     def __init__(
-        self, file: Path, make_child: Callable[[str], Child], gone: Callable[[str], None], changed: Callable[[], None]
-    ) -> None:
+        self, kind: str, least: int, most: int, file: Path, make_child: Callable[[str], Child],
+        gone: Callable[[str], None], changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.kind = kind
+        self._least, self._most = least, most
         self._file = file
         self._make_child = make_child
         self._gone = gone
         self._changed = changed
-        self._count = _read(file)
+        self._count = _read(file, kind, least, most)
         self._ending = False
         self._children: dict[int, Child] = {}
         self._leaving: dict[int, tuple[Child, asyncio.Task[None]]] = {}
@@ -43,12 +45,12 @@ class Gateways:
         return [child for child, _ in self._leaving.values()]
 
     def start(self) -> None:
-        """Starts and ends gateways until there are as many as are to run."""
+        """Starts and ends processes until there are as many as are to run."""
         if self._ending:
             return
         for number in range(self._count):
             if number not in self._children and number not in self._leaving:
-                self._children[number] = self._make_child(f"{GATEWAY}-{number}")
+                self._children[number] = self._make_child(f"{self.kind}-{number}")
                 self._children[number].start()
         for number in sorted(self._children.keys() - range(self._count)):
             self._leave(number)
@@ -56,17 +58,19 @@ class Gateways:
 
     def scale(self, count: int) -> tuple[bool, str]:
         """So many are to run from now on: whether that is accepted, and a sentence. They start and end meanwhile."""
-        if count > MOST:
-            return False, f"a suite runs at most {MOST} gateways"
+        if count > self._most:
+            return False, f"a suite runs at most {self._most} processes of {self.kind}"
+        if count < self._least:
+            return False, f"the suite cannot run without {self.kind}"
         if count == self._count:
-            return True, f"{GATEWAY} runs {_processes(count)} already"
+            return True, f"{self.kind} runs {_processes(count)} already"
         try:
-            write_json(self._file, {"schema": 1, GATEWAY: count}, durable=True)
+            write_json(self._file, {"schema": 1, self.kind: count}, durable=True)
         except OSError as error:
             return False, f"{error.filename or self._file}: {error.strerror}; nothing was changed"
         self._count = count
         self.start()
-        return True, f"{GATEWAY} runs {_processes(count)} from now on"
+        return True, f"{self.kind} runs {_processes(count)} from now on"
 
     async def all_left(self) -> None:
         """Waits for those that are being ended, and starts none any more: the suite ends."""
@@ -90,8 +94,8 @@ def _processes(count: int) -> str:
     return f"{count} process{'' if count == 1 else 'es'}"
 
 
-def _read(file: Path) -> int:
-    """The number that was set last; 1 if none was."""
+def _read(file: Path, kind: str, least: int, most: int) -> int:
+    """The number that was set last, within these bounds; 1 if none was."""
     content = read_json(file)
-    count = content.get(GATEWAY) if isinstance(content, dict) else None
-    return count if isinstance(count, int) and 0 <= count <= MOST else 1
+    count = content.get(kind) if isinstance(content, dict) else None
+    return min(max(count, least), most) if isinstance(count, int) and count >= 0 else 1

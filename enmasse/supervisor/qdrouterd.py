@@ -1,0 +1,79 @@
+"""Qpid Dispatch as the suite's router: found on PATH, how it is started and asked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from enmasse.supervisor.child import HealthProbe, written
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.plan import EMBEDDED, Spec
+from enmasse.supervisor.probe import ChildHealth
+
+PROGRAM: Final = "qdrouterd"
+OLDEST: Final = (1, 19)
+_VERSION_SECONDS = 20.0
+_REMEDY = (
+    f"Install Apache Qpid Dispatch Router {OLDEST[0]}.{OLDEST[1]} or newer so that `{PROGRAM}` is on PATH, "
+    f"or start with --router {EMBEDDED}."
+)
+
+
+def find() -> str:
+    """The path of qdrouterd. Raises StartError if there is none on PATH, or an old one."""
+    path = shutil.which(PROGRAM)
+    if path is None:
+        raise StartError(f"--router {PROGRAM}: no program {PROGRAM} is on PATH. {_REMEDY}")
+    try:
+        shown = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise StartError(f"--router {PROGRAM}: {path} --version failed: {error}. {_REMEDY}") from None
+    version = re.match(r"\s*(\d+)\.(\d+)", shown.stdout)
+    if shown.returncode != 0 or version is None:
+        raise StartError(f"--router {PROGRAM}: {path} --version does not show a version. {_REMEDY}")
+    if (int(version[1]), int(version[2])) < OLDEST:
+        raise StartError(f"--router {PROGRAM}: {path} is version {shown.stdout.strip()[:40]}. {_REMEDY}")
+    return path
+
+
+class Qdrouterd:
+    """How a child with the engine `qdrouterd` is run. Its settings: `entities`, and `operators` (host:port)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        file = written(folder / f"{spec.name}.json", spec.settings["entities"])
+        # enmasse.startup makes it die with its parent; -P: modules are not imported from the current directory.
+        return [sys.executable, "-P", "-m", "enmasse.startup", self._path, "--config", str(file)]
+
+    def probe(self, spec: Spec) -> HealthProbe:
+        return _LazyProbe(spec.settings["operators"])
+
+
+class _LazyProbe:
+    """Imports the library with which it asks when it asks first: until then the services are being started."""
+
+    def __init__(self, operators: str) -> None:
+        self._operators = operators
+        self._probe: HealthProbe | None = None
+
+    async def ask(self) -> ChildHealth:
+        if self._probe is None:
+            import asyncio
+            import importlib
+
+            module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.qdrouterd_probe")
+            self._probe = module.QdrouterdProbe(self._operators)
+        assert self._probe is not None
+        return await self._probe.ask()
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()

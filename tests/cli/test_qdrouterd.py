@@ -1,0 +1,96 @@
+"""`enmasse up --router qdrouterd`: what is refused before the start, and the suite with a real Qpid Dispatch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from enmasse.supervisor.plan import Options, Spec, router
+from enmasse.supervisor.ports import InternalPorts
+from tests.cli.running import Up, alive, enmasse, wait_for
+
+ROUTER = ("--without", "mqtt", "--router", "qdrouterd")
+
+
+def program(folder: Path, script: str) -> dict[str, str]:
+    """The environment with a `qdrouterd` that does this."""
+    folder.mkdir()
+    file = folder / "qdrouterd"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return {"PATH": str(folder), "ENMASSE_ROUTER": "qdrouterd"}
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "no program qdrouterd is on PATH"),
+        ("echo 1.18.0", "is version 1.18.0"),
+        ("echo 1.9.0", "is version 1.9.0"),
+        ("echo what", "does not show a version"),
+        ("echo 1.19.0; exit 3", "does not show a version"),
+    ],
+)
+def test_no_router_to_run(config: Path, tmp_path: Path, script: str | None, said: str) -> None:
+    environment = program(tmp_path / "bin", script or "")
+    if script is None:
+        (tmp_path / "bin" / "qdrouterd").unlink()
+    ended = enmasse("up", "--config", config, "--data", tmp_path / "data", env=environment)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert said in line
+    assert "Install Apache Qpid Dispatch Router 1.19" in line
+    assert not (tmp_path / "data").exists()
+
+
+def specs(folder: Path, engine: str) -> Spec:
+    ports = InternalPorts(folder / f"{engine}.json")
+    try:
+        return router(Options(folder, folder, router=engine), ports, "router-0")
+    finally:
+        ports.close()
+
+
+def test_the_same_entities(tmp_path: Path) -> None:
+    """Dispatch gets what the embedded router gets, without an attribute that it would refuse, and what a mesh needs."""
+    ours, theirs = specs(tmp_path, "embedded"), specs(tmp_path, "qdrouterd")
+    assert (ours.engine, theirs.engine, theirs.kind) == ("embedded", "qdrouterd", "router")
+    assert ours.wanted_endpoints == theirs.wanted_endpoints
+    made = {attributes.get("name", kind): attributes for kind, attributes in theirs.settings["entities"]}
+    for kind, attributes in ours.settings["entities"]:
+        wanted = {key: value for key, value in attributes.items() if key not in ("management", "mode", "port")}
+        assert made[attributes.get("name", kind)].items() >= wanted.items()
+    assert "management" not in made["services"]
+    assert made["router"]["mode"] == "interior"
+    assert made["inter-router"]["role"] == "inter-router"
+
+
+@pytest.mark.needs("qdrouterd")
+def test_a_suite(config: Path, tmp_path: Path) -> None:
+    with Up(config, tmp_path / "data", fake=False, options=ROUTER) as up:
+        up.until_ready()
+        shown = up.component("router-0")
+        assert shown["engine"] == "qdrouterd"
+        assert shown["endpoints"]["amqp"] == f"127.0.0.1:{5672 + up.offset}"
+        _passes(up, "myqueue", "one")
+
+        os.kill(shown["pid"], signal.SIGKILL)
+        wait_for(lambda: up.runs("router-0", after=shown["pid"]) and up.status()["ready"], what="the router is back")
+        assert up.component("router-0")["restarts"] == 1
+        _passes(up, "myqueue", "two")
+        assert "Listening on" in (up.data / "logs" / "router-0.log").read_text()
+
+        pid = up.pids()["router-0"]
+        assert f'enmasse_component_up{{kind="router",name="router-0"}} 1.0' in up.http("/metrics")[1]  # noqa: F541
+        up.process.kill()
+        wait_for(lambda: not alive(pid), what="the router ends with its parent")
+
+
+def _passes(up: Up, address: str, body: str) -> None:
+    sent = enmasse("send", address, body, "--port-offset", up.offset)
+    assert sent.returncode == 0, sent.stderr
+    received = enmasse("receive", address, "--count", 1, "--port-offset", up.offset)
+    assert received.stdout == f"{body}\n"
