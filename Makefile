@@ -64,7 +64,7 @@ bench: install
 	$(BIN)/python -m benchmarks
 
 lock: install
-	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra dev --generate-hashes --no-header -o requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache

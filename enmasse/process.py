@@ -12,6 +12,7 @@ import asyncio
 import errno
 import gc
 import os
+import selectors
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -41,18 +42,47 @@ def command(words: str) -> str:
 S = TypeVar("S", bound=settings.ServiceSettings)
 
 
-def start(kind: type[S], run: Callable[[S, asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False) -> NoReturn:
-    """`python -m services.<name> --config FILE`: loads the settings, sets up logs, runs until a signal."""
+class TurnGuard(selectors.DefaultSelector):
+    """An event loop's selector that has something checked before anything happens in a turn of the loop.
+
+    For a process that may act only for a time (enmasse/kubernetes/lease.py): after SIGSTOP and SIGCONT, sockets and
+    timers that are due would otherwise be served first. `check` does not return if nothing may happen any more.
+    """
+
+    check: Callable[[], None] | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        if TurnGuard.check is not None:
+            TurnGuard.check()
+        return found
+
+
+def start(
+    kind: type[S],
+    run: Callable[[S, asyncio.Event], Awaitable[None]],
+    *,
+    use_uvloop: bool = False,
+    guarded: bool = False,
+) -> NoReturn:
+    """`python -m services.<name> --config FILE`: loads the settings, sets up logs, runs until a signal.
+
+    `guarded`: the loop has a TurnGuard.
+    """
     die_with_parent()
     config = settings.load(_config_argument(sys.argv[1:]), kind)
     log.setup(config.log_level, service=config.name)
-    main(lambda stop: run(config, stop), use_uvloop=use_uvloop)
+    main(lambda stop: run(config, stop), use_uvloop=use_uvloop, guarded=guarded)
 
 
-def main(run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False) -> NoReturn:
+def main(
+    run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False
+) -> NoReturn:
     """Runs `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception."""
     die_with_parent()
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if guarded:
+        factory = _guarded_loop
     if use_uvloop:
         try:
             import uvloop
@@ -74,6 +104,10 @@ def main(run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = 
         status = 1
     sys.stdout.flush()
     raise SystemExit(status)
+
+
+def _guarded_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.SelectorEventLoop(TurnGuard())
 
 
 async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:

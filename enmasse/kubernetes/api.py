@@ -1,0 +1,315 @@
+"""Requests to the API server: objects are decoded JSON. All calls block: from an event loop, use a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from enmasse.process import Fatal
+
+Object = dict[str, Any]
+PAGE = 500
+"""Objects of one page of a list."""
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 20.0
+MAX_ANSWER = 512 * 1024 * 1024
+EXTRA = "the package `kubernetes` is missing; install it with: pip install 'enmasse[kubernetes]'"
+_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class Kind(NamedTuple):
+    """A kind of namespaced object: its API version and the name in paths."""
+
+    version: str
+    plural: str
+    name: str
+
+
+CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap")
+SERVICE = Kind("v1", "services", "Service")
+POD = Kind("v1", "pods", "Pod")
+CLAIM = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENT = Kind("v1", "events", "Event")
+STATEFUL_SET = Kind("apps/v1", "statefulsets", "StatefulSet")
+DEPLOYMENT = Kind("apps/v1", "deployments", "Deployment")
+BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
+
+
+class ApiError(Exception):
+    """A request failed. `status`: of HTTP; 0: no answer. `reason`: as the API server names it (`Conflict`)."""
+
+    def __init__(self, status: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.details = details or {}
+
+
+class Api:
+    """The objects of one namespace. Any number of threads may use it."""
+
+    def __init__(self, client: Any, namespace: str, timeout: tuple[float, float]) -> None:
+        self.namespace = namespace
+        self.guard: Callable[[], None] = lambda: None
+        """Called before each change; whoever may not make it any more does not return from it."""
+        self._client = client
+        self._timeout = timeout
+
+    @property
+    def url(self) -> str:
+        """Where the API server is."""
+        return str(self._client.configuration.host)
+
+    def get(self, kind: Kind, name: str) -> Object | None:
+        """The object; None: there is none. Raises ApiError, as everything here."""
+        try:
+            return self._json("GET", self._path(kind, name))
+        except ApiError as error:
+            if error.status == 404 and error.reason == "NotFound":
+                return None
+            raise
+
+    def read_all(self, kind: Kind, selector: str = "") -> tuple[list[Object], str]:
+        """All objects that the label selector chooses, of one moment, and its resourceVersion.
+
+        Read in pages. If the moment has become too old between two pages, all of it is read anew in one piece.
+        """
+        try:
+            return self._read(kind, selector, PAGE)
+        except ApiError as error:
+            if error.status != 410:
+                raise
+            return self._read(kind, selector, 0)
+
+    def _read(self, kind: Kind, selector: str, limit: int) -> tuple[list[Object], str]:
+        found: list[Object] = []
+        following = ""
+        while True:
+            query = {"labelSelector": selector, "limit": str(limit) if limit else "", "continue": following}
+            page = self._json("GET", self._path(kind), query)
+            # An answer without items is no list: taken for an empty one, it would delete everything.
+            if not isinstance(page.get("items"), list) or not page.get("metadata", {}).get("resourceVersion"):
+                raise ApiError(0, "BadAnswer", f"{self.url} answered a list of {kind.plural} with something else")
+            found += page["items"]
+            following = page["metadata"].get("continue") or ""
+            if not following:
+                for item in found:  # items of a list do not say what they are
+                    item.update(apiVersion=kind.version, kind=kind.name)
+                return found, str(page["metadata"]["resourceVersion"])
+
+    def create(self, kind: Kind, body: Object) -> Object:
+        return self._change("POST", self._path(kind), {}, body)
+
+    def replace(self, kind: Kind, body: Object) -> Object:
+        """With its `metadata.resourceVersion`: only if nobody has changed it (else 409)."""
+        return self._change("PUT", self._path(kind, body["metadata"]["name"]), {}, body)
+
+    def apply(self, kind: Kind, body: Object, manager: str, *, force: bool = False) -> Object:
+        """Server-side apply. Fields of another manager with other values: 409, with their names in `details`."""
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        whole = {"apiVersion": kind.version, "kind": kind.name, **body}
+        return self._change(
+            "PATCH", self._path(kind, body["metadata"]["name"]), query, whole, "application/apply-patch+yaml"
+        )
+
+    def delete(self, kind: Kind, name: str, uid: str) -> None:
+        """Deletes this very object: another one that has its name by now stays. That there is none is no error."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            self._change("DELETE", self._path(kind, name), {}, body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Object]]:
+        """What has changed since `version`: (type, object), until the API server ends it after `seconds`.
+
+        Raises ApiError: 410, if `version` is too old; status 0, if the connection was lost.
+        """
+        query = {
+            "watch": "true",
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        answer = self._request("GET", self._path(kind), query, None, None, (CONNECT_SECONDS, seconds + ANSWER_SECONDS))
+        try:
+            yield from _events(answer, self.url)
+        finally:
+            answer.close()  # what was not read makes the connection useless
+            answer.release_conn()
+
+    # inside
+
+    def _path(self, kind: Kind, name: str = "") -> str:
+        root = "/api" if "/" not in kind.version else "/apis"
+        path = f"{root}/{kind.version}/namespaces/{quote(self.namespace, safe='')}/{kind.plural}"
+        return f"{path}/{quote(name, safe='')}" if name else path
+
+    def _change(
+        self, method: str, path: str, query: Mapping[str, str], body: Object, content: str = "application/json"
+    ) -> Object:
+        self.guard()
+        return self._json(method, path, query, body, content)
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        answer = self._request(method, path, query or {}, body, content, self._timeout)
+        with _failures(self.url):
+            data = answer.read(MAX_ANSWER)
+            answer.release_conn()
+        return _object(data, self.url)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Object | None,
+        content: str | None,
+        timeout: tuple[float, float],
+    ) -> Any:
+        """The urllib3 response of a request that succeeded."""
+        headers = {"Accept": "application/json"}
+        if content is not None:
+            headers["Content-Type"] = content
+        with _failures(self.url):
+            self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            given = urlencode({key: value for key, value in query.items() if value})
+            url = f"{self._client.configuration.host}{path}{'?' if given else ''}{given}"
+            answer = self._client.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=timeout
+            ).response
+            if 200 <= answer.status < 300:
+                return answer
+            data = answer.read(1024 * 1024)
+            answer.release_conn()
+        raise _refusal(answer.status, data)
+
+
+@contextlib.contextmanager
+def _failures(url: str) -> Iterator[None]:
+    """What went wrong on the way, as ApiError."""
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (HTTPError, OSError) as error:
+        raise ApiError(0, "Unreachable", f"the API server {url} does not answer: {_short(error)}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "kubernetes":
+            raise
+        raise ApiError(0, "Unreachable", f"no request can be made to {url}: {_short(error)}") from None
+
+
+def _short(error: BaseException) -> str:
+    """The innermost reason, without the names of objects of the libraries."""
+    while isinstance(inner := getattr(error, "reason", None) or error.__cause__, BaseException):
+        error = inner
+    text = str(error).rpartition("object at 0x")[2]
+    return (text.partition(": ")[2] or text or type(error).__name__)[:300]
+
+
+def _refusal(status: int, data: bytes) -> ApiError:
+    try:
+        body = json.loads(data)
+        return ApiError(status, str(body["reason"]), str(body["message"]), body.get("details"))
+    except (ValueError, KeyError, TypeError):
+        text = data[:200].decode(errors="replace").strip()
+        return ApiError(status, "", f"the API server answered with status {status}: {text}")
+
+
+def _object(data: bytes, url: str) -> Object:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ApiError(0, "BadAnswer", f"{url} answered with something that is no JSON object")
+    return found
+
+
+def _events(answer: Any, url: str) -> Iterator[tuple[str, Object]]:
+    rest = b""
+    with _failures(url):
+        for piece in answer.stream(65536, decode_content=True):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if not line.strip():
+                    continue
+                event = _object(line, url)
+                type_, found = event.get("type"), event.get("object")
+                if type_ == "ERROR":
+                    raise _refusal(int((found or {}).get("code") or 500), json.dumps(found).encode())
+                if not isinstance(type_, str) or not isinstance(found, dict):
+                    raise ApiError(0, "BadAnswer", f"{url} sent an event without type or object")
+                yield type_, found
+    if rest.strip():
+        raise ApiError(0, "Unreachable", f"{url} broke off in the middle of an event")
+
+
+_imported = threading.Lock()
+
+
+def connect(
+    context: str | None = None,
+    namespace: str | None = None,
+    *,
+    timeout: tuple[float, float] = (CONNECT_SECONDS, ANSWER_SECONDS),
+) -> Api:
+    """The API server of this pod, or of a kubeconfig's context; `namespace`: else the pod's, or the context's.
+
+    Outside of a pod, or with `context`, the kubeconfig is that of kubectl: $KUBECONFIG, else ~/.kube/config.
+    `timeout`: seconds to connect, and for an answer. Raises process.Fatal, in one line.
+    """
+    with _imported:
+        try:
+            from kubernetes import client, config
+        except ImportError:
+            raise Fatal(EXTRA) from None
+    found = client.Configuration()
+    try:
+        inside = context is None and _in_cluster(config, found)
+        if not inside:
+            config.load_kube_config(context=context, client_configuration=found, persist_config=False)
+            namespace = namespace or _namespace_of(config, context)
+        elif namespace is None:
+            with open(_ACCOUNT_NAMESPACE) as file:
+                namespace = file.read().strip()
+    except (config.ConfigException, OSError) as error:
+        which = f"context {context!r}: " if context else ""
+        raise Fatal(
+            f"no Kubernetes cluster: {which}{str(error).rstrip('.')}; name a context of your kubeconfig"
+            " (`kubectl config get-contexts` lists them), or set KUBECONFIG"
+        ) from None
+    found.retries = False  # who calls knows what to do
+    found.connection_pool_maxsize = 16
+    return Api(client.ApiClient(found), namespace or "default", timeout)
+
+
+def _in_cluster(config: Any, found: Any) -> bool:
+    try:
+        config.load_incluster_config(client_configuration=found)
+    except config.ConfigException:
+        return False
+    return True
+
+
+def _namespace_of(config: Any, context: str | None) -> str | None:
+    contexts, current = config.list_kube_config_contexts()
+    for each in contexts:
+        if each["name"] == (context or current["name"]):
+            found = each["context"].get("namespace")
+            return str(found) if found else None
+    return None

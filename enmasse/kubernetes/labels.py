@@ -1,0 +1,22 @@
+"""Labels and names by which the pieces of an installation find each other (docs/kubernetes.md)."""
+
+from __future__ import annotations
+
+PART_OF = "app.kubernetes.io/part-of"
+INSTANCE = "app.kubernetes.io/instance"
+COMPONENT = "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
+CONFIG = "enmasse.io/config"
+"""Of ConfigMaps with configuration: `addresses`, `flavors` or `brokers`."""
+STATUS_OF = "enmasse.io/status-of"
+"""Of ConfigMaps with a status: the name of the ConfigMap that it is about."""
+BROKER = "enmasse.io/broker"
+"""Label of all that belongs to a broker: the name of its StatefulSet. As an annotation: the broker's own name."""
+
+STATUS_KEY = "status.json"
+
+
+def status_name(config_map: str) -> str:
+    """The ConfigMap that has the status of another one."""
+    return f"{config_map}-status"
