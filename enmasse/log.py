@@ -96,7 +96,7 @@ def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) ->
 
 def _structlog() -> Any:
     """structlog, without rich, which it would load to show people tracebacks in colours: two thirds of the time and
-    memory that structlog takes, in each of ten processes that write JSON. Whoever wants rich can import it all the same.
+    memory that structlog takes, in each of the processes, all of which write JSON. rich can be imported all the same.
     """
     hidden = "rich" not in sys.modules
     if hidden:
