@@ -7,7 +7,7 @@ COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients
-.PHONY: compiled-tests all-tests soak demo bench lock clean
+.PHONY: compiled-tests all-tests soak demo bench lock images clean
 
 install: $(STAMP) $(COMPILED)
 
@@ -65,6 +65,13 @@ bench: install
 
 lock: install
 	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra kubernetes -c requirements.lock --generate-hashes --no-header -o images/requirements-kubernetes.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra spark -c requirements.lock --generate-hashes --no-header -o images/requirements-spark.lock
+
+# With podman or buildah, for any Python: images/build.sh has the variables.
+images:
+	@images/build.sh
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache

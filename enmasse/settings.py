@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -25,11 +26,17 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     log_level: LogLevel = "warning"
 
 
+NAME = "ENMASSE_NAME"
+"""The variable of the environment that replaces `name` of the settings: processes that share a file, as the pods of a
+Deployment do, need different names."""
+
+
 class ServiceSettingsError(ValueError):
     """What is wrong with a settings file, in one line: file, field, reason."""
 
 
 T = TypeVar("T", bound=msgspec.Struct)
+S = TypeVar("S", bound=ServiceSettings)
 
 
 def read(path: str | Path, kind: type[T]) -> T:
@@ -50,12 +57,14 @@ def read(path: str | Path, kind: type[T]) -> T:
         raise ServiceSettingsError(f"{path}: {f'field {field}: ' if field else ''}{reason}") from None
 
 
-def load(path: str | Path, kind: type[T]) -> T:
-    """As `read`, but a bad file ends the process: one line on stderr, status 2."""
+def load(path: str | Path, kind: type[S]) -> S:
+    """As `read`, with the name that ENMASSE_NAME gives; a bad file ends the process: one line on stderr, status 2."""
     try:
-        return read(path, kind)
+        found = read(path, kind)
     except ServiceSettingsError as error:
         end(str(error))
+    name = os.environ.get(NAME)
+    return msgspec.structs.replace(found, name=name) if name else found
 
 
 def end(reason: str) -> NoReturn:

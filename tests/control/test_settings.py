@@ -67,3 +67,12 @@ def test_host_and_port() -> None:
     for wrong in ("localhost", "host:", "host:port", "host:70000"):
         with pytest.raises(ValueError, match="not host:port"):
             settings.host_port(wrong)
+
+
+def test_the_environment_names_a_process_whose_file_others_use_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, GOOD)
+    monkeypatch.setenv("ENMASSE_NAME", "broker-7d4f")
+    found = settings.load(path, Service)
+    assert (found.name, found.listen) == ("broker-7d4f", "[::1]:5672")
