@@ -10,6 +10,9 @@ from typing import Any
 from enmasse.amqp.types import Described
 
 SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
+MESSAGE_IDENTITY = "message-identity"
+"""Capability of a receiver's link, desired and offered: the delivery-tag names the message, also with the next delivery
+of it. The broker's; with rcv-settle-mode second it does so unasked."""
 NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
 
 

@@ -16,7 +16,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator, Source, Target
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole import refuse_second, wants_sole
-from enmasse.amqp.termini import capabilities, subscription_kind
+from enmasse.amqp.termini import MESSAGE_IDENTITY, capabilities, subscription_kind
 from enmasse.amqp.types import Symbol
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
@@ -131,11 +131,13 @@ class BrokerConnection(Handler):
         infos.pop(self._info_id(link), None)
         context.detached(closed)
 
-    def _accept(self, link: Link, source: Source | None = None, target: Target | None = None) -> None:
+    def _accept(
+        self, link: Link, source: Source | None = None, target: Target | None = None, *, named: bool = False
+    ) -> None:
         """The answer offers those of the desired capabilities that are here: a client behind a router cannot see them
-        in the broker's open."""
+        in the broker's open. `named`: delivery-tags name messages, if that is desired."""
         desired = link.remote_attach.desired_capabilities if link.remote_attach is not None else None
-        offered = tuple(c for c in desired or () if c in OFFERED)
+        offered = tuple(c for c in desired or () if c in OFFERED or (named and c == MESSAGE_IDENTITY))
         link.accept(
             source,
             target,
@@ -234,7 +236,7 @@ class BrokerConnection(Handler):
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)
         selector = None if whole else filters.selector
-        self._accept(link, source=source)
+        self._accept(link, source=source, named=not browse)
         info = ConsumerInfo(
             self._info_id(link),
             self._session_id(link.session),

@@ -11,6 +11,7 @@ from enmasse.amqp.endpoint import SECOND
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import Sender
 from enmasse.amqp.performatives import ACCEPTED, Modified, Rejected, Released
+from enmasse.amqp.termini import MESSAGE_IDENTITY
 from services.broker.core.broker import Broker
 from services.broker.core.browser import Browser
 from services.broker.core.connections import ConsumerInfo
@@ -23,6 +24,13 @@ def second(link: Sender) -> bool:
     """Whether the peer asks for rcv-settle-mode second: our settlement of its outcome is to be a promise (2.8.3)."""
     attach = link.remote_attach
     return attach is not None and int(attach.rcv_settle_mode) == SECOND and not link.presettled
+
+
+def names_messages(link: Sender) -> bool:
+    """Whether its delivery-tags are to be the identities of messages."""
+    attach = link.remote_attach
+    desired = (attach.desired_capabilities if attach is not None else None) or ()
+    return (MESSAGE_IDENTITY in desired and not link.presettled) or second(link)
 
 
 def identity(id: int) -> bytes:
@@ -43,7 +51,7 @@ def identity(id: int) -> bytes:
 
 
 class TaggedOutlet:
-    """For rcv-settle-mode second: the delivery-tag names the message. These 8 bytes are its identity: the same with
+    """The delivery-tag names the message (`names_messages`). These 8 bytes are its identity: the same with
     every delivery from this queue, over any link, and of a stored message also after a restart of the broker."""
 
     def __init__(self, link: Sender) -> None:
@@ -89,12 +97,12 @@ class LinkConsumer(Consumer):
     ) -> None:
         super().__init__(
             info.id,
-            TaggedOutlet(link) if second(link) else link,
+            TaggedOutlet(link) if names_messages(link) else link,
             priority=priority,
             selector=selector,
             presettled=link.presettled,
             relay=relay,
-            once=second(link),
+            once=names_messages(link),
         )
         self.broker = broker
         self.link = link

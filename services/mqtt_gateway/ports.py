@@ -129,6 +129,9 @@ class Client(Protocol):
     def completed(self, packet_id: int) -> None:
         """`Session.complete` is durable (or handed on in order before anything later of this id): the id is free."""
 
+    def unsettled(self) -> Sequence[Delivery]:
+        """Those of QoS 0 and 1 that were delivered and not settled."""
+
     # subscriptions
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:

@@ -17,6 +17,8 @@ from enmasse.aio import client
 from enmasse.aio.client import ClientReceiver
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message as OurMessage
+from enmasse.amqp.termini import MESSAGE_IDENTITY
+from enmasse.amqp.types import Symbol
 from tests.broker.harness import (
     DEADLINE,
     BrokerProcess,
@@ -364,6 +366,44 @@ def test_our_own_client_is_told_what_is_settled(
 
     asyncio.run(scenario())
     assert m.count(name) == 0
+    m("destroyQueue", name, True, True)
+
+
+@pytest.mark.parametrize("through", ["broker", "router"])
+def test_who_desires_it_is_told_the_identity_in_first_mode_too(
+    broker: BrokerProcess, router: RouterProcess, m: Management, through: str
+) -> None:
+    """The same as in second mode, over links and redelivery. Nothing is offered to who does not get it."""
+    name = session(m, f"$sub/b0/mqtt.named-{through}")
+    port = broker.port if through == "broker" else router.port
+    desired = (Symbol(MESSAGE_IDENTITY),)
+
+    async def tags(c: client.Client, **fields: Any) -> tuple[dict[Any, bytes], bool]:
+        receiver = await c.receiver(name, credit=3, **fields)
+        got = [await receiver.receive(DEADLINE) for _ in range(3)]
+        answer = receiver.link.remote_attach
+        assert answer is not None
+        for delivery in got:
+            await delivery.release()
+        await receiver.close()
+        return {each.message.body: each.tag for each in got}, MESSAGE_IDENTITY in (answer.offered_capabilities or ())
+
+    async def scenario() -> None:
+        async with client.connect("127.0.0.1", broker.port) as direct:
+            sender = await direct.sender(name)
+            for n in range(3):
+                await sender.send(OurMessage(n, durable=True), timeout=DEADLINE)
+        async with client.connect("127.0.0.1", port) as c:
+            plain, offered = await tags(c)
+            assert not offered and not {len(tag) for tag in plain.values()} & {8}
+            first, offered = await tags(c, desired_capabilities=desired)
+            assert offered and len(set(first.values())) == 3 and {len(tag) for tag in first.values()} == {8}
+            assert await tags(c, desired_capabilities=desired) == (first, True)
+            assert (await tags(c, rcv_settle_mode=1))[0] == first
+            assert not (await tags(c, desired_capabilities=desired, browse=True))[1]
+
+    asyncio.run(scenario())
+    assert m.count(name) == 3
     m("destroyQueue", name, True, True)
 
 

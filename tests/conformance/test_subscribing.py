@@ -415,3 +415,39 @@ def test_every_client_with_a_matching_subscription(server: Server, version: int,
     sender.publish(f"{top}/x", b"x")
     assert [raw.message().payload for raw in raws[2:]] == [b"x", b"own"]
     assert {raw.message().payload for raw in raws[:2] for _ in range(2)} == {b"x", b"own"}
+
+
+@clauses(v3="4.3.2-1 4.3.3-1 4.4.0-1", v5="4.3.2-1 4.3.3-1 4.4.0-1")
+def test_a_first_filter_of_qos_2_repeats_nothing(server: Server, version: int, unique: Name) -> None:
+    """Until then the gateway receives from the session's queue in a way that is cheaper, and not enough for QoS 2."""
+    topic, client, sender = unique("t"), unique("c"), server.opened(version, unique("c"))
+    kept_session = {"clean": False, "props": kept(version)}
+    raw = server.opened(version, client, **kept_session)
+    raw.subscribe((f"{topic}/one", 1))
+    for number in range(5):
+        sender.publish(f"{topic}/one", b"%d" % number)
+    early = [raw.expect(PUBLISH) for _ in range(5)]
+    raw.send(ack(PUBACK, early[1].pid))
+    raw.subscribe((f"{topic}/two", 2))
+    for number in range(5, 8):
+        sender.publish(f"{topic}/two", b"%d" % number, qos=2)
+    late = [raw.expect(PUBLISH) for _ in range(3)]
+    assert [each.payload for each in late] == [b"5", b"6", b"7"]
+    assert [each.qos for each in late] == [2, 2, 2]
+    raw.send(*(ack(PUBACK, early[at].pid) for at in (0, 2, 3)), *(ack(PUBREC, each.pid) for each in late))
+    assert [raw.expect(PUBREL).pid for _ in late] == [each.pid for each in late]
+    raw.send(ack(PUBCOMP, late[0].pid))
+    raw.ping()
+    raw.cut()
+    raw = server.opened(version, client, **kept_session)
+    assert sorted(raw.expect_any(PUBREL).pid for _ in late[1:]) == sorted(each.pid for each in late[1:])
+    again = raw.expect(PUBLISH)
+    assert (again.payload, again.pid, again.dup) == (b"4", early[4].pid, True)
+    raw.send(ack(PUBACK, again.pid), *(ack(PUBCOMP, each.pid) for each in late[1:]))
+    sender.publish(f"{topic}/one", b"last")
+    assert raw.message().payload == b"last"
+    raw.leave()
+    raw = server.opened(version, client, **kept_session)
+    sender.publish(f"{topic}/two", b"end", qos=2)
+    assert raw.message().payload == b"end"
+    server.opened(version, client, clean=True)

@@ -124,6 +124,9 @@ class Device:
         if self.acknowledge and delivery.qos < 2:
             self.session.settle(delivery)
 
+    def unsettled(self) -> list[Delivery]:
+        return [] if self.acknowledge else [each for each in self.got if each.qos < 2]
+
     def assigned(self, packet_id: int) -> None:
         self.steps.append(("assigned", packet_id))
 

@@ -24,7 +24,7 @@ class Outlet(Protocol):
 class Consumer:
     """One receiver of a queue. The link face makes one per link and overrides `closed` and `blocked`. `relay`: it is a
     router's own link, behind which consumers come and go. `once`: the peer knows messages by their identity
-    (rcv-settle-mode second) and may have begun to hand on what it was sent: that does not expire any more."""
+    and may have begun to hand on what it was sent: that does not expire any more."""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, accept
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.repeats import Repeats
 from services.mqtt_gateway.amqp.sources import SessionSource, Shared
 from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
 
@@ -65,7 +66,10 @@ class MqttSession:
         self._house = house
         self._duplicates: dict[int, str] = dict(reply.received)
         self._once = Exchanges(self, reply.sent)
+        self._repeats = Repeats()
         self._begun = {(each.source, each.identity): each.qos for each in reply.sent if each.state == "published"}
+        qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
+        self._final = 2 in qos  # of the queues' links
         self._queues: dict[str, SessionSource] = {}
         self._addresses: dict[str, SessionSource] = {}
 
@@ -165,12 +169,13 @@ class MqttSession:
 
     def arrived(self, source: SessionSource, delivery: Delivery) -> None:
         """A message came that matches a subscription."""
-        if not self._once.goes_on(delivery) and self.client is not None:
+        if not (self._once.goes_on(delivery) or self._repeats.goes_on(delivery)) and self.client is not None:
             self.client.deliver(delivery)
 
     def settle(self, delivery: Delivery) -> None:
         self._once.forget(delivery)
-        accept(delivery)
+        if not accept(delivery):
+            self._repeats.settled(delivery)
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
         self._once.assign(delivery, packet_id)
@@ -188,13 +193,16 @@ class MqttSession:
         self._once.settled(source.address, delivery_ids)
 
     def unsure(self, source: SessionSource) -> bool:
-        return self._once.unsure(source.address)
+        return self._once.unsure(source.address) or self._repeats.unsure(source.address)
 
     def drained(self, source: SessionSource) -> None:
         self._once.drained(source.address)
+        self._repeats.drained(source.address)
 
     def source_lost(self, source: SessionSource) -> None:
         self._once.lost(source.address)
+        if self.client is not None:
+            self._repeats.lost(source.address, self.client.unsettled())
 
     # for Exchanges
 
@@ -230,6 +238,8 @@ class MqttSession:
             )
             for each in subscribe.subscriptions
         ]
+        if any(each.qos == 2 for each in wanted):
+            await self._make_final()
         before = [self.interest.subscriptions.get(each.filter) for each in wanted]
         for each in wanted:
             self.interest.add(each)  # retained messages may come before the answer
@@ -257,6 +267,11 @@ class MqttSession:
         await self._attached(self.set_addresses())
         if self.client is not None:
             self.client.subscribed(subscribe.packet_id, codes, text)
+
+    async def _make_final(self) -> None:
+        """The first subscription of QoS 2: before it counts, the links of the queues are such as that needs."""
+        self._final = True
+        await self._attached([each for each in self._queues.values() if not each.make_final()])
 
     async def _attached(self, sources: Sequence[SessionSource]) -> None:
         """Who has got SUBACK gets what is published from then on: also at addresses that store nothing."""
@@ -300,7 +315,9 @@ class MqttSession:
             self._queues.pop(address).close()
         for address, each in wanted.items():
             if address not in self._queues:
-                source = self._queues[address] = SessionSource(self._house, self, address, filter=each.filter)
+                source = self._queues[address] = SessionSource(
+                    self._house, self, address, filter=each.filter, final=self._final
+                )
                 source.attach()
 
     def set_addresses(self) -> list[SessionSource]:
@@ -320,6 +337,7 @@ class MqttSession:
                     filter=filter,
                     topic_address=address,
                     identified=once,
+                    final=once,
                     selective=once,
                     multicast=target.type == "multicast",
                 )

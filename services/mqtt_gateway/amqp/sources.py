@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import structs
 
@@ -12,6 +12,7 @@ from enmasse.amqp.link import SECOND, Link, Receiver
 from enmasse.amqp.message import jms_selector
 from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
 from enmasse.backoff import Backoff
 from enmasse.mqtt.packets import NONE, Properties
@@ -46,7 +47,8 @@ class Receives(Protocol):
         """The broker has settled deliveries whose outcome was stated."""
 
     def unsure(self, source: SessionSource) -> bool:
-        """Was something accepted of which nobody knows whether the broker has settled it?"""
+        """Does something come again, or was something accepted of which nobody knows whether the broker has settled
+        it?"""
 
     def drained(self, source: SessionSource) -> None:
         """All that the queue has came."""
@@ -77,17 +79,21 @@ class Shared(Protocol):
 class SessionSource(LinkUser):
     """`filter`: the shared subscription whose queue it is, or by which an address is received from; None: all of the
     session's subscriptions. `topic_address` None: a queue of subscriptions, else the address that is no topic.
-    `identified`: the delivery-tag names the message, and its outcome is final when the broker has settled it."""
+    `identified`: the delivery-tag is to name the message. `final`: an outcome is to be final when the broker has
+    settled it (rcv-settle-mode second), which QoS 2 needs, and which costs a second settlement of each message."""
 
     __slots__ = (
         "_backoff",
+        "_changing",
         "_decided",
         "_draining",
+        "_named",
         "_shared",
         "_who",
         "address",
         "closed",
         "filter",
+        "final",
         "identified",
         "link",
         "multicast",
@@ -105,6 +111,7 @@ class SessionSource(LinkUser):
         filter: str | None = None,
         topic_address: str | None = None,
         identified: bool = True,
+        final: bool = True,
         selective: bool = False,
         multicast: bool = False,
     ) -> None:
@@ -114,6 +121,7 @@ class SessionSource(LinkUser):
         self.filter = filter
         self.topic_address = topic_address
         self.identified = identified
+        self.final = final
         self.selective = selective
         self.multicast = multicast
         self.link: Receiver | None = None
@@ -122,6 +130,8 @@ class SessionSource(LinkUser):
         """Called when the link is attached."""
         self._backoff = Backoff(AGAIN, AT_MOST, jitter=0.5)
         self._draining = False
+        self._changing = False  # drains, to be attached as `final`
+        self._named = False  # the delivery-tags of the link name messages
         self._decided: set[int] = set()  # accepted, and not settled by the broker yet
 
     def attach(self) -> None:
@@ -132,7 +142,9 @@ class SessionSource(LinkUser):
         source = Source(address=self.address)
         if self.selective:
             source.filter = {Symbol(key): value for key, value in jms_selector(EVERYTHING).items()}
-        fields = {"rcv_settle_mode": SECOND} if self.identified else {}
+        fields: dict[str, Any] = {"rcv_settle_mode": SECOND} if self.final else {}
+        if self.identified:
+            fields["desired_capabilities"] = (Symbol(MESSAGE_IDENTITY),)
         try:
             link = session.attach_receiver(None, source, Target(), **fields)
         except AmqpError:
@@ -141,7 +153,7 @@ class SessionSource(LinkUser):
         link.context = self
         link.on_delivery = self.deliver
         self.link = link
-        if self.identified and self._who.unsure(self):
+        if self._who.unsure(self):
             link.grant(self._who.window)
             self._draining = True
         else:
@@ -151,14 +163,38 @@ class SessionSource(LinkUser):
         if link is not self.link or link.remote_source is None:
             return
         self._backoff.reset()
+        answer = link.remote_attach
+        offered = (answer.offered_capabilities if answer is not None else None) or ()
+        self._named = self.identified and (self.link.second or MESSAGE_IDENTITY in offered)
         if self.on_ready is not None:
             self.on_ready()
         if self._draining:
             self.link.drain_credit()
 
+    def make_final(self) -> bool:
+        """From now on outcomes are to be final. False: what comes until `on_ready` is called comes without that: the
+        link is drained and another one attached, by which what the client has not acknowledged comes again."""
+        link = self.link
+        if self.final or link is None or (link.attached and not self._named):
+            self.final = True
+            return True
+        self.final = self._changing = True
+        link.drain_credit()
+        return False
+
+    def _change(self, link: Receiver) -> None:
+        self._changing = self._draining = False
+        self.link = None
+        self._leave(link)
+        self._who.source_lost(self)
+        self.attach()
+
     def on_drained(self, link: Receiver) -> None:
         """Unless all credit was used: there may be more."""
         if link is not self.link:
+            return
+        if self._changing:
+            self._change(link)
             return
         self._draining = False
         if link.deliveries < self._who.window:
@@ -169,8 +205,10 @@ class SessionSource(LinkUser):
         """Detaches; what is not settled goes back."""
         self.closed = True
         link, self.link = self.link, None
-        if link is None or link.detached:
-            return
+        if link is not None and not link.detached:
+            self._leave(link)
+
+    def _leave(self, link: Receiver) -> None:
         link.on_delivery = _refuse
         session = self._shared.receiving()
         if session is not None and session is link.session:
@@ -184,6 +222,7 @@ class SessionSource(LinkUser):
         if link is not self.link:
             return
         self.link = None
+        self._changing = False
         self._decided.clear()
         self._who.source_lost(self)
         if not self.closed:
@@ -224,7 +263,7 @@ class SessionSource(LinkUser):
             )
             return
         match = self._match(front, spellings)
-        identity = tag.hex() if self.identified and len(tag) == IDENTITY else None
+        identity = tag.hex() if self._named and len(tag) == IDENTITY else None
         expires = 0.0
         over = False
         if front.expires or front.ttl is not None:

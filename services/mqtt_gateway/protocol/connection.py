@@ -283,6 +283,9 @@ class Connection:
     def completed(self, packet_id: int) -> None:
         self._outbound.completed(packet_id)
 
+    def unsettled(self) -> Sequence[Delivery]:
+        return self._outbound.unsettled()
+
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
         self._subscribing.subscribed(packet_id, codes, text)
 

@@ -143,6 +143,10 @@ class Outbound:
             if delivery.identity is not None
         ]
 
+    def unsettled(self) -> list[Delivery]:
+        """Of QoS 0 and 1."""
+        return [*self._one.values(), *(each for each in self._waiting or () if each.qos < 2)]
+
     def close(self) -> None:
         """What waits goes back."""
         self._front.keep(-self._kept, 0)
