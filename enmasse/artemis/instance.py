@@ -186,7 +186,7 @@ def _logging(instance: Instance) -> str:
     fields = (
         '{"event": "%enc{%m}{JSON}", "level": "%level{WARN=warning, lowerCase=true}",'
         ' "timestamp": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSS}{UTC}Z",'
-        f' "service": "{instance.name}", "logger": "%c{{1}}", "exception": "%enc{{%ex}}{{JSON}}"}}'
+        f' "service": "{instance.name}", "logger": "%c{{1}}", "exception": "%enc{{%ex{{5}}}}{{JSON}}"}}'
     )
     return f"""status = ERROR
 rootLogger = {level}, console
@@ -196,4 +196,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.alwaysWriteExceptions = false
 appender.console.layout.pattern = {fields}%n
+# Every message and every request of management, with content.
+logger.audit.name = org.apache.activemq.audit
+logger.audit.level = OFF
 """

@@ -20,6 +20,7 @@ COMPONENTS = (
 )  # fmt: skip
 PARTS = ("mqtt",)
 ROUTERS = ("embedded", "qdrouterd")
+BROKERS = ("embedded", "artemis")
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -69,13 +70,15 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
 @click.option("--router", type=click.Choice(ROUTERS), default="embedded", metavar="ENGINE",
               help="embedded (default), or qdrouterd: Apache Qpid Dispatch 1.19 from PATH.")  # fmt: skip
+@click.option("--broker", type=click.Choice(BROKERS), default="embedded", metavar="ENGINE",
+              help="embedded (default), or artemis: Apache ActiveMQ Artemis, which is fetched once.")  # fmt: skip
 @click.option("--store", type=StoreUrl(), metavar="URL",
               help="Redis server for MQTT sessions, retained messages, wills (default: files in --data).")  # fmt: skip
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
     config: Path | None, data: Path | None, offset: int, tls_cert: Path | None, tls_key: Path | None,
-    without: tuple[str, ...], router: str, store: str | None, log_levels: tuple[tuple[str, Any], ...],
+    without: tuple[str, ...], router: str, broker: str, store: str | None, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback.
 
@@ -93,7 +96,7 @@ def command(
     if config is None:
         config = config_folder(offset)
         _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), router=router, store=store,
+    _run(config, data, offset, tls_cert, tls_key, without=frozenset(without), router=router, broker=broker, store=store,
          log_levels=dict(log_levels))  # fmt: skip
 
 

@@ -88,6 +88,7 @@ class DesiredBrokers:
         return facts
 
     def _apply(self, processes: dict[str, desired.DesiredProcess], keep: Iterable[str]) -> None:
+        processes = {name: process for name, process in processes.items() if self._is_ours(process)}
         specs = {name: self._spec(process) for name, process in processes.items() if name not in self._leaving}
         for name in self._children.keys() - set(keep):
             if specs.get(name) != self._desired[name][0]:
@@ -98,6 +99,16 @@ class DesiredBrokers:
                 self._children[name] = self._make_child(spec)
                 self._children[name].start()
         self._changed()
+
+    def _is_ours(self, process: desired.DesiredProcess) -> bool:
+        """Somebody may have put the file of another suite there."""
+        engine = desired.ENGINES[process.kind]
+        if engine != self._options.broker:
+            self._report(
+                f"{self._data.desired / process.name}.json: a broker of engine {engine} is not started, because this"
+                f" suite has --broker {self._options.broker}; take the file away, or start with --broker {engine}"
+            )
+        return engine == self._options.broker
 
     def _leave(self, name: str, *, forget_ports: bool) -> None:
         """End the process `name`; then the folder is read again, which starts it anew if only its settings changed."""
@@ -120,9 +131,9 @@ class DesiredBrokers:
             "name": process.name,
             "health": f"{LOOPBACK}:{self._ports.get(f'{process.name}/health')}",
             "listen": f"{LOOPBACK}:{self._ports.get(f'{process.name}/amqp')}",
-            "log_level": self._options.log_level(process.kind),
+            "log_level": self._options.log_level("broker"),
         }
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])
-        return Spec(process.name, process.kind, settings)
+        return Spec(process.name, "broker", settings, engine=desired.ENGINES[process.kind])

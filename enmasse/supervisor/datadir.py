@@ -162,4 +162,4 @@ def _is_ours(pid: int, data: DataDir) -> bool:
     except OSError:
         return False
     prefix = os.fsencode(data.run) + b"/"
-    return any(word.startswith(prefix) for word in words)
+    return any(prefix in word for word in words)  # not all programs have it as a word of its own

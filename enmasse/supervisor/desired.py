@@ -14,8 +14,8 @@ from typing import Any
 
 from enmasse.supervisor.files import read_file, write_json
 
-KINDS = frozenset({"broker"})
-"""What may be desired: nothing else is ever started because of a file."""
+ENGINES = {"broker": "embedded", "artemis": "artemis"}
+"""What may be desired, and the engine that it is: nothing else is ever started because of a file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_DESIRED = 1000
@@ -82,8 +82,8 @@ def _read(path: Path) -> DesiredProcess:
     name, kind, flavor, settings = (value.get(key) for key in ("name", "kind", "flavor", "settings"))
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name != path.stem:
         raise ValueError(f"name: expected {path.stem!r} as in the file's name, got {name!r}")
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
+    if kind not in ENGINES:
+        raise ValueError(f"kind: expected one of {sorted(ENGINES)}, got {kind!r}")
     if not isinstance(settings, dict):
         raise ValueError("settings: expected an object")
     return DesiredProcess(name, str(kind), str(flavor or ""), settings)

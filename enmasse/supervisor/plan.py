@@ -24,9 +24,11 @@ GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 MQTT_PART = "mqtt"
 PARTS = (MQTT_PART,)
 """What `--without` can leave out."""
-EMBEDDED, QDROUTERD = "embedded", "qdrouterd"
+EMBEDDED, QDROUTERD, ARTEMIS = "embedded", "qdrouterd", "artemis"
 ROUTERS = (EMBEDDED, QDROUTERD)
 """The engines of a router, for `--router`."""
+BROKERS = (EMBEDDED, ARTEMIS)
+"""Those of brokers, for `--broker`."""
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -47,6 +49,8 @@ class Options:
     """URL of the Redis server that has what MQTT keeps; None: files in the data folder."""
     router: str = EMBEDDED
     """One of ROUTERS."""
+    broker: str = EMBEDDED
+    """One of BROKERS."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → level of its log; under "" that of the others."""
 
@@ -208,7 +212,8 @@ def has_brokers_by_hand(config: Path) -> bool:
 
 
 def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir) -> Spec:
-    driver = {"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json")}
+    engine = settings.options.broker
+    driver = {"kind": "local", "desired": str(data.desired), "actual": str(data.run / "actual.json"), "engine": engine}
     name = "storage_controller"
     return Spec(name, name, settings(name, configserv=configserv, driver=driver))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 TIMEOUT = 2.0
 MAX_ANSWER = 1 << 20
@@ -77,6 +79,27 @@ class Probe:
         if len(answer) != end:
             self.close()
         return bytes(answer)
+
+
+class LazyProbe:
+    """The probe `name` of `module`, made with these arguments when it asks first: until then the processes are being
+    started, and its library is not imported.
+    """
+
+    def __init__(self, module: str, name: str, *arguments: str) -> None:
+        self._module, self._name, self._arguments = module, name, arguments
+        self._probe: Any = None
+
+    async def ask(self) -> ChildHealth:
+        if self._probe is None:
+            module = await asyncio.to_thread(importlib.import_module, self._module)
+            self._probe = getattr(module, self._name)(*self._arguments)
+        health: ChildHealth = await self._probe.ask()
+        return health
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
 
 
 def _end(answer: bytes) -> int | None:

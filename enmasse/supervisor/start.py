@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from enmasse import __version__, log
 from enmasse.process import PORT_OFFSET
-from enmasse.supervisor import datadir, limits, logfile, qdrouterd
+from enmasse.supervisor import artemis, datadir, limits, logfile, qdrouterd
 from enmasse.supervisor.child import Command, Program, Service
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file
-from enmasse.supervisor.plan import EMBEDDED, QDROUTERD, SUPERVISOR, Options
+from enmasse.supervisor.plan import ARTEMIS, EMBEDDED, QDROUTERD, SUPERVISOR, Options
 from enmasse.supervisor.ports import OTHER_PORTS, InternalPorts, bind_public, check_public
 from enmasse.supervisor.suite import StatusSource, Supervisor
 
@@ -70,6 +70,7 @@ def run(
                 check_public(port, name.upper(), WITHOUT_MQTT if name in options.mqtt_ports() else OTHER_PORTS)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
+            artemis.check_data(data, options.broker)
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
@@ -84,6 +85,8 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
     programs: dict[str, Program] = {EMBEDDED: Service(command)}
     if options.router == QDROUTERD:
         programs[QDROUTERD] = qdrouterd.Qdrouterd(qdrouterd.find())
+    if options.broker == ARTEMIS:
+        programs[ARTEMIS] = artemis.find()
     return programs
 
 

@@ -15,7 +15,7 @@ from enmasse.supervisor.child import Child, Program
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.files import NO_ROOM, write_json
 from enmasse.supervisor.lines import error_lines
-from enmasse.supervisor.plan import GATEWAY, ROUTER_KIND, Options, Spec, fixed_services, forget_router, router
+from enmasse.supervisor.plan import EMBEDDED, GATEWAY, ROUTER_KIND, Options, Spec, fixed_services, forget_router, router
 from enmasse.supervisor.ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.replicas import Replicas
 
@@ -117,8 +117,9 @@ class Supervisor:
         return status.scale(self.components(), service, count)
 
     def brokers(self) -> list[tuple[str, int]]:
-        """Host and health port of each broker."""
-        return [(LOOPBACK, child.spec.health_port) for child in self._children() if child.spec.kind == "broker"]
+        """Host and health port of each broker of ours."""
+        ours = (child.spec for child in self._brokers.children if child.spec.engine == EMBEDDED)
+        return [(LOOPBACK, spec.health_port) for spec in ours]
 
     async def force(self, names: list[str]) -> str | None:
         """Discard what these addresses hold; the reason if that was refused."""

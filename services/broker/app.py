@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse import process, settings
+from enmasse import engine_mark, process, settings
 from enmasse.health import Health
 from services.broker.core.broker import Broker
 from services.broker.core.settings import check
@@ -60,6 +60,8 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     except _Stopped:
         await health.close()
         return
+    except engine_mark.OtherEngine as error:
+        raise process.Fatal(f"broker {config.name}: {config.data_dir} {error}") from None
     except (StoreError, OSError) as error:
         raise process.Fatal(f"broker {config.name}: {error}") from None
     if store is not None:
@@ -85,12 +87,13 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
 
 def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: Progress) -> tuple[Broker, Store | None]:
     """The broker with everything that is on its disk, and the store, if it has one.
-    Raises StoreError, OSError and what `progress` raises."""
+    Raises StoreError, OtherEngine, OSError and what `progress` raises."""
     # Nothing of what is made here is garbage: the collector need not walk through it, neither now nor later.
     gc.disable()
     try:
         store = None
         if config.data_dir is not None:
+            engine_mark.claim(Path(config.data_dir), engine_mark.EMBEDDED)
             store = Store.open(Path(config.data_dir), loop=loop, progress=lambda done: progress(done / 2))
         broker = Broker(
             config.name,

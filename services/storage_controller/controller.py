@@ -17,7 +17,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import fleet, policies
+from services.storage_controller import engines, fleet, policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
@@ -52,7 +52,7 @@ class StorageController:
     """Everything the controller knows, and the conversations with the brokers."""
 
     def __init__(self, name: str, driver: BrokerDriver) -> None:
-        self.placer = Placer()
+        self.placer = Placer(driver.engine)
         self.book = ReadinessBook("it was gone from its broker and has been made again")
         self.readiness = ReadinessReporter(
             ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
@@ -150,8 +150,13 @@ class StorageController:
         placer, provisioner = self.placer, self._provisioner
         if not placer.complete:
             return
-        self._wanted = fleet.wanted(placer.desired.addresses, placer.desired.flavors)
-        for name in self._wanted:
+        flavors = placer.desired.flavors
+        wanted = fleet.wanted(placer.desired.addresses, flavors)
+        # What a flavor asks for and brokers cannot do makes no broker, and leaves those that there are as they are.
+        unable = {name for name, of in wanted.items() if engines.cannot_run(self._driver.engine, of, flavors[of])}
+        self._wanted = {name: of for name, of in wanted.items() if name not in unable or name in provisioner.asked}
+        self._refit -= unable
+        for name in self._wanted.keys() - unable:
             manifest, asked = self._fitting(name), provisioner.asked.get(name)
             if asked is None:
                 provisioner.ask(name, manifest)

@@ -10,10 +10,11 @@ from enmasse.model.feeds import Placement, StoredType
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from enmasse.text import counted
-from services.storage_controller import fleet, policies, texts
+from services.storage_controller import engines, fleet, policies, texts
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Contents, Holding
 from services.storage_controller.desired import Desired
+from services.storage_controller.engines import EMBEDDED, Engine
 from services.storage_controller.inventory import Inventory
 from services.storage_controller.texts import Holders
 
@@ -45,7 +46,8 @@ class Placer:
     addresses to decide on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine = EMBEDDED) -> None:
+        self._engine = engine
         self.desired = Desired()
         self.inventory = Inventory()
         self.patient = True
@@ -146,7 +148,8 @@ class Placer:
         others = [(broker, held) for broker, held in holdings if held.kind != want.type]
         if others:
             return self._retyped(name, want, others)
-        home, stuck = self._home(name, want, holdings)
+        unable = self.unable(want)
+        home, stuck = self._home(name, want, holdings) if holdings or not unable else (None, "")
         needed = self._needed(name, want)
         keep = tuple(dict.fromkeys(([home] if home else []) + needed))
         retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
@@ -164,8 +167,8 @@ class Placer:
         if want.type == "queue":
             # A topic moves only without subscriptions; whoever subscribes meanwhile must not be led to the old place.
             entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
-        if home is None:
-            problem = self._unplaced(want)
+        if home is None or unable:
+            problem = unable or self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
         note = stuck or texts.leaving(want, leaving) or self._notice(home)
         damage = [f"broker {broker.name}: {held.damage}" for broker, held in holdings if held.damage]
@@ -319,6 +322,12 @@ class Placer:
             name, want, broker.engine
         )
 
+    def unable(self, want: Address) -> str:
+        """Why the brokers of this product cannot do what is asked for; empty: they can."""
+        flavor = self.desired.flavors.get(want.flavor or "")
+        refused = engines.cannot_run(self._engine, want.flavor or "", flavor) if flavor is not None else ""
+        return refused or engines.cannot_store(self._engine, want)
+
     def _unplaced(self, want: Address) -> str:
         if want.flavor not in self.desired.flavors:
             return f"there is no flavor {want.flavor}"
@@ -328,5 +337,8 @@ class Placer:
         return f"no broker of flavor {want.flavor} runs yet"
 
     def refused(self, name: AddressName) -> bool:
-        """Whether a broker that should carry it has refused an operation."""
+        """Whether a broker that should carry it has refused an operation, or no broker can do what is asked for."""
+        want = self.desired.addresses.get(name)
+        if want is not None and self.unable(want):
+            return True
         return any(name in broker.refused for broker in self.inventory.brokers.values() if broker.refused)

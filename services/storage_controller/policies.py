@@ -8,7 +8,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName, wire_name
 from services.storage_controller.drivers import DesiredBroker
-from services.storage_controller.engines import Engine
+from services.storage_controller.engines import LEVELS, Engine
 
 MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
 """Our mark on a topic, or on settings: a setting of exactly this address, without effect while
@@ -27,6 +27,8 @@ def address_settings(name: AddressName, address: Address, engine: Engine) -> dic
     if address.type != "topic":
         return {wire: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
+    if not engine.levels_exist:
+        found |= LEVELS
     return {**exact, f"{wire}/#": found} if found else exact
 
 

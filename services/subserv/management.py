@@ -19,6 +19,9 @@ FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
 """Codes of refusals that state that it is there already, or not there any more: as it should be."""
 RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
+FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-ADDRESS" IS NULL'
+"""Filter of the divert that leads to the feed: all that is sent, and not what a divert has copied. (The feed's own
+address is covered by its pattern; Artemis would lead the copies there again, without end.)"""
 MAX_MESSAGES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 """Of messages that wait in one queue of a subscriber: beyond, the oldest go for newer ones. So a client that is away
@@ -80,7 +83,7 @@ class BrokerManagement:
         feed = names.queue_name(self._broker, names.FEED)
         await self._node.invoke("broker", "addAddressSettings", feed, json.dumps({**SETTINGS, **FEED_SETTINGS}))
         made = await outcomes(
-            [("queue", self.create(names.FEED, 0)), ("divert", self.divert(names.FEED, "#", RETAINED_ONLY))]
+            [("queue", self.create(names.FEED, 0)), ("divert", self.divert(names.FEED, "#", FEED_ONLY))]
         )
         if made:
             raise RequestFailed(0, f"{feed} cannot be made: {next(iter(made.values()))}")

@@ -13,7 +13,7 @@ import msgspec
 from enmasse import log
 from enmasse.durable import sync_folder
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
-from services.storage_controller.engines import EMBEDDED
+from services.storage_controller.engines import BY_NAME, EMBEDDED
 
 _LOG = log.get()
 
@@ -26,14 +26,15 @@ class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["local"]
     desired: str
     actual: str
+    engine: Literal["embedded", "artemis"] = "embedded"
 
 
 class LocalDriver:
-    """Embedded brokers as processes of one machine's supervisor (a BrokerDriver)."""
-
-    engine = EMBEDDED
+    """Brokers as processes of one machine's supervisor (a BrokerDriver)."""
 
     def __init__(self, settings: LocalSettings) -> None:
+        self.engine = BY_NAME[settings.engine]
+        self._kind = "broker" if self.engine is EMBEDDED else self.engine.name
         self._desired = Path(settings.desired)
         self._actual = Path(settings.actual)
         self._applied: dict[str, dict[str, Any]] = {}
@@ -45,7 +46,8 @@ class LocalDriver:
         self._complained = ""
 
     def manifest(self, broker: DesiredBroker) -> Manifest:
-        """The settings of an embedded broker. Paths are relative to where brokers keep their data."""
+        """The settings of a broker, by the names that services/broker has for them; other products' are made of the
+        same. Paths are relative to where brokers keep their data."""
         settings: dict[str, Any] = {
             "data_dir": broker.name if broker.persisted else None,
             "global_max_size": broker.memory,
@@ -85,11 +87,15 @@ class LocalDriver:
         settings, flavor = (value.get("settings"), value.get("flavor")) if isinstance(value, dict) else (None, None)
         if not isinstance(settings, dict) or not isinstance(flavor, str):
             raise ValueError("expected an object with settings and flavor")
+        if value.get("kind") != self._kind:
+            raise ValueError(
+                f"kind: expected {self._kind}, because this suite's brokers are of engine {self.engine.name}"
+            )
         self._written[path.stem], self._applied[path.stem] = mark, settings
         return _manifest(flavor, settings)
 
     async def apply(self, name: str, manifest: Manifest) -> None:
-        body = {"schema": 1, "name": name, "kind": "broker", "flavor": manifest.flavor, "settings": manifest.content}
+        body = {"schema": 1, "name": name, "kind": self._kind, "flavor": manifest.flavor, "settings": manifest.content}
         path = self._desired / f"{name}.json"
         new = self._desired / f".{name}.json.new"
         try:

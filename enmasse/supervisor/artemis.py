@@ -1,0 +1,103 @@
+"""Apache ActiveMQ Artemis as the suite's broker: what is checked before the start, how it is started and asked."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from enmasse import engine_mark
+from enmasse.artemis import distribution, instance
+from enmasse.supervisor import desired
+from enmasse.supervisor.child import HealthProbe
+from enmasse.supervisor.datadir import DataDir
+from enmasse.supervisor.errors import StartError
+from enmasse.supervisor.files import read_file, write_text
+from enmasse.supervisor.plan import ARTEMIS, EMBEDDED, Spec
+from enmasse.supervisor.probe import LazyProbe
+
+
+def find() -> Artemis:
+    """The distribution, fetched if it is not there yet, and a Java that runs it. Raises StartError."""
+    try:
+        return Artemis(str(distribution.home()), distribution.check_java())
+    except distribution.Unavailable as error:
+        raise StartError(f"--broker {ARTEMIS}: {error}. Or start with --broker {EMBEDDED}.") from None
+
+
+class Artemis:
+    """How a child with the engine `artemis` is run. Its settings are those of services/broker (docs/contracts.md), as
+    far as Artemis has them."""
+
+    version = distribution.VERSION
+
+    def __init__(self, home: str, java: str) -> None:
+        self._home, self._java = home, java
+
+    def prepare(self, spec: Spec, folder: Path) -> list[str]:
+        """Raises OSError; its text has the reason if the data are another engine's."""
+        settings = spec.settings
+        own = folder / spec.name
+        made = _instance(spec, own)
+        if made.persisted:
+            try:
+                engine_mark.claim(Path(settings["data_dir"]), ARTEMIS)
+            except engine_mark.OtherEngine as error:
+                raise OSError(errno.EPERM, str(error), settings["data_dir"]) from None
+        else:
+            shutil.rmtree(made.data, ignore_errors=True)  # pages of one that was killed: nobody may find them
+        for made_folder in (Path(made.etc), Path(made.tmp)):
+            made_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in instance.files(made).items():
+            _write(Path(made.etc) / name, text)
+        # enmasse.startup makes it die with its parent; -P: modules are not imported from the current directory.
+        return [sys.executable, "-P", "-m", "enmasse.startup", *instance.command(made, self._home, self._java)]
+
+    def probe(self, spec: Spec) -> HealthProbe:
+        return LazyProbe("enmasse.supervisor.artemis_probe", "ArtemisProbe", spec.settings["listen"])
+
+
+def _write(path: Path, text: str) -> None:
+    """Unless it is there already: a restart must not need room on a full disk."""
+    try:
+        if read_file(path) == text.encode():
+            return
+    except FileNotFoundError:
+        pass
+    write_text(path, text)
+
+
+def _instance(spec: Spec, own: Path) -> instance.Instance:
+    settings: dict[str, Any] = spec.settings
+    host, _, port = settings["listen"].rpartition(":")
+    persisted = settings.get("data_dir") is not None
+    return instance.Instance(
+        name=spec.name,
+        host=host,
+        port=int(port),
+        etc=str(own / "etc"),
+        data=settings["data_dir"] if persisted else settings["page_dir"],
+        tmp=str(own / "tmp"),
+        memory=settings["global_max_size"],
+        persisted=persisted,
+        defaults=settings["settings"],
+        log_level=settings["log_level"],
+    )
+
+
+def check_data(data: DataDir, engine: str) -> None:
+    """Raises StartError if brokers of another engine have kept messages here. Files of those that kept theirs in memory
+    are deleted: they hold nothing any more, and are made anew."""
+    processes, _ = desired.read_desired(data.desired, ())
+    for process in processes.values():
+        if desired.ENGINES[process.kind] == engine:
+            continue
+        kept = process.settings.get("data_dir")
+        folder = data.path / "brokers" / kept if isinstance(kept, str) else None
+        found = engine_mark.owner(folder) if folder is not None else None
+        if found is not None and found != engine:
+            assert folder is not None
+            raise StartError(f"{folder} {engine_mark.refusal(found, engine)}.")
+        (data.desired / f"{process.name}.json").unlink(missing_ok=True)
