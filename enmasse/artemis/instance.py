@@ -196,6 +196,11 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.alwaysWriteExceptions = false
 appender.console.layout.pattern = {fields}%n
+# That a queue has no dead letter address is how it is meant to be.
+appender.console.filter.meant.type = RegexFilter
+appender.console.filter.meant.regex = AMQ22216[56]:.*
+appender.console.filter.meant.onMatch = DENY
+appender.console.filter.meant.onMismatch = NEUTRAL
 # Every message and every request of management, with content.
 logger.audit.name = org.apache.activemq.audit
 logger.audit.level = OFF

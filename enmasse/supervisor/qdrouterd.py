@@ -12,7 +12,7 @@ from typing import Final
 from enmasse.supervisor.child import HealthProbe, written
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import EMBEDDED, Spec
-from enmasse.supervisor.probe import ChildHealth
+from enmasse.supervisor.probe import LazyProbe
 
 PROGRAM: Final = "qdrouterd"
 OLDEST: Final = (1, 19)
@@ -54,26 +54,4 @@ class Qdrouterd:
         return [sys.executable, "-P", "-m", "enmasse.startup", self._path, "--config", str(file)]
 
     def probe(self, spec: Spec) -> HealthProbe:
-        return _LazyProbe(spec.settings["operators"])
-
-
-class _LazyProbe:
-    """Imports the library with which it asks when it asks first: until then the services are being started."""
-
-    def __init__(self, operators: str) -> None:
-        self._operators = operators
-        self._probe: HealthProbe | None = None
-
-    async def ask(self) -> ChildHealth:
-        if self._probe is None:
-            import asyncio
-            import importlib
-
-            module = await asyncio.to_thread(importlib.import_module, "enmasse.supervisor.qdrouterd_probe")
-            self._probe = module.QdrouterdProbe(self._operators)
-        assert self._probe is not None
-        return await self._probe.ask()
-
-    def close(self) -> None:
-        if self._probe is not None:
-            self._probe.close()
+        return LazyProbe("enmasse.supervisor.qdrouterd_probe", "QdrouterdProbe", spec.settings["operators"])

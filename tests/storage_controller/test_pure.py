@@ -18,11 +18,12 @@ from enmasse.control.listings import address_rows, queue_rows
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
-from services.storage_controller import fleet, naming, policies
+from services.storage_controller import engines, fleet, naming, policies
 from services.storage_controller.contents import Holding, contents, root_of
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
 from services.storage_controller.engines import ARTEMIS, EMBEDDED
+from services.storage_controller.placement import Placer
 
 B, C, Q, T = (AddressName(name) for name in "bcqt")
 ORDERS_EU = AddressName("Orders/EU")
@@ -314,3 +315,57 @@ def test_what_an_engine_does_not_have_is_not_set() -> None:
     address = Address(type="queue", flavor="f", duplicates="message-id")
     assert "duplicateDetectionByMessageId" in policies.address_settings(Q, address, EMBEDDED)["q"]
     assert policies.address_settings(Q, address, ARTEMIS) == {}
+
+
+def test_what_a_product_has_not_is_refused() -> None:
+    copies = Address(type="queue", flavor="f", duplicates="message-id")
+    assert engines.cannot_store(EMBEDDED, copies) == ""
+    assert "duplicates" in engines.cannot_store(ARTEMIS, copies)
+    assert engines.cannot_store(ARTEMIS, Address(type="queue", flavor="f")) == ""
+    limited = topic_flavor(max_subscriptions=5)
+    assert engines.cannot_run(EMBEDDED, "f", limited) == ""
+    assert "flavor f: MAX_SUBSCRIPTIONS" in engines.cannot_run(ARTEMIS, "f", limited)
+    waiting = topic_flavor(storage_capacity=1 << 30, full_policy="BLOCK")
+    assert engines.cannot_run(EMBEDDED, "f", waiting) == ""
+    assert "FULL_POLICY BLOCK" in engines.cannot_run(ARTEMIS, "f", waiting)
+    for fine in (topic_flavor(full_policy="BLOCK"), topic_flavor(storage_capacity=1 << 30, full_policy="DROP")):
+        assert engines.cannot_run(ARTEMIS, "f", fine) == ""
+
+
+def topic_flavor(**parameters: Any) -> Flavor:
+    return Flavor(type="topic", template_name="topic-persisted", template_parameters=Parameters(**parameters))
+
+
+def test_levels_below_a_topic_are_made_if_the_product_does_not_have_them() -> None:
+    plain = Address(type="topic", flavor="f")
+    assert policies.address_settings(T, plain, EMBEDDED) == {"t": {policies.MARK_KEY: policies.MARK}}
+    below = policies.address_settings(T, plain, ARTEMIS)["t/#"]
+    assert below["autoCreateAddresses"] is True and below["autoDeleteAddresses"] is True
+    assert below["autoDeleteAddressesDelay"] >= 600_000
+
+
+def test_the_local_driver_takes_over_only_brokers_of_its_product(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ours = LocalSettings("local", str(tmp_path / "desired"), str(tmp_path / "actual.json"))
+        artemis = LocalDriver(msgspec.structs.replace(ours, engine="artemis"))
+        assert artemis.engine is ARTEMIS
+        broker = policies.desired_broker("f-0", "f", Flavor(type="queue", template_name="queue-persisted"))
+        await artemis.apply("f-0", artemis.manifest(broker))
+        assert json.loads((tmp_path / "desired" / "f-0.json").read_bytes())["kind"] == "artemis"
+        assert (await artemis.applied())[0].keys() == {"f-0"}
+        found, damaged = await LocalDriver(ours).applied()
+        assert not found and "kind: expected broker" in damaged["f-0"]
+
+    asyncio.run(scenario())
+
+
+def test_an_address_that_no_broker_can_have_is_failed_and_placed_nowhere() -> None:
+    placer = Placer(ARTEMIS)
+    placer.set_flavors({"f": Flavor(type="queue", template_name="queue-persisted")})
+    placer.set_addresses({Q: Address(type="queue", flavor="f", duplicates="message-id")}, ())
+    placer.inventory.add("f-0", "f", ARTEMIS, fresh=True)
+    decision = placer.decide(Q)
+    assert not decision.ready and not decision.entries and not decision.keep
+    assert "duplicates" in decision.message and placer.refused(Q)
+    placer.set_addresses({Q: Address(type="queue", flavor="f")}, ())
+    assert placer.decide(Q).keep == ("f-0",) and not placer.refused(Q)
