@@ -1,0 +1,258 @@
+{{/* Name of what belongs to a component: RELEASE-COMPONENT. Arguments: root, component. */}}
+{{- define "enmasse.name" -}}
+{{- printf "%s-%s" .root.Release.Name .component -}}
+{{- end }}
+
+{{- define "enmasse.selector" -}}
+app.kubernetes.io/part-of: enmasse
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "enmasse.labels" -}}
+{{ include "enmasse.selector" . }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* Arguments: root, values (of the component), image (its name in the suite). */}}
+{{- define "enmasse.image" -}}
+{{- .values.image | default (printf "%s/%s:%s" .root.Values.image.repository .image (.root.Values.image.tag | default .root.Chart.AppVersion)) -}}
+{{- end }}
+
+{{- define "enmasse.openshift" -}}
+{{- if or (eq .Values.openshift "true") (and (eq .Values.openshift "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}true{{- end -}}
+{{- end }}
+
+{{/* Security context of a pod. OpenShift chooses uid and group of volumes; elsewhere the images' group 0 has them.
+Arguments: root, user (optional). */}}
+{{- define "enmasse.podSecurityContext" -}}
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- if not (include "enmasse.openshift" .root) }}
+fsGroup: {{ .user | default 0 }}
+fsGroupChangePolicy: OnRootMismatch
+{{- with .user }}
+runAsUser: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "enmasse.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "enmasse.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" .Release.Name) -}}
+{{- end }}
+
+{{/* Where pods are to run. Without a wish, replicas of a component avoid each other's node. Arguments: root, component, values. */}}
+{{- define "enmasse.scheduling" -}}
+{{- with .values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+affinity:
+{{- if .values.affinity }}
+{{- toYaml .values.affinity | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "enmasse.selector" . | nindent 14 }}
+{{- end }}
+{{- end }}
+
+{{/* Probes of a service. */}}
+{{- define "enmasse.probes" -}}
+livenessProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 6
+  failureThreshold: 2
+{{- end }}
+
+{{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
+component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
+Secret), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
+initContainers, command, probes (default: those of a service). */}}
+{{- define "enmasse.pod" -}}
+{{- $name := include "enmasse.name" . -}}
+metadata:
+  labels:
+    {{- include "enmasse.selector" . | nindent 4 }}
+    {{- with .values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
+  annotations:
+    checksum/settings: {{ print .settings (.files | toJson) | sha256sum }}
+    {{- with .values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  serviceAccountName: {{ $name }}
+  automountServiceAccountToken: {{ .token | default false }}
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: 30
+  {{- with .root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  securityContext: {{- include "enmasse.podSecurityContext" . | nindent 4 }}
+  {{- include "enmasse.scheduling" . | nindent 2 }}
+  {{- with .initContainers }}
+  initContainers: {{- . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: {{ .component }}
+      image: {{ include "enmasse.image" (dict "root" .root "values" .values "image" (.image | default .component)) }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      {{- with .command }}
+      command: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      env:
+        - name: ENMASSE_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+      ports:
+        - {name: health, containerPort: 8080}
+        {{- range $port, $number := .ports }}
+        - {name: {{ $port }}, containerPort: {{ $number }}}
+        {{- end }}
+      {{- .probes | default (include "enmasse.probes" .) | nindent 6 }}
+      {{- with .drain }}
+      lifecycle: {preStop: {sleep: {seconds: {{ . }}}}}
+      {{- end }}
+      resources: {{- toYaml .values.resources | nindent 8 }}
+      securityContext: {{- include "enmasse.securityContext" . | nindent 8 }}
+      volumeMounts:
+        - {name: settings, mountPath: /etc/enmasse, readOnly: true}
+        - {name: state, mountPath: /var/lib/enmasse}
+        - {name: tmp, mountPath: /tmp}
+        {{- if .tls }}
+        - {name: tls, mountPath: /etc/enmasse-tls, readOnly: true}
+        {{- end }}
+  volumes:
+    - name: settings
+      {{- if .secret }}
+      secret: {secretName: {{ $name }}}
+      {{- else }}
+      configMap: {name: {{ $name }}}
+      {{- end }}
+    - {name: state, emptyDir: {}}
+    - {name: tmp, emptyDir: {}}
+    {{- if .tls }}
+    - name: tls
+      secret:
+        secretName: {{ include "enmasse.tlsSecret" .root }}
+        items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- end }}
+{{- end }}
+
+{{/* What every service has beside its pods: settings and a ServiceAccount. Arguments as those of enmasse.pod. */}}
+{{- define "enmasse.base" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "enmasse.name" . }}
+  labels: {{- include "enmasse.labels" . | nindent 4 }}
+automountServiceAccountToken: false
+---
+apiVersion: v1
+kind: {{ ternary "Secret" "ConfigMap" (.secret | default false) }}
+metadata:
+  name: {{ include "enmasse.name" . }}
+  labels: {{- include "enmasse.labels" . | nindent 4 }}
+{{ ternary "stringData" "data" (.secret | default false) }}:
+  settings.json: |
+    {{- .settings | nindent 4 }}
+  {{- range $file, $text := .files }}
+  {{ $file }}: |
+    {{- $text | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* A Deployment. Arguments: those of enmasse.pod, and single (one pod at a time, the old one ends first). */}}
+{{- define "enmasse.deployment" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "enmasse.name" . }}
+  labels: {{- include "enmasse.labels" . | nindent 4 }}
+spec:
+  {{- if not (kindIs "invalid" .values.replicas) }}
+  replicas: {{ .values.replicas }}
+  {{- end }}
+  revisionHistoryLimit: 3
+  selector:
+    matchLabels: {{- include "enmasse.selector" . | nindent 6 }}
+  strategy:
+    {{- if .single }}
+    type: Recreate
+    {{- else }}
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: {{ .maxUnavailable | default 0 }}, maxSurge: 1}
+    {{- end }}
+  template: {{- include "enmasse.pod" . | nindent 4 }}
+{{- end }}
+
+{{/* Arguments: root, component. */}}
+{{- define "enmasse.disruption" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "enmasse.name" . }}
+  labels: {{- include "enmasse.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "enmasse.selector" . | nindent 6 }}
+{{- end }}
+
+{{/* A Service inside of the cluster. Arguments: root, component, ports (name → port); optional: notReady. */}}
+{{- define "enmasse.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "enmasse.name" . }}
+  labels: {{- include "enmasse.labels" . | nindent 4 }}
+spec:
+  type: ClusterIP
+  {{- if .notReady }}
+  publishNotReadyAddresses: true
+  {{- end }}
+  selector: {{- include "enmasse.selector" . | nindent 4 }}
+  ports:
+    {{- range $name, $port := .ports }}
+    - {name: {{ $name }}, port: {{ $port }}, targetPort: {{ $name }}}
+    {{- end }}
+{{- end }}
+
+{{/* The settings that every service has. Arguments: root, component. */}}
+{{- define "enmasse.common" -}}
+{{- dict "name" .component "health" "0.0.0.0:8080" "log_level" .root.Values.logLevel | toJson -}}
+{{- end }}
+
+{{- define "enmasse.at" -}}
+{{- printf "%s-%s:%d" .root.Release.Name .component (int .port) -}}
+{{- end }}
+
+{{/* The store of subserv or mqtt_lwt. */}}
+{{- define "enmasse.store" -}}
+{{- $own := printf "redis://%s-redis:6379" .root.Release.Name -}}
+{{- $prefix := printf "%s/%s:%s" .root.Release.Namespace .root.Release.Name .component -}}
+{{- dict "kind" "redis" "url" (.root.Values.redis.url | default $own) "prefix" $prefix | toJson -}}
+{{- end }}
