@@ -19,7 +19,7 @@ FINE = ("AMQ229019", "AMQ229017", "AMQ229012")
 """Codes of refusals that state that it is there already, or not there any more: as it should be."""
 RETAINED_ONLY = '"m.x-opt-retain-message" = TRUE AND "m.x-opt-retained-for" IS NULL'
 """Filter of the feed: what is published as retained, and no copies of it."""
-FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-ADDRESS" IS NULL'
+FEED_ONLY = f'{RETAINED_ONLY} AND "m.x-opt-ORIG-QUEUE" IS NULL'
 """Filter of the divert that leads to the feed: all that is sent, and not what a divert has copied. (The feed's own
 address is covered by its pattern; Artemis would lead the copies there again, without end.)"""
 MAX_MESSAGES = 100_000
