@@ -142,7 +142,7 @@ def parse_addresses(
     `flavors` are those in force. `keep`: names that were valid before; of two that exclude each other, these stay.
     """
     good: dict[AddressName, Address] = {}
-    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
     # Many addresses are alike: one object for all of them, and the plain ones are looked at once.
     shared: dict[Address, Address] = {}

@@ -29,7 +29,7 @@ class HandMade(msgspec.Struct, frozen=True, kw_only=True):
 def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem]]:
     """`{name: {"host", "port", "addresses": [name, …], "flavors": [name, …]}}`: the valid ones and what is wrong."""
     good: dict[str, HandMade] = {}
-    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
     for name, entry in document.entries.items():
         if name in bad:

@@ -16,6 +16,7 @@ from enmasse.model.addresses import STORED, TYPES, Address, AddressType, indisti
 from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse, shown
+from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
 from enmasse.model.names import AddressName
 
 ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
@@ -29,8 +30,9 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
 
 
-Content = bytes | Unreadable | None
-"""What a driver found: the file's bytes, or why not, or that there is none."""
+Content = bytes | Unreadable | tuple[Source, ...] | None
+"""What a driver found: the file's bytes, or why not, or that there is none; or the sources that are the file together.
+"""
 
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,8 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     failed_brokers: list[str] = []
     """Those of brokers.json that are invalid and never were valid."""
     problems: list[Problem] = []
+    origins: dict[AddressName, str] = {}
+    """Address → the name of its source, if there are several sources."""
 
 
 def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
@@ -82,7 +86,26 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
         known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
         problems += unknown_names(document, brokers or {}, known, flavors)
     state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
-    return Applied(state=state, failed=failed, failed_brokers=failed_brokers, problems=problems)
+    return Applied(
+        state=state,
+        failed=failed,
+        failed_brokers=failed_brokers,
+        problems=problems,
+        origins=_origins(documents[ADDRESSES]),
+    )
+
+
+def content_hash(content: Content) -> str | None:
+    """What the status shows in `config` once this content is applied; None: nothing."""
+    if isinstance(content, bytes):
+        return sha256(content)
+    return fingerprint(content) if isinstance(content, tuple) else None
+
+
+def _origins(document: Document | None) -> dict[AddressName, str]:
+    if not isinstance(document, MergedDocument):
+        return {}
+    return {AddressName(shown(name)): document.origin(name) for name in document.entries}
 
 
 def sha256(data: bytes) -> str:
@@ -100,11 +123,25 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
             return None
         config[file] = sha256(content)
         return document
+    if isinstance(content, tuple):
+        return _merged(file, content, config, problems, missing)
     if isinstance(content, Unreadable):
         problems.append(Problem(file=file, reason=f"cannot be read: {content.reason}; {kept}"))
     elif file != BROKERS:
         problems.append(Problem(file=file, reason=f"is missing; {kept}"))
     return None
+
+
+def _merged(
+    file: str, sources: tuple[Source, ...], config: dict[str, str], problems: list[Problem], missing: str
+) -> Document | None:
+    """What can be read of the sources applies; what the others hold stays as it was."""
+    document = MergedDocument(file, sources)
+    stays = "what applied before stays, and nothing is removed meanwhile" if file in config else missing
+    problems += [msgspec.structs.replace(each, reason=f"{each.reason}; {stays}") for each in document.unreadable]
+    if not document.partial:
+        config[file] = fingerprint(sources)
+    return document if file in config else None
 
 
 def _brokers(
@@ -118,7 +155,8 @@ def _brokers(
     good, wrong = parse_brokers(document)
     problems += wrong
     before = last.brokers or {}
-    return {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
+    return {**found, **kept(document, before)}
 
 
 def _addresses_and_flavors(
@@ -133,6 +171,7 @@ def _addresses_and_flavors(
             found = good.get(name) or last.flavors.get(name)
             if found is not None:
                 new[name] = found
+        new |= kept(flavor_document, last.flavors)
     # Flavors that the file takes away or retypes stay as they were while an address is left that cannot do without.
     clung: dict[str, Flavor] = {}
     while True:
@@ -184,6 +223,7 @@ def _addresses(
         found = good.get(name) or last.addresses.get(name)
         if found is not None:
             result[name] = found
+    result |= kept(document, last.addresses)
     if result.keys() != good.keys():  # of those that are kept, some may not go together with new ones
         problems += indistinct(document, result, last.addresses)
         problems += shadowed(document, result, last.addresses)

@@ -72,7 +72,7 @@ _PARAMETERS: dict[str, Callable[[Any], Any]] = {
 def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:
     """The valid flavors, and what is wrong with the others."""
     good: dict[str, Flavor] = {}
-    problems = [document.problem("occurs twice; remove one of the two", *path) for path in document.duplicates]
+    problems = [document.repeated(*path) for path in document.duplicates]
     bad = {path[0] for path in document.duplicates}
     for name, entry in document.entries.items():
         if name in bad:

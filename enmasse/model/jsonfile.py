@@ -79,6 +79,10 @@ class Document:
             reason=reason,
         )
 
+    def repeated(self, *path: str) -> Problem:
+        """The problem with a key that occurs twice (one of `duplicates`)."""
+        return self.problem("occurs twice; remove one of the two", *path)
+
 
 def shown(name: str) -> str:
     """The name as messages have it: one that is far too long to be legal is cut off."""

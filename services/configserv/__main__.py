@@ -5,6 +5,7 @@ from enmasse import startup
 if __name__ == "__main__":
     startup.begin()
     from enmasse import process
-    from services.configserv.service import ConfigservSettings, serve
+    from services.configserv.app import serve
+    from services.configserv.service import ConfigservSettings
 
-    process.start(ConfigservSettings, serve)
+    process.start(ConfigservSettings, serve, guarded=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from enmasse.model.configuration import Applied, AppliedState, Content, apply
 from enmasse.model.jsonfile import Problem
-from services.configserv.store import ConfigStore
+from services.configserv.store import Store
 
 
 class AppliedConfiguration:
     """`now`: what applies. `disk_problems`: what is wrong in the data directory."""
 
-    def __init__(self, store: ConfigStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.now = Applied(state=store.configuration())
         self.disk_problems: list[Problem] = store.problems()
         self._store = store
@@ -25,9 +25,13 @@ class AppliedConfiguration:
         """Of the files, then of the data directory."""
         return [*self.now.problems, *self.disk_problems]
 
-    def apply(self, contents: dict[str, Content]) -> Applied:
-        """Takes over the files as they are now. Gives what applied before."""
-        before, self.now = self.now, apply(contents, self.now.state)
+    def compute(self, contents: dict[str, Content]) -> Applied:
+        """What applies with the files as they are now. Changes nothing; any thread may ask."""
+        return apply(contents, self.now.state)
+
+    def take(self, now: Applied) -> Applied:
+        """This applies from now on, and is saved. Gives what applied before."""
+        before, self.now = self.now, now
         self.save()
         return before
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from enmasse import log
 from enmasse.model.names import AddressName
 from services.configserv.merge import Merger
-from services.configserv.store import ConfigStore
+from services.configserv.store import Store
 
 IDLE = 60.0
 """Seconds after which an address that is Active and was not changed is no longer forced: it must not lose its messages
@@ -20,9 +20,7 @@ MAX_FORCED = 100_000
 class Forced:
     """The forced addresses, kept on disk until they are gone or have become what they were forced to be."""
 
-    def __init__(
-        self, store: ConfigStore, merger: Merger, reporters: Collection[str], changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, merger: Merger, reporters: Collection[str], changed: Callable[[], None]) -> None:
         self._store = store
         self._merger = merger
         self._reporters = reporters

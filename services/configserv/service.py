@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from enmasse import settings
-from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, listen
+from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
 from enmasse.metrics import gauge, single
@@ -20,7 +20,7 @@ from enmasse.text import counted
 from services.configserv import v1
 from services.configserv.applied import AppliedConfiguration
 from services.configserv.changes import log_changes
-from services.configserv.drivers import Contents, DriverSettings, make_driver
+from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
 from services.configserv.merge import Merger
@@ -29,32 +29,29 @@ from services.configserv.problems import StandingProblems
 from services.configserv.readiness import TooMany
 from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
 from services.configserv.reports import Refused, ReportTarget
-from services.configserv.store import ConfigStore
+from services.configserv.store import Store
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-CONTAINER = "configuration-service"
 STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
 DISK_INTERVAL = 2.0
 """Seconds between two checks of the data directory: is something to be saved (again), or was a file removed?"""
-MAX_CONNECTIONS, MAX_LINKS = 256, 64
-MAX_REPORT = 32 * 1024 * 1024
-"""Bytes of a report; 10,000 addresses take one or two million."""
 
 
 class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See docs/contracts.md."""
 
     listen: settings.HostPort
-    data_dir: str
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
 
 
 class ConfigService:
     """State and conversations; everything runs in the event loop."""
 
-    def __init__(self, store: ConfigStore, reporters: tuple[str, ...], health: Health) -> None:
+    def __init__(self, store: Store, reporters: tuple[str, ...], health: Health) -> None:
+        self.on_status: Callable[[], None] = lambda: None
+        """Called when the status has changed; `status` gives it."""
         self._health = health
         self._applied = AppliedConfiguration(store)
         self._problems = StandingProblems()
@@ -97,8 +94,15 @@ class ConfigService:
 
     def configure(self, contents: Contents) -> None:
         """The files as they are now."""
-        before = self._applied.apply(contents)
-        now = self._applied.now
+        self.take(self.compute(contents))
+
+    def compute(self, contents: Contents) -> Applied:
+        """What applies with the files as they are now; any thread may ask. To be given to `take` before the next."""
+        return self._applied.compute(contents)
+
+    def take(self, now: Applied) -> None:
+        """This applies from now on."""
+        before = self._applied.take(now)
         self._problems.set(self._applied.problems)
         elsewhere = self._publish(before)
         touched = self._merger.configure(now) | self._merger.placed(elsewhere) | self._merger.review()
@@ -114,6 +118,15 @@ class ConfigService:
         self._disk_timer.cancel()
         for feed in self._feeds.values():
             feed.close()
+
+    def status(self) -> feeds.Status:
+        """The feed `status` as it is now."""
+        return msgspec.json.decode(self._status(), type=feeds.Status)
+
+    @property
+    def origins(self) -> Mapping[AddressName, str]:
+        """Address → the source that it is in, if there are several."""
+        return self._applied.now.origins
 
     def metrics(self) -> Iterator[Metric]:
         """Of the configuration and who follows it (docs/metrics.md)."""
@@ -236,6 +249,7 @@ class ConfigService:
     def _status_changed(self, addresses: Iterable[AddressName]) -> None:
         self._feeds["status/changes"].changed(addresses)
         self._changed("status", "v1/addresses")
+        self.on_status()
 
     def _changed(self, *names: str) -> None:
         for name in names:
@@ -285,29 +299,3 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
-
-
-async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
-    """Runs the service until `stop`."""
-    health = Health(config.health)
-    await health.start()
-    service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
-    health.metrics = service.metrics
-    driver = make_driver(config)
-    host, port = settings.host_port(config.listen)
-    listener = await listen(
-        host,
-        port,
-        service.accepted,
-        container=CONTAINER,
-        max_connections=MAX_CONNECTIONS,
-        max_links=MAX_LINKS,
-        max_message_size=MAX_REPORT,
-    )
-    health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
-    driver.start(service.configure)  # before any connection is served: nothing was awaited since the port is open
-    await stop.wait()
-    driver.close()
-    service.close()
-    await listener.close()
-    await health.close()

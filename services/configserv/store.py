@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -30,12 +30,49 @@ class _Version(msgspec.Struct):
     schema: int
 
 
-class _Forced(msgspec.Struct):
+class ForcedNames(msgspec.Struct):
+    """Which addresses are forced, as it is stored."""
+
     schema: int = SCHEMA
     addresses: list[AddressName] = []
 
 
 T = TypeVar("T")
+
+
+class Store(Protocol):
+    """What must survive, wherever it lies."""
+
+    def configuration(self) -> AppliedState:
+        """The last good configuration; an empty one at a first start."""
+
+    def forced(self) -> list[AddressName]: ...
+
+    def save_configuration(self, state: AppliedState) -> None:
+        """Raises OSError."""
+
+    def save_forced(self, names: list[AddressName]) -> None:
+        """Raises OSError."""
+
+    @property
+    def has_configuration(self) -> bool:
+        """Whether the last good configuration is where it was saved."""
+
+    def problems(self) -> list[Problem]:
+        """What is wrong with what is stored."""
+
+
+def decoded(data: bytes, kind: type[T], where: str) -> T:
+    """What was saved. Raises ValueError (or RecursionError) if it is damaged, Fatal if a newer version wrote it."""
+    version = msgspec.json.decode(data, type=_Version).schema
+    if version > SCHEMA:
+        raise Fatal(f"{where}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
+    return msgspec.json.decode(data, type=kind)
+
+
+def has_its_flavors(state: AppliedState) -> bool:
+    """Whether no address names a flavor that is missing: otherwise a part was lost."""
+    return {address.flavor for address in state.addresses.values()} - {None} <= state.flavors.keys()
 
 
 class ConfigStore:
@@ -54,14 +91,13 @@ class ConfigStore:
     def configuration(self) -> AppliedState:
         """The last good configuration; an empty one at a first start."""
         state = self._load(_CONFIGURATION, AppliedState) or AppliedState()
-        flavors = {address.flavor for address in state.addresses.values()} - {None}
-        if not flavors <= state.flavors.keys():
+        if not has_its_flavors(state):
             self._set_aside(_CONFIGURATION, "it has addresses of flavors that it does not have")
             return AppliedState()
         return state
 
     def forced(self) -> list[AddressName]:
-        found = self._load(_FORCED, _Forced)
+        found = self._load(_FORCED, ForcedNames)
         return found.addresses if found is not None else []
 
     def save_configuration(self, state: AppliedState) -> None:
@@ -70,7 +106,7 @@ class ConfigStore:
 
     def save_forced(self, names: list[AddressName]) -> None:
         """Raises OSError."""
-        self._save(_FORCED, msgspec.json.encode(_Forced(addresses=names)))
+        self._save(_FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
 
     @property
     def has_configuration(self) -> bool:
@@ -100,10 +136,7 @@ class ConfigStore:
                 raise ValueError("it is not a file")
             if found.st_size > MAX_BYTES:
                 raise ValueError(f"it is larger than {MAX_BYTES} bytes")
-            data = path.read_bytes()
-            version = msgspec.json.decode(data, type=_Version).schema
-            if version <= SCHEMA:
-                return msgspec.json.decode(data, type=kind)
+            return decoded(path.read_bytes(), kind, str(path))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -112,7 +145,6 @@ class ConfigStore:
         except (ValueError, RecursionError) as error:
             self._set_aside(name, str(error))
             return None
-        raise Fatal(f"{path}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
 
     def _set_aside(self, name: str, reason: str) -> None:
         """Nothing that could still be of use to somebody is overwritten."""

@@ -7,4 +7,4 @@ if __name__ == "__main__":
     from enmasse import process
     from services.storage_controller.controller import ControllerSettings, serve
 
-    process.start(ControllerSettings, serve)
+    process.start(ControllerSettings, serve, guarded=True)

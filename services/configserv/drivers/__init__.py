@@ -1,7 +1,8 @@
 """Where configuration is read from. `driver.py`: what a driver is. `files.py`: the files of a directory.
+`kubernetes.py`: the ConfigMaps of a namespace.
 
-A further driver is added in this folder only (docs/extending.md, "Kubernetes"): a module, and its settings and
-construction below. Imports the model and the settings that every service has; nothing else of configserv.
+A further driver is added in this folder: a module, and its settings below; `service.serve` makes it. Imports the model,
+the settings that every service has, and what a driver needs; nothing else of configserv.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 from enmasse.settings import ServiceSettings
 from services.configserv.drivers.driver import Contents, Driver
 from services.configserv.drivers.files import FilesDriver
+from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 
-__all__ = ["Contents", "Driver", "DriverSettings", "make_driver"]
+__all__ = ["Contents", "Driver", "DriverSettings", "FilesDriver", "KubernetesDriver", "KubernetesSettings"]
 
 
 class DriverSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings that state the driver. `config_dir`: the directory of the files."""
+    """The settings that state the driver. `config_dir`, `data_dir`: the directory of the files, and that of what must
+    survive; or `driver`, without them."""
 
-    config_dir: str
+    config_dir: str | None = None
+    data_dir: str | None = None
+    driver: KubernetesSettings | None = None
 
-
-def make_driver(settings: DriverSettings) -> Driver:
-    """The driver that these settings name."""
-    return FilesDriver(settings.config_dir)
+    def __post_init__(self) -> None:
+        if self.driver is None and (self.config_dir is None or self.data_dir is None):
+            raise ValueError("config_dir and data_dir are needed, or driver")
+        if self.driver is not None and self.config_dir is not None:
+            raise ValueError("config_dir and driver exclude each other")

@@ -1,0 +1,71 @@
+"""A process of an installation: its access to the API server, and its turn to lead."""
+
+from __future__ import annotations
+
+import asyncio
+
+from enmasse.health import Health
+from enmasse.kubernetes.api import Api, connect
+from enmasse.kubernetes.events import Events
+from enmasse.kubernetes.labels import COMPONENT, INSTANCE, PART_OF
+from enmasse.kubernetes.lease import Leadership
+from enmasse.process import Fatal, TurnGuard
+
+LEASE_TIMEOUT = (2.0, 3.0)
+"""Seconds to connect and for an answer, for requests about the Lease: several fit into the time it lasts."""
+
+
+class Member:
+    """One process of the component `component` (`configserv`) of a release, in a namespace."""
+
+    def __init__(self, namespace: str, release: str, component: str, instance: str) -> None:
+        """Raises process.Fatal without a cluster."""
+        self.release = release
+        self.api: Api = connect(namespace=namespace)
+        self.events = Events(self.api, f"enmasse-{component}", instance)
+        self.labels = {PART_OF: "enmasse", INSTANCE: release, COMPONENT: component}
+        self.lease = f"{release}-{component}"
+        self._leadership = Leadership(
+            connect(namespace=namespace, timeout=LEASE_TIMEOUT), self.lease, instance, self.labels
+        )
+
+    async def lead(self, health: Health, stop: asyncio.Event) -> bool:
+        """Stands by, not ready, until this process leads; False: it is to stop.
+
+        From then on nothing happens in the event loop, and nothing is changed by `api`, once the Lease may be somebody
+        else's.
+        """
+
+        def show() -> None:
+            problem, holder = self._leadership.problem, self._leadership.holder
+            health.set(False, f"stands by: {problem}" if problem else f"stands by: {holder or 'nobody'} leads")
+
+        show()
+        if not await self._leadership.lead(stop, show):
+            return False
+        TurnGuard.check = self._leadership.guard
+        self.api.guard = self._leadership.guard
+        return True
+
+    async def close(self) -> None:
+        """Gives the Lease back. Called when nothing is done any more that it covers."""
+        await self._leadership.release()
+        self.events.close()
+
+
+async def admitted(
+    namespace: str, release: str, component: str, instance: str, health: Health, stop: asyncio.Event
+) -> Member | None:
+    """A member that leads; None: it is to stop before it does. Raises process.Fatal without a cluster."""
+    try:
+        member = await asyncio.to_thread(Member, namespace, release, component, instance)
+    except Fatal:
+        await health.close()
+        raise
+    if await member.lead(health, stop):
+        return member
+    await member.close()
+    return None
+
+
+__all__ = ["Member", "admitted"]

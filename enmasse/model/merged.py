@@ -1,0 +1,91 @@
+"""Several sources of one file: each holds some of its entries (docs/kubernetes.md, "Configuration"). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from enmasse.model.jsonfile import MAX_BYTES, Document, Problem, Unparsable, parse
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A part of a file: how people know it (`configmap/orders/addresses.json`), and what is in it."""
+
+    name: str
+    data: bytes
+
+
+class MergedDocument(Document):
+    """The entries of all sources that can be read; each problem names the source of its entry.
+
+    `unreadable`: what is wrong with the others. What these hold is not known, so nothing may be taken for removed.
+    """
+
+    def __init__(self, file: str, sources: Sequence[Source]) -> None:
+        super().__init__(file, "{}", {}, [])
+        self.unreadable: list[Problem] = []
+        self._parts: dict[str, Document] = {}
+        """Entry → the document that has it."""
+        self._others: dict[str, Document] = {}
+        """Entry → another document that has it too."""
+        size = 0
+        for source in sources:
+            size += len(source.data)
+            try:
+                if size > MAX_BYTES:
+                    raise Unparsable(Problem(file=source.name, reason=f"{file} has more than {MAX_BYTES >> 20} MiB"))
+                self._add(parse(source.name, source.data))
+            except Unparsable as error:
+                self.unreadable.append(error.problem)
+        self.duplicates += [(name,) for name in self._others if (name,) not in self.duplicates]
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.unreadable)
+
+    def origin(self, name: str) -> str:
+        """The source of an entry."""
+        return self._parts[name].file
+
+    def line(self, *path: str) -> int | None:
+        part = self._parts.get(path[0]) if path else None
+        return part.line(*path) if part is not None else None
+
+    def problem(self, reason: str, *path: str) -> Problem:
+        part = self._parts.get(path[0]) if path else None
+        return part.problem(reason, *path) if part is not None else super().problem(reason, *path)
+
+    def repeated(self, *path: str) -> Problem:
+        other = self._others.get(path[0]) if len(path) == 1 else None
+        if other is None:
+            return super().repeated(*path)
+        where = other.problem("", *path)
+        line = f":{where.line}" if where.line is not None else ""
+        return self.problem(f"is in {other.file}{line} too; remove one of the two", *path)
+
+    def _add(self, part: Document) -> None:
+        self.duplicates += part.duplicates
+        for name, entry in part.entries.items():
+            if name in self._parts:
+                self._others.setdefault(name, part)
+            else:
+                self._parts[name] = part
+                self.entries[name] = entry
+
+
+def fingerprint(sources: Sequence[Source]) -> str:
+    """What stands for a content in the status: of one source its SHA-256 (hex), of several that of all of them."""
+    if len(sources) == 1:
+        return hashlib.sha256(sources[0].data).hexdigest()
+    lines = sorted(f"{source.name} {hashlib.sha256(source.data).hexdigest()}\n" for source in sources)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def kept(document: Document | None, last: dict[Any, Any]) -> dict[Any, Any]:
+    """What of `last` is not in the document, and may yet be in a source that cannot be read."""
+    if not isinstance(document, MergedDocument) or not document.partial:
+        return {}
+    return {name: found for name, found in last.items() if name not in document.entries}

@@ -1,0 +1,97 @@
+"""Puts the service together: with files of this machine, or in a Kubernetes cluster, where it waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from enmasse import settings
+from enmasse.control import listen
+from enmasse.health import Health
+from services.configserv.drivers import Contents, Driver, FilesDriver, KubernetesDriver, KubernetesSettings
+from services.configserv.intake import Intake
+from services.configserv.service import ConfigService, ConfigservSettings
+from services.configserv.state_map import StateMap
+from services.configserv.status_maps import StatusMaps
+from services.configserv.store import ConfigStore
+
+CONTAINER = "configuration-service"
+COMPONENT = "configserv"
+MAX_CONNECTIONS, MAX_LINKS = 256, 64
+MAX_REPORT = 32 * 1024 * 1024
+"""Bytes of a report; 10,000 addresses take one or two million."""
+
+
+async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
+    """Runs the service until `stop`."""
+    health = Health(config.health)
+    await health.start()
+    try:
+        if config.driver is not None:
+            await _in_cluster(config, config.driver, health, stop)
+        else:
+            assert config.config_dir is not None and config.data_dir is not None
+            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
+            await _serve(config, service, health, FilesDriver(config.config_dir), service.configure, stop)
+    finally:
+        await health.close()
+
+
+async def _serve(
+    config: ConfigservSettings,
+    service: ConfigService,
+    health: Health,
+    driver: Driver,
+    configure: Callable[[Contents], None],
+    stop: asyncio.Event,
+) -> None:
+    health.metrics = service.metrics
+    host, port = settings.host_port(config.listen)
+    listener = await listen(
+        host,
+        port,
+        service.accepted,
+        container=CONTAINER,
+        max_connections=MAX_CONNECTIONS,
+        max_links=MAX_LINKS,
+        max_message_size=MAX_REPORT,
+    )
+    health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
+    driver.start(configure)  # before any connection is served: nothing was awaited since the port is open
+    await stop.wait()
+    driver.close()
+    service.close()
+    await listener.close()
+
+
+async def _in_cluster(
+    config: ConfigservSettings, place: KubernetesSettings, health: Health, stop: asyncio.Event
+) -> None:
+    """Only who leads listens, reads and writes."""
+    from enmasse.kubernetes.member import admitted
+
+    member = await admitted(place.namespace, place.release, COMPONENT, config.name, health, stop)
+    if member is None:
+        return
+    store = StateMap(member.api, f"{member.lease}-state", member.labels)
+    await store.open()
+    service = ConfigService(store, config.reporters, health)
+    driver = KubernetesDriver(member.api)
+    intake = Intake(store, service.compute, service.take)
+    maps = StatusMaps(
+        member.api,
+        member.labels,
+        config_maps=driver.config_maps,
+        status=service.status,
+        origins=lambda: service.origins,
+    )
+    service.on_status = maps.changed
+
+    def configure(contents: Contents) -> None:
+        intake.configure(contents)
+        maps.changed()
+
+    await _serve(config, service, health, driver, configure, stop)
+    intake.close()
+    maps.close()
+    await member.close()

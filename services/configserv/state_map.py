@@ -1,0 +1,152 @@
+"""What must survive configserv, in a ConfigMap of its own: a pod has no disk that its successor sees.
+
+Requests are made in threads. A change is saved before it is published (`intake`), so a successor knows everything that
+anybody has been told; what could not be saved is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import gzip
+import zlib
+from typing import TypeVar
+
+import msgspec
+
+from enmasse import log, process
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.kubernetes.labels import MANAGED_BY
+from enmasse.model.configuration import AppliedState
+from enmasse.model.jsonfile import Problem
+from enmasse.model.names import AddressName
+from services.configserv.store import ForcedNames, decoded, has_its_flavors
+
+MANAGER = "enmasse-configserv"
+CONFIGURATION, FORCED, DAMAGED = "configuration.json.gz", "forced.json.gz", ".damaged"
+MAX_BYTES = 950_000
+"""Compressed and in base64, of what a ConfigMap may hold (1 MiB). Ten thousand addresses take about a tenth."""
+MAX_PLAIN = 512 * 1024 * 1024
+T = TypeVar("T")
+
+
+class StateMap:
+    """The ConfigMap `name` (a Store)."""
+
+    def __init__(self, api: Api, name: str, labels: dict[str, str]) -> None:
+        self._api = api
+        self._name = name
+        self._labels = {**labels, MANAGED_BY: MANAGER}
+        self._data: dict[str, str] = {}
+        self._state: AppliedState | None = None
+        """What is saved, or is being saved."""
+        self._problem = ""
+        self._writing: asyncio.Task[None] | None = None
+        self._changed = False
+
+    async def open(self) -> None:
+        """Reads what there is. Raises process.Fatal if that cannot be done: nothing may begin without it."""
+        try:
+            found = await asyncio.to_thread(self._api.get, CONFIG_MAP, self._name)
+        except ApiError as error:
+            raise process.Fatal(f"configmap/{self._name} cannot be read: {error}") from None
+        self._data = dict((found or {}).get("binaryData") or {})
+
+    async def save(self, state: AppliedState) -> None:
+        """Returns when this is saved, or when that was tried: what is wrong then is among the problems."""
+        self.save_configuration(state)
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    # as a Store
+
+    def configuration(self) -> AppliedState:
+        state = self._load(CONFIGURATION, AppliedState)
+        if state is not None and not has_its_flavors(state):
+            self._set_aside(CONFIGURATION, "it has addresses of flavors that it does not have")
+            state = None
+        self._state = state
+        return state or AppliedState()
+
+    def forced(self) -> list[AddressName]:
+        found = self._load(FORCED, ForcedNames)
+        return found.addresses if found is not None else []
+
+    def save_configuration(self, state: AppliedState) -> None:
+        if state != self._state or self._problem:
+            self._state = state
+            self._put(CONFIGURATION, msgspec.json.encode(state))
+
+    def save_forced(self, names: list[AddressName]) -> None:
+        self._put(FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
+
+    @property
+    def has_configuration(self) -> bool:
+        """False makes configserv save again."""
+        return not self._problem
+
+    def problems(self) -> list[Problem]:
+        where = f"configmap/{self._name}"
+        found = [
+            Problem(
+                file=f"{where}/{key.partition(DAMAGED)[0]}",
+                reason=f"was damaged and is kept under the key {key}; an entry that is invalid now has lost its last"
+                " valid version. Remove that key when you have seen it",
+            )
+            for key in sorted(self._data)
+            if DAMAGED in key
+        ]
+        if self._problem:
+            found.append(Problem(file=where, reason=f"the configuration cannot be saved: {self._problem}"))
+        return found
+
+    # inside
+
+    def _load(self, key: str, kind: type[T]) -> T | None:
+        text = self._data.get(key)
+        if text is None:
+            return None
+        try:
+            unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            data = unpacked.decompress(base64.b64decode(text), MAX_PLAIN)
+            if not unpacked.eof:
+                raise ValueError("it is cut off, or too large")
+            return decoded(data, kind, f"configmap/{self._name}/{key}")
+        except (ValueError, RecursionError, zlib.error, binascii.Error) as error:
+            self._set_aside(key, str(error))
+            return None
+
+    def _set_aside(self, key: str, reason: str) -> None:
+        """Nothing that could still be of use to somebody is overwritten."""
+        kept = next(name for n in range(1000) if (name := f"{key}{DAMAGED}{n or ''}") not in self._data)
+        self._data[kept] = self._data.pop(key)
+        log.get().error("damaged data was set aside", key=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
+
+    def _put(self, key: str, data: bytes) -> None:
+        text = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+        self._data[key] = text
+        self._changed = True
+        if self._writing is None:
+            self._writing = process.spawn(self._write(), "save")
+
+    async def _write(self) -> None:
+        try:
+            while self._changed:
+                self._changed = False
+                body: Object = {
+                    "metadata": {"name": self._name, "labels": self._labels},
+                    "binaryData": dict(self._data),
+                }
+                size = sum(map(len, self._data.values()))
+                if size > MAX_BYTES:
+                    self._problem = f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
+                    return
+                try:
+                    # One writes: the one that leads. Whatever a person has changed here goes.
+                    await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
+                    self._problem = ""
+                except ApiError as error:
+                    self._problem = str(error)
+        finally:
+            self._writing = None

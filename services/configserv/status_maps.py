@@ -1,0 +1,178 @@
+"""The status beside each ConfigMap with configuration: `NAME-status`, for people and for `enmasse status --namespace`.
+
+Written at most every INTERVAL seconds and only if it differs; if nothing but numbers of messages and consumers differ,
+every COUNTS_INTERVAL. These ConfigMaps do not have the label that configuration has, so writing one changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from enmasse import log, process
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
+from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
+from enmasse.model import feeds
+from enmasse.model.configuration import ADDRESSES
+from enmasse.model.names import AddressName
+from services.configserv.drivers.kubernetes import PREFIX, ConfigMap
+
+MANAGER = "enmasse-configserv"
+INTERVAL, COUNTS_INTERVAL = 1.5, 30.0
+MAX_BYTES = 900_000
+"""Of a status; a ConfigMap may have 1 MiB."""
+
+
+class StatusMaps:
+    """Writes the status of the ConfigMaps that `config_maps` gives. `status` gives the newest, `origins` where an
+    address comes from."""
+
+    def __init__(
+        self,
+        api: Api,
+        labels: dict[str, str],
+        *,
+        config_maps: Callable[[], list[ConfigMap]],
+        status: Callable[[], feeds.Status],
+        origins: Callable[[], Mapping[AddressName, str]],
+    ) -> None:
+        self._api = api
+        self._labels = {**labels, MANAGED_BY: MANAGER}
+        self._config_maps = config_maps
+        self._status = status
+        self._origins = origins
+        self._homes: dict[AddressName, str] = {}
+        """Address → the ConfigMap it was in last: an address that was removed is shown there until it is gone."""
+        self._written: dict[str, tuple[str, str, bytes, float]] = {}
+        """ConfigMap → its uid, the status as it was written, the same without numbers, and when."""
+        self._refused: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task = process.spawn(self._run(), "status")
+
+    def changed(self) -> None:
+        """There may be something new to write."""
+        self._wake.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), COUNTS_INTERVAL)
+            self._wake.clear()
+            try:
+                await self._write_all()
+            except ApiError as error:
+                log.get().warning("the status could not be written", reason=str(error))
+                self._wake.set()
+            await asyncio.sleep(INTERVAL)
+
+    async def _write_all(self) -> None:
+        config_maps = self._config_maps()
+        if not config_maps:
+            return
+        self._remember()
+        texts = divided(self._status(), config_maps, self._homes)
+        now = asyncio.get_running_loop().time()
+        there = {each.name for each in config_maps}
+        self._written = {name: found for name, found in self._written.items() if name in there}
+        for each in config_maps:
+            text, shape = texts[each.name]
+            before = self._written.get(each.name)
+            if before is not None and before[0] == each.uid:
+                if before[1] == text or (before[2] == shape and now - before[3] < COUNTS_INTERVAL):
+                    continue
+            elif not await self._is_ours(status_name(each.name)):
+                continue
+            await asyncio.to_thread(self._api.apply, CONFIG_MAP, self._body(each, text), MANAGER, force=True)
+            self._written[each.name] = each.uid, text, shape, now
+
+    def _remember(self) -> None:
+        origins = self._origins()
+        for name, origin in origins.items():
+            self._homes[name] = origin.removeprefix(PREFIX).partition("/")[0]
+        if len(self._homes) > 2 * len(origins) + 1000:
+            self._homes = {name: home for name, home in self._homes.items() if name in origins}
+
+    async def _is_ours(self, name: str) -> bool:
+        """Somebody else's ConfigMap may have the name of a status: it is left alone."""
+        found = await asyncio.to_thread(self._api.get, CONFIG_MAP, name)
+        if found is None or STATUS_OF in (found["metadata"].get("labels") or {}):
+            self._refused.discard(name)
+            return True
+        if name not in self._refused:
+            self._refused.add(name)
+            log.get().warning("no status is written: a ConfigMap of this name is somebody else's", name=name)
+        return False
+
+    def _body(self, each: ConfigMap, text: str) -> dict[str, Any]:
+        owner = {"apiVersion": "v1", "kind": CONFIG_MAP.name, "name": each.name, "uid": each.uid}
+        metadata = {
+            "name": status_name(each.name),
+            "labels": {**self._labels, STATUS_OF: each.name[:63].rstrip("-.")},
+            "ownerReferences": [owner],
+        }
+        return {"metadata": metadata, "data": {STATUS_KEY: text}}
+
+
+def divided(
+    status: feeds.Status, config_maps: Sequence[ConfigMap], homes: Mapping[AddressName, str]
+) -> dict[str, tuple[str, bytes]]:
+    """ConfigMap → its part of the status as text, and what of it decides whether it is written soon. Pure."""
+    first: dict[str, str] = {}
+    for each in config_maps:
+        first.setdefault(each.file, each.name)
+    general = first.get(ADDRESSES, config_maps[0].name)
+    addresses: dict[str, list[feeds.AddressStatus]] = {each.name: [] for each in config_maps}
+    errors: dict[str, list[feeds.ErrorStatus]] = {each.name: [] for each in config_maps}
+    for address in status.addresses:
+        home = homes.get(address.name, "")
+        addresses[home if home in addresses else general].append(address)
+    for error in status.errors:
+        home = error.file.removeprefix(PREFIX).partition("/")[0] if error.file.startswith(PREFIX) else ""
+        errors[home if home in errors else first.get(error.file, general)].append(error)
+    return {name: _text(status.config, addresses[name], errors[name]) for name in addresses}
+
+
+def _text(
+    config: dict[str, str], addresses: list[feeds.AddressStatus], errors: list[feeds.ErrorStatus]
+) -> tuple[str, bytes]:
+    """What is too long loses first the components, then the addresses that are ready, then whatever is too much."""
+    omitted = ""
+    body = _encoded(config, addresses, errors, omitted)
+    if len(body) > MAX_BYTES:
+        omitted = "components"
+        addresses = [msgspec.structs.replace(each, components=[]) for each in addresses]
+        body = _encoded(config, addresses, errors, omitted)
+    if len(body) > MAX_BYTES:
+        count = len(addresses)
+        addresses = [each for each in addresses if not each.ready]
+        omitted = f"components; {count - len(addresses)} addresses that are ready"
+        body = _encoded(config, addresses, errors, omitted)
+    while len(body) > MAX_BYTES:
+        count = len(addresses) + len(errors)
+        addresses, errors = addresses[: len(addresses) // 2], errors[: (len(errors) + 1) // 2]
+        omitted = f"{omitted}; {count - len(addresses) - len(errors)} more addresses and errors"
+        body = _encoded(config, addresses, errors, omitted)
+    plain = [msgspec.structs.replace(each, messages=None, consumers=None) for each in addresses]
+    return body.decode(), _encoded(config, plain, errors, omitted)
+
+
+def _encoded(
+    config: dict[str, str], addresses: list[feeds.AddressStatus], errors: list[feeds.ErrorStatus], omitted: str
+) -> bytes:
+    body: dict[str, Any] = {
+        "schema": feeds.SCHEMA,
+        "ready": all(each.ready for each in addresses),
+        "config": config,
+        "addresses": addresses,
+        "errors": errors,
+    }
+    if omitted:
+        body["omitted"] = omitted
+    return msgspec.json.encode(body)
