@@ -178,10 +178,15 @@ class RouterAgent:
         elif len(self.routers) >= MAX_ROUTERS:
             connection.close("amqp:resource-limit-exceeded", f"at most {MAX_ROUTERS} routers")
             return
-        router = ManagedRouter(connection, self.desired, self.evaluate, self.book.lose)
+        router = ManagedRouter(connection, self.desired, self.evaluate, self.book.lose, self._meshed)
         self.routers[name] = router
         self.evaluate(self.desired.addresses)
         process.spawn(self._manage(router), f"router {name}")
+
+    def _meshed(self) -> None:
+        """A router is dialled at another place than before: the others are looked at again."""
+        for router in self.routers.values():
+            router.touch_neighbours()
 
     def _replace(self, old: ManagedRouter, connection: ControlConnection) -> None:
         """A router that was killed is back before its old connection has timed out; or there are two with one id."""
@@ -209,6 +214,7 @@ class RouterAgent:
         finally:
             if self.routers.get(router.id) is router:
                 del self.routers[router.id]
+                self.desired.mesh.left(router.id)
             router.close("amqp:connection:forced", "management of this router has ended")
             self.evaluate(self.desired.addresses)
 
@@ -262,8 +268,15 @@ class RouterAgent:
             return True, refusal
         if not router.configured:
             return False, "is being configured"
+        if self.desired.type(name) not in ("queue", "topic") and (parted := self._parted(router)):
+            return False, parted
         work = self.desired.work(router.id, name)
         return False, router.table.problem(name, work, active) if work is not None else ""
+
+    def _parted(self, router: ManagedRouter) -> str:
+        """With which routers it should have a connection and has none; empty if there are none."""
+        others = self.desired.mesh.parted(router.id)
+        return f"has no connection with router {', '.join(others)} yet" if others else ""
 
     def _leaving(self, name: AddressName) -> feeds.Readiness | None:
         """How it is with an address that is not desired any more; None: nothing is left to be done about it."""
@@ -300,6 +313,8 @@ class RouterAgent:
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
+        if parted := [f"router {n}: {text}" for n, r in sorted(self.routers.items()) if (text := self._parted(r))]:
+            return False, "; ".join([*parted, *self._refusals()])
         return True, "; ".join([counted(len(self.routers), "router"), *self._notes(), *self._refusals()])
 
     def _refusals(self) -> list[str]:
@@ -313,6 +328,9 @@ class RouterAgent:
     def _notes(self) -> list[str]:
         """What people should know of routers that work."""
         notes = []
+        alone = [name for name, router in sorted(self.routers.items()) if router.inter_router is None]
+        if alone and len(self.routers) > 1:
+            notes.append(f"{', '.join(alone)}: no listener for other routers; anycast and multicast end there")
         for name, router in sorted(self.routers.items()):
             if foreign := router.foreign(self._static):
                 more = f" and {len(foreign) - FOREIGN_SHOWN} more" if len(foreign) > FOREIGN_SHOWN else ""

@@ -1,12 +1,12 @@
 """What each router is to have, kept up to date from the feeds: a change of one address costs work for one address.
 
-Everything is asked for a router by its id, though today all routers get the same but for their listeners
-(docs/extending.md, "A mesh of routers").
+Everything is asked for a router by its id: all get the same but for their listeners and the routers that they dial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
 from services.ragent.entities import ClientListener, Entity, EntityKey, RouterWork
+from services.ragent.mesh import Mesh
 
 N = TypeVar("N", bound=str)
 _NONE: tuple[feeds.Placement, ...] = ()
@@ -24,10 +25,13 @@ _NONE: tuple[feeds.Placement, ...] = ()
 class Desired:
     """The desired state. What takes a snapshot gives the addresses whose entities may differ now."""
 
-    def __init__(self, listeners: Iterable[ClientListener], *, mqtt: bool = False) -> None:
+    def __init__(
+        self, listeners: Iterable[ClientListener], *, mqtt: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.sources = Sources(("addresses", "placements"))
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
         """The brokers that no storage controller looks after."""
+        self.mesh = Mesh(clock)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
         self._types: dict[AddressName, str] = {}
@@ -114,8 +118,11 @@ class Desired:
         return self._brokers
 
     def connectors(self, router: str) -> list[Entity]:
-        """How it reaches them."""
-        return [entities.connector(name, b.host, b.port) for name, b in self.brokers(router).items()]
+        """How it reaches them, and the routers that it dials."""
+        return [
+            *(entities.connector(name, b.host, b.port) for name, b in self.brokers(router).items()),
+            *(entities.neighbour(other, endpoint) for other, endpoint in self.mesh.dials(router).items()),
+        ]
 
     def nodes(self, router: str) -> list[Entity]:
         """How it reaches the nodes of the MQTT services, and the queues of sessions."""
@@ -137,23 +144,34 @@ class Desired:
         owner = entities.owner(name)
         if owner is None or owner.type != type_:
             return None
-        if type_ == entities.CONNECTOR and owner.broker:
-            broker = self.brokers(router).get(owner.broker)
-            return entities.connector(owner.broker, broker.host, broker.port) if broker is not None else None
+        if type_ == entities.CONNECTOR:
+            return next((entity for entity in self._connectors_to(router, owner) if entity.name == name), None)
         if entities.is_node(owner.subject):
             there = [entities.session_route(owner.broker)] if owner.broker in self.brokers(router) else []
             there = [*entities.SERVICE_NODES, *there] if self._mqtt else []
         elif type_ in entities.ADDRESS_TYPES:
             there = self.of_address(router, AddressName(owner.subject))
         else:
-            there = self.listeners(router)  # a connector that leads to no broker is not among them: not desired
+            there = self.listeners(router)
         return next((entity for entity in there if entity.name == name and entity.type == type_), None)
 
     def is_kept(self, key: EntityKey) -> bool:
         """Whether an entity stays as it is: the configuration has its address or broker, and nobody knows what it is to
-        be."""
+        be; or it leads to a router that may come again."""
         owner = entities.owner(key[1])
-        return owner is not None and (owner.subject in self._invalid or owner.broker in self._invalid_brokers)
+        if owner is None:
+            return False
+        if owner.type == entities.CONNECTOR and not owner.broker:
+            return self.mesh.may_come(owner.subject)
+        return owner.subject in self._invalid or owner.broker in self._invalid_brokers
+
+    def _connectors_to(self, router: str, owner: entities.Owner) -> Iterable[Entity]:
+        """The connector that leads to a broker or to another router."""
+        broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
+        if broker is not None:
+            yield entities.connector(owner.broker, broker.host, broker.port)
+        if endpoint is not None:
+            yield entities.neighbour(owner.subject, endpoint)
 
 
 def _names(names: Iterable[N] | msgspec.UnsetType) -> frozenset[N]:

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 from enmasse.model.feeds import Placement
 from enmasse.model.names import AddressName, session_prefix, wire_name
+from services.ragent.mesh import Endpoint
 
 _DISPATCH: Final = "org.apache.qpid.dispatch."
 ADDRESS: Final = _DISPATCH + "router.config.address"
@@ -26,6 +27,8 @@ ADDRESS_TYPES: Final = (ADDRESS, AUTO_LINK, LINK_ROUTE)
 ALL_TYPES: Final = (CONNECTOR, *ADDRESS_TYPES, SSL_PROFILE, LISTENER)
 """Everything the agent makes; clients are let in by the last one."""
 
+INTER_ROUTER: Final = "inter-router"
+"""The role of listeners and connectors between routers."""
 PREFIX: Final = "ragent-"
 
 EntityKey = tuple[str, str]
@@ -45,7 +48,7 @@ COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     ADDRESS: ("prefix", "pattern", "distribution", "waypoint"),
     AUTO_LINK: ("address", "direction", "connection"),
     LINK_ROUTE: ("prefix", "direction", "connection", "containerId"),
-    CONNECTOR: ("host", "port", "role"),
+    CONNECTOR: ("host", "port", "role", "sslProfile"),
     LISTENER: ("host", "port", "role", "sslProfile"),
     SSL_PROFILE: ("certFile", "privateKeyFile"),
 }
@@ -72,6 +75,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "route-in": LINK_ROUTE,
     "route-out": LINK_ROUTE,
     "broker": CONNECTOR,
+    "router": CONNECTOR,
     "listener": LISTENER,
     "tls": SSL_PROFILE,
 }
@@ -111,7 +115,8 @@ class RouterWork(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What is read from an entity's name: its type; the broker, or ""; the address, listener or profile, or ""."""
+    """What is read from an entity's name: its type; the broker, or ""; the address, router, listener or profile, or
+    ""."""
 
     type: str
     broker: str
@@ -215,6 +220,14 @@ def connector(broker: str, host: str, port: int) -> Entity:
     """How every router reaches one broker."""
     attributes = {"host": host, "port": str(port), "role": "route-container", "management": False}
     return Entity(CONNECTOR, connector_name(broker), attributes)
+
+
+def neighbour(router: str, endpoint: Endpoint) -> Entity:
+    """How a router reaches another one."""
+    attributes: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port, "role": INTER_ROUTER}
+    if endpoint.profile:  # the routers of a mesh have the same profiles; certificates rarely name addresses of pods
+        attributes |= {"sslProfile": endpoint.profile, "verifyHostname": False}
+    return Entity(CONNECTOR, f"{PREFIX}router/{router}", attributes)
 
 
 def listeners(wanted: Iterable[ClientListener]) -> list[Entity]:

@@ -11,6 +11,7 @@ from services.ragent.entities import ADDRESS_TYPES, EXTENSIONS, LISTENER, Entity
 from services.ragent.table import EntityOperation, columns
 
 REQUEST_TIMEOUT = 10.0
+ROUTER_NODE = "org.apache.qpid.dispatch.router.node"
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
 
 
@@ -51,6 +52,11 @@ class RouterManagement:
         """A page of the addresses and their subscribers on this router."""
         properties = {"operation": "QUERY", "entityType": ROUTER_ADDRESS, "offset": offset, "count": count}
         return await self._node.operation(properties, {"attributeNames": ["key", "subscriberCount"]})
+
+    async def neighbours(self) -> list[str]:
+        """The ids of the routers with which it has a connection."""
+        rows = await self._node.query(ROUTER_NODE, ["id", "routerLink"])
+        return [str(row["id"]) for row in rows if row.get("routerLink") is not None]
 
     async def read(self, keys: Iterable[EntityKey]) -> list[tuple[EntityKey, dict[str, Any] | None]]:
         """Each entity's attributes; None: the router does not have it."""

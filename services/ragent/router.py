@@ -26,6 +26,7 @@ from services.ragent.entities import (
     subject_of,
 )
 from services.ragent.management import RouterManagement
+from services.ragent.mesh import WILDCARDS, Endpoint
 from services.ragent.pages import ConsumerCounts
 from services.ragent.sweep import Sweep, read_page
 from services.ragent.table import (
@@ -52,7 +53,8 @@ class ManagedRouter:
     """The agent's conversation with one router: what the shared reconciler works on (enmasse.reconcile.Managed).
 
     Its keys are addresses, and ROUTER for what is no address's. `changed(addresses)` is called when their state here
-    is news, `lost(addresses)` when something of them that was there is not any more.
+    is news, `lost(addresses)` when something of them that was there is not any more, `meshed()` when other routers may
+    have to dial it differently.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ManagedRouter:
         desired: Desired,
         changed: Callable[[Iterable[AddressName]], None],
         lost: Callable[[Iterable[AddressName]], None],
+        meshed: Callable[[], None],
     ) -> None:
         self.id = connection.remote_container
         self.table = EntityTable()
@@ -68,8 +71,11 @@ class ManagedRouter:
         """Everything was read, applied and read back at least once."""
         self.serving = False
         """The client listeners are there."""
+        self.inter_router: Endpoint | None = None
+        """Where it listens for other routers."""
         self._connection = connection
         self._desired = desired
+        self._meshed = meshed
         self._loop = connection.loop
         self._management = RouterManagement(connection)
         self._expected: Expected = functools.partial(desired.expected, self.id)
@@ -113,6 +119,10 @@ class ManagedRouter:
         for broker in brokers:
             if broker in self._desired.brokers(self.id):
                 self._outdate((CONNECTOR, entities.connector_name(broker)))
+        self._reconciler.queue((ROUTER,))
+
+    def touch_neighbours(self) -> None:
+        """Other routers came or are reached elsewhere."""
         self._reconciler.queue((ROUTER,))
 
     def _outdate(self, key: EntityKey) -> None:
@@ -265,6 +275,8 @@ class ManagedRouter:
     async def _scanned(self, scan: Scan) -> None:
         """Takes in a scan. What it has missed is read by name; if that is much, all of the type is read at once."""
         self._finish(scan)
+        if scan.type == CONNECTOR and self.inter_router is not None:
+            await self._look_around()
         missing = scan.missing()
         if len(missing) <= READ_BY_NAME:
             await self._read_by_name([(scan.type, name) for name in missing])
@@ -279,6 +291,8 @@ class ManagedRouter:
     def _finish(self, scan: Scan) -> None:
         """What a complete scan has found is put right next."""
         self.table.foreign[scan.type] = scan.foreign
+        if scan.type == LISTENER:
+            self._shows(scan.inter_router)
         for name in scan.changed:
             self._note((scan.type, name))
         if self._desired.sources.complete:
@@ -288,6 +302,19 @@ class ManagedRouter:
                     self._heal(key, lost=False)
         for name in scan.different:
             self._heal((scan.type, name))
+
+    def _shows(self, inter_router: Mapping[str, Endpoint]) -> None:
+        """Its listeners for other routers: the first by name is the one that they dial."""
+        endpoint = min(inter_router.items())[1] if inter_router else None
+        if endpoint is not None and endpoint.host in WILDCARDS:
+            endpoint = endpoint._replace(host=self._connection.peer.rpartition(":")[0])
+        self.inter_router = endpoint
+        if endpoint is not None and self._desired.mesh.joined(self.id, endpoint):
+            self._meshed()
+
+    async def _look_around(self) -> None:
+        if self._desired.mesh.sees(self.id, await self._management.neighbours()):
+            self._reconciler.news(self._desired.addresses)
 
     async def _read_by_name(self, keys: Iterable[EntityKey], *, heal: bool = True) -> None:
         for key, row in await self._management.read(keys):

@@ -16,6 +16,7 @@ from services.ragent.entities import (
     COMPARED,
     CONNECTOR,
     EXTENSIONS,
+    INTER_ROUTER,
     LINK_ROUTE,
     LISTENER,
     PREFIX,
@@ -32,6 +33,7 @@ from services.ragent.entities import (
     owner,
     subject_of,
 )
+from services.ragent.mesh import Endpoint
 
 PRESENT = "present"
 """The status of what is as wanted, for types that have none of their own."""
@@ -143,7 +145,7 @@ class EntityTable:
 
     def forget_links(self, connector: Owner | None) -> list[EntityKey]:
         """The links over this connector have to be read again before they count as active. Gives all of them."""
-        prefixes = link_prefixes(connector.broker) if connector is not None else ()
+        prefixes = link_prefixes(connector.broker) if connector is not None and connector.broker else ()
         keys = [
             (type_, name) for type_ in (AUTO_LINK, LINK_ROUTE) for name in self.rows[type_] if name.startswith(prefixes)
         ]
@@ -177,6 +179,10 @@ def _leads_to(type_: str, row: Mapping[str, Any]) -> str:
     if type_ in (CONNECTOR, LISTENER):
         return f"{row.get('host') or '*'}:{row.get('port')}"
     return str(row.get("address") or row.get("prefix") or row.get("pattern") or "")
+
+
+def _endpoint(row: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(str(row.get("host") or ""), str(row.get("port")), str(row.get("sslProfile") or ""))
 
 
 def columns(type_: str, extended: bool = False) -> list[str]:
@@ -227,6 +233,8 @@ class Scan:
         """Digest and number of rows of each page, as the reader of the pages notes them."""
         self.foreign: dict[str, str] = {}
         """What others have made: name → where it leads."""
+        self.inter_router: dict[str, Endpoint] = {}
+        """Listeners for other routers, which are always made by others, by name."""
         self._expected = expected
         self._seen: set[str] = set()
         self._touched: set[str] = set()
@@ -244,7 +252,10 @@ class Scan:
             if not isinstance(name, str):
                 continue
             if not name.startswith(PREFIX):
-                self.foreign[name] = _leads_to(self.type, dict(zip(names, row, strict=False)))
+                attributes = dict(zip(names, row, strict=False))
+                self.foreign[name] = _leads_to(self.type, attributes)
+                if self.type == LISTENER and attributes.get("role") == INTER_ROUTER:
+                    self.inter_router[name] = _endpoint(attributes)
                 continue
             self._seen.add(name)
             if name in self._touched:

@@ -24,6 +24,7 @@ from services.ragent.entities import ADDRESS, ADDRESS_TYPES, ALL_TYPES, AUTO_LIN
 from tests.control.aio import until
 
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
+ROUTER_NODE = "org.apache.qpid.dispatch.router.node"
 Row = dict[str, Any]
 
 
@@ -33,7 +34,7 @@ class FakeRouter:
     def __init__(self, name: str = "router-0", product: str = "qpid-dispatch-router") -> None:
         self.name = name
         self.product = product
-        self.tables: dict[str, dict[str, Row]] = {type_: {} for type_ in (*ALL_TYPES, ROUTER_ADDRESS)}
+        self.tables: dict[str, dict[str, Row]] = {type_: {} for type_ in (*ALL_TYPES, ROUTER_ADDRESS, ROUTER_NODE)}
         self.brokers_down: set[str] = set()
         self.requests: list[tuple[str, str, str]] = []
         """operation, short type, name"""
@@ -56,6 +57,16 @@ class FakeRouter:
         self.connection = await connect(
             "127.0.0.1", port, container=self.name, prepare=prepare, properties={"product": self.product}
         )
+
+    def listens(self, host: str, port: int, profile: str | None = None) -> None:
+        """Its configuration file has a listener for other routers."""
+        more = {"sslProfile": profile} if profile else {}
+        self.tamper(LISTENER, "inter-router", host=host, port=str(port), role="inter-router", **more)
+
+    def sees(self, *others: str) -> None:
+        """It has connections with these routers, and no others."""
+        rows = {name: {"id": name, "routerLink": number} for number, name in enumerate(others)}
+        self.tables[ROUTER_NODE] = {self.name: {"id": self.name, "routerLink": None}, **rows}
 
     def kill(self) -> None:
         assert self.connection is not None
