@@ -17,6 +17,8 @@ ADDRESS: Final = "$mqtt/sessions"
 """Where a gateway attaches one sender and one receiver."""
 NEVER: Final = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
+MOST_HELD: Final = 1024 * 1024
+"""Bytes of a message that the service holds for an exchange of a shared subscription (`out` with a message)."""
 STALE: Final = "enmasse:stale-epoch"
 """Condition of a `Failure`: the client has been opened elsewhere since, or its session has ended."""
 
@@ -51,6 +53,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: str | None = None
 
 
+def is_shared(source: str) -> bool:
+    """Whether this is the queue of a shared subscription (`$sub/<broker>/share.…`)."""
+    return source.rpartition("/")[2].startswith("share.")
+
+
 # -- the gateway asks -------------------------------------------------------------------------------------------------
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """`hello`: everything that a gateway holds, after each attach. `sessions`: client and epoch."""
@@ -81,11 +88,13 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True):
-    """A message under way to the client: `[pid, qos, identity, source, state]`.
+    """A message under way to the client: `[pid, qos, identity, source, state, message]`.
 
     `identity`: the delivery-tag of the session queue in hexadecimal (it is the same when the message is delivered
     again), None where there is none. `source`: address of the queue. QoS 2: `released`: PUBREC has come; `completed`:
     PUBCOMP too, and the broker has not settled yet: the packet id is not free, and the message is accepted if it comes.
+    `message`: the AMQP message (Base64 in JSON) if the service holds it: it is sent from here, the queue may have
+    forgotten it.
     """
 
     pid: PacketId
@@ -93,6 +102,7 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True):
     identity: str | None
     source: str
     state: Literal["published", "released", "completed"] = "published"
+    message: bytes = b""
 
 
 class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,22 +175,27 @@ class CloseReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PacketChange(msgspec.Struct, frozen=True, array_like=True):
-    """What happens to a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source]`.
+    """What happens to a packet id of a QoS 2 exchange: `[client, epoch, op, pid, key, source, message]`.
 
     op    key           source   meaning
     in    duplicate id           a PUBLISH came; its message is sent on under this id
     in-                          PUBREL came: the packet id is free
     out   identity      queue    a PUBLISH is to be sent to the client
-    rel                          PUBREC came
+    rel   identity      queue    PUBREC came
     out-                         PUBCOMP came and the broker has settled: the packet id is free
+    end                          PUBCOMP came, the broker may bring the message again: the packet id is free, and no
+                                 session is given the message (shared subscriptions only)
+
+    `message`: with `out` from the queue of a shared subscription, the AMQP message: the service holds it until `rel`.
     """
 
     client: ClientId
     epoch: Epoch
-    op: Literal["in", "in-", "out", "rel", "out-"]
+    op: Literal["in", "in-", "out", "rel", "out-", "end"]
     pid: PacketId
     key: str | None = None
     source: str = ""
+    message: bytes = b""
 
 
 class Packets(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,9 +205,16 @@ class Packets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PacketsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All changes are stored, but those of the clients in `stale`: the gateway disconnects them."""
+    """All changes are stored, but those of the clients in `stale`: the gateway disconnects them.
+
+    `taken`: client and packet id of each `out` that was not stored, because another session has, or had, the message:
+    the gateway accepts it and sends nothing. `left`: of each that was stored without its message, for want of room: it
+    stays with the broker until PUBREC.
+    """
 
     stale: list[str] = []
+    taken: list[tuple[str, int]] = []
+    left: list[tuple[str, int]] = []
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -123,6 +123,9 @@ class Client(Protocol):
     def assigned(self, packet_id: int) -> None:
         """`Session.assign` is durable: PUBLISH."""
 
+    def withdrawn(self, packet_id: int) -> None:
+        """Instead of `assigned`: the message is another client's. Nothing is sent, the id is free."""
+
     def received(self, packet_id: int) -> None:
         """`Session.received` is durable: PUBREL."""
 
@@ -188,8 +191,8 @@ class Session(Protocol):
         too large or has expired: accept it. QoS 2 only before `assign`."""
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Client.assigned` is called. Not for
-        one that `outgoing` has under this id."""
+        """Before the PUBLISH of QoS 2: store that this message has this packet id; `Client.assigned` is called, or
+        `Client.withdrawn`. Not for one that `outgoing` has under this id."""
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
         """PUBREC: store it, then accept the delivery; `Client.received` is called once it is stored."""

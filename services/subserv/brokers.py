@@ -9,6 +9,7 @@ from enmasse.control import ControlConnection, keep_connected
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store
+from services.subserv.names import id_of
 
 CONTAINER = "subserv"
 
@@ -50,6 +51,15 @@ class Brokers:
         for name, address in wanted.items():
             if name not in self._brokers:
                 self._brokers[name] = Broker(name, address, self._owner, self._store)
+
+    async def depth(self, source: str) -> int:
+        """Messages in a subscriber's queue; 0: there is no such queue. Raises ControlError, ValueError, OSError: it is
+        not known."""
+        for broker in self:
+            id = id_of(broker.name, source)
+            if id is not None:
+                return await broker.conversation.depth(id)
+        return 0
 
     def get(self, name: str) -> Broker | None:
         return self._brokers.get(name)

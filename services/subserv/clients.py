@@ -132,8 +132,11 @@ class Clients:
                 if not present:
                     changes = [*sessions.end(old), *changes]
                 elif closed is not None:
-                    changes += [old.packets.keep(request.client, message) for message in closed.sent]
+                    changes += [each for message in closed.sent for each in old.packets.left(request.client, message)]
+            sent: list[wire.Outgoing] = []
             try:
+                if present and old is not None:
+                    sent = await self._packets.sent(old)
                 await self._store.write(changes)
             except StoreError:
                 if old is not None and old.record.connected:
@@ -151,7 +154,7 @@ class Clients:
                 subscriptions=list(session.subscriptions.values()),
                 sources=sources,
                 received=list(session.packets.received.items()),
-                sent=session.packets.messages(),
+                sent=sent,
                 previous_will="pending" if previous_will else "",
             )
 
@@ -201,7 +204,7 @@ class Clients:
         closed = msgspec.structs.replace(
             record, connected=False, expiry=expiry, since=now, ends=records.end_of(expiry, now)
         )
-        kept = [session.packets.keep(record.client, message) for message in sent]
+        kept = [each for message in sent for each in session.packets.left(record.client, message)]
         await self._store.write([records.put(records.SESSIONS, record.client, closed), *kept])
         self.sessions.put(closed)
 
@@ -285,7 +288,7 @@ class Clients:
         await asyncio.gather(*(self.lose(s.record.client, s.record.epoch) for s in list(self.sessions.of(gateway))))
 
     async def packets(self, request: wire.Packets) -> wire.PacketsReply:
-        return wire.PacketsReply(stale=await self._packets.change(request.changes))
+        return await self._packets.change(request.changes)
 
     # subscribe, unsubscribe
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from enmasse import log
-from enmasse.control import ControlConnection, Reply
+from enmasse.control import ControlConnection, ControlError, Reply
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.subserv import names
 from services.subserv.feed import RetainedFeed
@@ -160,6 +160,13 @@ class BrokerConversation:
         """It could not be resumed: the next look at the broker does it."""
         self._resuming.discard(id)
         self._reconciler.read_again()
+
+    async def depth(self, id: str) -> int:
+        """Messages in its queue, those on their way to a consumer included; 0: there is no queue. Raises ControlError,
+        ValueError, OSError: it is not known."""
+        if not self.connected:
+            raise ControlError("amqp:not-found", f"no connection to broker {self.broker}")
+        return await self._management.depth(id) if id in self.held else 0
 
     async def rows(self) -> list[Row]:
         """Every queue of the broker. Raises ControlError, ValueError."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from enmasse import process
-from enmasse.model.sessions import PacketChange
+from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_shared
 from enmasse.stores import Change, Store, StoreError
-from services.subserv.sessions import Sessions, Undo, undone
+from services.subserv import records
+from services.subserv.given import Message, Undo
+from services.subserv.sessions import Session, Sessions, undone
+
+_Waiting = tuple[Sequence[PacketChange], asyncio.Future[PacketsReply]]
 
 
 class Packets:
@@ -18,13 +24,13 @@ class Packets:
     def __init__(self, sessions: Sessions, store: Store) -> None:
         self._sessions = sessions
         self._store = store
-        self._waiting: list[tuple[Sequence[PacketChange], asyncio.Future[list[str]]]] = []
+        self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def change(self, changes: Sequence[PacketChange]) -> list[str]:
-        """Returns when they are durable: the clients whose changes were not made, because the epoch is not theirs any
-        more. Raises StoreError: none of them was made."""
-        done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+    async def change(self, changes: Sequence[PacketChange]) -> PacketsReply:
+        """Returns when they are durable, with those that were not made, or not as asked. Raises StoreError: none of
+        them was made."""
+        done: asyncio.Future[PacketsReply] = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, done))
         if self._writer is None:
             self._writer = process.spawn(self._write(), "packet ids")
@@ -43,20 +49,24 @@ class Packets:
         finally:
             self._writer = None
 
-    async def _store_batch(self, batch: list[tuple[Sequence[PacketChange], asyncio.Future[list[str]]]]) -> None:
+    async def _store_batch(self, batch: list[_Waiting]) -> None:
         made: list[Change] = []
         undo: list[Undo] = []
-        stale: list[list[str]] = []
+        replies: list[PacketsReply] = []
         by_client = self._sessions.by_client
         for changes, _ in batch:
-            old: dict[str, None] = {}
+            stale: dict[str, None] = {}
+            reply = PacketsReply()
             for change in changes:
                 session = by_client.get(change.client)
                 if session is None or session.record.epoch != change.epoch or not session.record.connected:
-                    old[change.client] = None
-                elif (stored := session.packets.change(change.client, change, undo)) is not None:
-                    made.append(stored)
-            stale.append(list(old))
+                    stale[change.client] = None
+                elif change.op == "out" and is_shared(change.source):
+                    made += self._given(session, change, reply, undo)
+                else:
+                    made += session.packets.change(change.client, change, undo)
+            reply.stale.extend(stale)
+            replies.append(reply)
         try:
             await self._store.write(made)
         except (StoreError, ValueError) as error:
@@ -65,6 +75,30 @@ class Packets:
                 if not done.done():
                     done.set_exception(StoreError(str(error)))
             return
-        for (_, done), clients in zip(batch, stale, strict=True):
+        for (_, done), reply in zip(batch, replies, strict=True):
             if not done.done():
-                done.set_result(clients)
+                done.set_result(reply)
+
+    def _given(self, session: Session, change: PacketChange, reply: PacketsReply, undo: list[Undo]) -> list[Change]:
+        """A message of a shared subscription: it is this session's from now on, if it is nobody else's."""
+        given, client = self._sessions.given, change.client
+        if given.is_taken(client, change.source, change.key):
+            reply.taken.append((client, change.pid))
+            return []
+        old = session.packets.sent.get(change.pid)  # the same, if the gateway repeats what was not answered
+        if change.message and not given.has_room(client, len(change.message) - (old.held if old is not None else 0)):
+            reply.left.append((client, change.pid))
+            change = msgspec.structs.replace(change, message=b"")
+        return session.packets.change(client, change, undo)
+
+    async def sent(self, session: Session) -> list[Outgoing]:
+        """What is under way to the client, with the messages that are held. Raises StoreError."""
+        client, table = session.record.client, session.packets
+        held = table.held()
+        found = await self._store.get_many(records.HELD, [records.held_key(client, pid) for pid in held])
+        messages = dict(zip(held, found, strict=True))
+        return [msgspec.structs.replace(each, message=messages.get(each.pid) or b"") for each in table.messages()]
+
+    async def forget(self, messages: Sequence[Message]) -> None:
+        """The brokers cannot bring these again. Raises StoreError; then they are known until the service starts."""
+        await self._store.write(self._sessions.given.forget(messages))

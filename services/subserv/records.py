@@ -15,6 +15,10 @@ FILTERS = "subserv-filters"
 """Length of the client, blank, client, filter → its Subscription."""
 PACKETS = "subserv-packets"
 """`in` or `out`, packet id, client, joined by blanks → the duplicate id, or an OutgoingRecord."""
+HELD = "subserv-held"
+"""packet id, client, joined by a blank → the AMQP message of an exchange, until the client has it."""
+ENDED = "subserv-ended"
+"""identity, source, joined by a blank → nothing: a message that one session has had, and the broker may still have."""
 AMQP = "subserv-subscriptions"
 """subscription id → AmqpRecord"""
 RETAINED = "subserv-retained"
@@ -53,10 +57,11 @@ class AmqpRecord(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class OutgoingRecord(msgspec.Struct, array_like=True, frozen=True):
-    """`order` keeps the messages of a client in their order."""
+    """`order` keeps the messages of a client in their order. `held`: bytes of the AMQP message, which is in HELD."""
 
     order: int
     message: Outgoing
+    held: int = 0
 
 
 class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -84,6 +89,20 @@ def received_key(client: str, pid: int) -> str:
 
 def sent_key(client: str, pid: int) -> str:
     return f"out {pid} {client}"
+
+
+def held_key(client: str, pid: int) -> str:
+    return f"{pid} {client}"
+
+
+def ended_key(source: str, identity: str) -> str:
+    return f"{identity} {source}"
+
+
+def ended_message(key: str) -> tuple[str, str]:
+    """Source and identity."""
+    identity, _, source = key.partition(" ")
+    return source, identity
 
 
 def filter_key(client: str, filter: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from services.subserv.clients import Clients
 from services.subserv.conversation import Want
 from services.subserv.desired import Desired, Subscriber
 from services.subserv.gateways import GatewayLinks
+from services.subserv.management import ERRORS
 from services.subserv.packets import Packets
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
@@ -37,6 +39,8 @@ TICK = 0.5
 """Seconds between two looks at what has expired."""
 PORTION = 200
 """Subscribers that are looked at in one turn of the loop."""
+FORGET = 5.0
+"""Seconds between two looks at what brokers have settled."""
 SETTLE = 0.5
 """Seconds between two looks at all subscribers after changes of addresses."""
 
@@ -82,7 +86,9 @@ class SubscriptionService:
             if session is not None and kind == "in":
                 session.packets.received[pid] = value.decode()
             elif session is not None:
-                session.packets.put_sent(msgspec.msgpack.decode(value, type=OutgoingRecord))
+                session.packets.put_sent(client, msgspec.msgpack.decode(value, type=OutgoingRecord))
+        async for key, _ in self.store.scan(records.ENDED):
+            self.sessions.given.ended[records.ended_message(key)] = True
         async for _, value in self.store.scan(records.AMQP):
             self.amqp.put(msgspec.msgpack.decode(value, type=AmqpRecord))
         await self.retained.load()
@@ -151,7 +157,7 @@ class SubscriptionService:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        await asyncio.gather(self._follow_changes(), self._expire())
+        await asyncio.gather(self._follow_changes(), self._expire(), self._forget())
 
     async def _follow_changes(self) -> None:
         while True:
@@ -163,6 +169,21 @@ class SubscriptionService:
                 self.clients.lies(some)
                 await asyncio.sleep(0)  # requests are served in between
             await asyncio.sleep(SETTLE)
+
+    async def _forget(self) -> None:
+        """Messages of shared subscriptions that were given to one session: what brokers have no more is forgotten."""
+        given = self.sessions.given
+        while True:
+            await asyncio.sleep(FORGET)
+            gone = given.too_many()
+            for source, messages in given.waiting().items():
+                with contextlib.suppress(*ERRORS):
+                    if self.complete and not await self.brokers.depth(source):
+                        gone += messages
+            try:
+                await self.packets.forget(gone)
+            except StoreError as error:
+                log.get().warning("what brokers have settled cannot be deleted", reason=str(error))
 
     async def _expire(self) -> None:
         while True:
@@ -216,6 +237,12 @@ class SubscriptionService:
         yield gauge("subserv_subscriptions", "Subscriptions of MQTT sessions.", single(self.sessions.subscriptions))
         yield gauge("subserv_shared_subscriptions", "Shared subscriptions.", single(len(self.sessions.shares)))
         yield gauge("subserv_amqp_subscriptions", "Subscriptions over $subctrl.", single(len(self.amqp.by_id)))
+        yield gauge("subserv_held_bytes", "Messages held for shared subscriptions.", single(self.sessions.given.bytes))
+        yield gauge(
+            "subserv_ended_messages",
+            "Messages of shared subscriptions that a session has had, and a broker may have still.",
+            single(len(self.sessions.given.ended)),
+        )
         yield gauge("subserv_gateways", "Gateways that are attached.", single(len(self.gateways.by_gateway)))
         yield gauge("subserv_retained_messages", "Retained messages.", single(self.retained.index.count))
         yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -17,10 +16,8 @@ from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
 from services.subserv import names, records
 from services.subserv.desired import Subscriber
+from services.subserv.given import Given, Message, Undo, of_group
 from services.subserv.records import OutgoingRecord, SessionRecord
-
-Undo = tuple[dict[int, Any], int, Any]
-"""A dict, a key of it, and the value it had; None: none."""
 
 
 def undone(undo: list[Undo]) -> None:
@@ -35,51 +32,119 @@ def undone(undo: list[Undo]) -> None:
 class PacketTable:
     """Packet ids of one session. `received`: pid → duplicate id; `sent`: pid → message, in their order."""
 
-    __slots__ = ("_order", "received", "sent")
+    __slots__ = ("_given", "_order", "received", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, given: Given) -> None:
         self.received: dict[int, str] = {}
         self.sent: dict[int, OutgoingRecord] = {}
+        self._given = given
         self._order = 0
 
     def __len__(self) -> int:
         return len(self.received) + len(self.sent)
 
-    def put_sent(self, record: OutgoingRecord) -> None:
-        self.sent[record.message.pid] = record
-        self._order = max(self._order, record.order)
+    def put_sent(self, client: str, record: OutgoingRecord) -> None:
+        """As it is stored."""
+        self._set(client, record.message.pid, record, [])
+        message = _owned(record)
+        if message is not None:
+            self._given.owners[message] = client
+
+    def _set(self, client: str, pid: int, record: OutgoingRecord | None, undo: list[Undo]) -> None:
+        old = self.sent.pop(pid, None)
+        undo.append((self.sent, pid, old))
+        more = (record.held if record is not None else 0) - (old.held if old is not None else 0)
+        if more:
+            self._given.hold(client, more, undo)
+        if record is not None:
+            self.sent[pid] = record
+            self._order = max(self._order, record.order)
 
     def messages(self) -> list[Outgoing]:
         """What is under way to the client, in the order in which it was first sent."""
         return [record.message for record in sorted(self.sent.values(), key=lambda record: record.order)]
 
-    def change(self, client: str, change: PacketChange, undo: list[Undo]) -> Change | None:
-        """What is to be stored, and is so in memory from now on; None: nothing changes by it. `undo` gets what brings
-        back what was before."""
+    def change(self, client: str, change: PacketChange, undo: list[Undo]) -> list[Change]:
+        """What is to be stored, and is so in memory from now on. `undo` gets what brings back what was before."""
         op, pid = change.op, change.pid
         if op in ("in", "in-"):
             undo.append((self.received, pid, self.received.pop(pid, None)))
             if op == "in":
                 self.received[pid] = change.key or ""
-                return Change(records.PACKETS, records.received_key(client, pid), self.received[pid].encode())
+                return [Change(records.PACKETS, records.received_key(client, pid), self.received[pid].encode())]
             return (
-                records.remove(records.PACKETS, records.received_key(client, pid)) if undo[-1][2] is not None else None
+                [records.remove(records.PACKETS, records.received_key(client, pid))] if undo[-1][2] is not None else []
             )
-        old = self.sent.pop(pid, None)
-        undo.append((self.sent, pid, old))
-        if op == "out-":
-            return records.remove(records.PACKETS, records.sent_key(client, pid)) if old is not None else None
+        old = self.sent.get(pid)
         if op == "out":
-            return self.keep(client, Outgoing(pid, 2, change.key, change.source))
-        if old is None:
-            return self.keep(client, Outgoing(pid, 2, change.key, change.source, "released"))
-        return self.keep(client, msgspec.structs.replace(old.message, state="released"), old.order)
+            record = OutgoingRecord(self._order + 1, Outgoing(pid, 2, change.key, change.source), len(change.message))
+        elif op == "rel":
+            if old is None:
+                record = OutgoingRecord(self._order + 1, Outgoing(pid, 2, change.key, change.source, "released"))
+            else:
+                record = OutgoingRecord(old.order, msgspec.structs.replace(old.message, state="released"))
+        else:
+            return self._forgotten(client, pid, old, op == "end", undo)
+        changes = self._replaced(client, old, record, undo)
+        if record.held:
+            changes.append(Change(records.HELD, records.held_key(client, pid), change.message))
+        return changes
 
-    def keep(self, client: str, message: Outgoing, order: int = 0) -> Change:
-        """A message is under way; `order`: its place, 0: the last."""
-        record = OutgoingRecord(order or self._order + 1, message)
-        self.put_sent(record)
-        return records.put(records.PACKETS, records.sent_key(client, message.pid), record)
+    def _replaced(
+        self, client: str, old: OutgoingRecord | None, record: OutgoingRecord, undo: list[Undo]
+    ) -> list[Change]:
+        pid = record.message.pid
+        self._set(client, pid, record, undo)
+        message, before = _owned(record), _owned(old) if old is not None else None
+        if before is not None and before != message:
+            undo.append((self._given.owners, before, self._given.owners.pop(before, None)))
+        if message is not None:
+            undo.append((self._given.owners, message, self._given.owners.get(message)))
+            self._given.owners[message] = client
+        changes = [records.put(records.PACKETS, records.sent_key(client, pid), record)]
+        if old is not None and old.held:
+            changes.append(records.remove(records.HELD, records.held_key(client, pid)))
+        return changes
+
+    def _forgotten(
+        self, client: str, pid: int, old: OutgoingRecord | None, unsettled: bool, undo: list[Undo]
+    ) -> list[Change]:
+        """Its exchange is over; `unsettled`: the broker may have the message still."""
+        if old is None:
+            return []
+        self._set(client, pid, None, undo)
+        message, given = _owned(old), self._given
+        changes = [records.remove(records.PACKETS, records.sent_key(client, pid))]
+        if old.held:
+            changes.append(records.remove(records.HELD, records.held_key(client, pid)))
+        if message is not None:
+            undo.append((given.owners, message, given.owners.pop(message, None)))
+            if unsettled:
+                undo.append((given.ended, message, given.ended.get(message)))
+                given.ended[message] = True
+                changes += given.end([message])
+        return changes
+
+    def left(self, client: str, message: Outgoing) -> list[Change]:
+        """What a gateway leaves when it closes the client: it is under way, or was completed and not settled."""
+        old = self.sent.get(message.pid)
+        if message.state == "completed" and of_group(message.source, message.identity) is not None:
+            return self._forgotten(client, message.pid, old, True, [])
+        return self._replaced(client, old, OutgoingRecord(self._order + 1, message), [])
+
+    def held(self) -> list[int]:
+        """Packet ids of exchanges whose messages are held."""
+        return sorted(pid for pid, record in self.sent.items() if record.held)
+
+    def owned(self) -> list[Message]:
+        """Messages of shared subscriptions that are this session's."""
+        return [message for message in map(_owned, self.sent.values()) if message is not None]
+
+
+def _owned(record: OutgoingRecord) -> Message | None:
+    """The message, if nobody else may get it: it is held, or PUBREC has come."""
+    message = record.message
+    return of_group(message.source, message.identity) if record.held or message.state != "published" else None
 
 
 class Session(Subscriber):
@@ -87,14 +152,14 @@ class Session(Subscriber):
 
     __slots__ = ("packets", "record", "shares", "subscriptions", "told")
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: SessionRecord, given: Given) -> None:
         super().__init__(names.session_id(record.client), record.created)
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
         """By filter; changed by `Sessions` only."""
         self.shares: set[str] = set()
         """Ids of the shared subscriptions of which it is a member."""
-        self.packets = PacketTable()
+        self.packets = PacketTable(given)
         self.told: list[str] | None = None
         """Addresses of the sources that its gateway knows of; None: it was told none yet."""
 
@@ -124,6 +189,7 @@ class Sessions:
         self.by_client: dict[str, Session] = {}
         self.by_id: dict[str, Session] = {}
         self.shares: dict[str, Share] = {}
+        self.given = Given()
         self.connected = 0
         self.subscriptions = 0
         self._epoch = 0
@@ -145,7 +211,7 @@ class Sessions:
             self.remove(session)
             session = None
         if session is None:
-            session = Session(record)
+            session = Session(record, self.given)
             self.by_client[record.client] = self.by_id[session.id] = session
         else:
             self.connected -= session.record.connected
@@ -167,6 +233,7 @@ class Sessions:
         self.connected -= record.connected
         self.subscriptions -= len(session.subscriptions)
         self._leave(session, list(session.shares))
+        self.given.over(record.client, session.packets.owned())
 
     def subscribe(self, session: Session, subscriptions: Iterable[Subscription]) -> None:
         """The session has these besides, or instead of those of the same filter."""
@@ -210,6 +277,8 @@ class Sessions:
             records.remove(records.SESSIONS, client),
             *(records.remove(records.FILTERS, records.filter_key(client, filter)) for filter in session.subscriptions),
             *records.packets_gone(client, packets.received, packets.sent),
+            *(records.remove(records.HELD, records.held_key(client, pid)) for pid in packets.held()),
+            *self.given.end(packets.owned()),
         ]
 
     def over(self, now: float) -> list[Session]:

@@ -15,7 +15,7 @@ import pytest
 
 from enmasse.testing import Suite, running, wait_for
 from tests.conformance.conftest import ADDRESSES
-from tests.conformance.exchange import Lost, Receiver, Sender
+from tests.conformance.exchange import Endpoint, Lost, Receiver, Sender
 from tests.conformance.marks import clauses
 from tests.conformance.test_sessions import Name
 from tests.conformance.wire import PUBLISH, Raw, Will
@@ -126,10 +126,15 @@ def ended(all_pairs: list[Pair]) -> None:
     """Discard the sessions."""
     for pair in all_pairs:
         for endpoint in (pair.sender, pair.receiver):
-            endpoint.drop()
-            raw = Raw("127.0.0.1", endpoint.ports()[0], endpoint.version)
-            raw.open(endpoint.client, clean=True)
-            raw.leave()
+            _end(endpoint)
+
+
+def _end(endpoint: Endpoint) -> None:
+    """Discards the session."""
+    endpoint.drop()
+    raw = Raw("127.0.0.1", endpoint.ports()[0], endpoint.version)
+    raw.open(endpoint.client, clean=True)
+    raw.leave()
 
 
 @clauses(v3="4.3.3-1 4.3.3-2 4.4.0-1 4.8.0-2", v5="4.3.3-3 4.3.3-5 4.3.3-6 4.3.3-10 4.4.0-1")
@@ -151,6 +156,47 @@ def test_qos_2_is_exactly_once(cluster: Cluster, version: int, unique: Name, vic
         pair.stop: [b"message", b"marker"] for pair in all_pairs
     }
     ended(all_pairs)
+
+
+@clauses(v5="4.8.2-4 4.8.2-5")
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_message_that_is_on_its_way_to_a_member_is_nobody_elses(
+    cluster: Cluster, version: int, unique: Name, victim: str
+) -> None:
+    """QoS 2 from shared subscriptions: each member stands at another point of its exchange when the process dies, while
+    another member of its group is connected elsewhere."""
+    members: list[Receiver] = []
+    others: list[Receiver] = []
+    topics: list[str] = []
+    sender = Sender(unique("p"), version, cluster.ports(0), 2)
+    for point in range(4):
+        topic, group = unique("t"), unique("g")
+        member = Receiver(unique("s"), version, cluster.ports(1), 2)
+        member.subscribe(f"$share/{group}/{topic}")
+        member.subscribe(f"{topic}/own")
+        sender.send(topic, b"message")
+        pid = member.await_message()
+        steps = [member.received, member.released, member.complete]
+        other = Receiver(unique("o"), version, cluster.ports(0), 2)
+        other.subscribe(f"$share/{group}/{topic}")
+        for step in steps[:point]:
+            step(pid)
+        members.append(member)
+        others.append(other)
+        topics.append(topic)
+    wait_until_back = cluster.kill(victim)
+    wait_until_back()
+    for member, topic in zip(members, topics, strict=True):
+        sender.send(f"{topic}/own", b"marker")
+        member.collect(b"marker")
+        assert sorted(member.got) == [b"marker", b"message"]
+        _end(member)
+    for other, topic in zip(others, topics, strict=True):
+        sender.send(topic, b"marker")
+        other.collect(b"marker")
+        assert other.got == [b"marker"]
+        _end(other)
+    _end(sender)
 
 
 @clauses(v3="4.3.2-1 4.4.0-1", v5="4.3.2-3 4.4.0-1")

@@ -8,7 +8,7 @@ import pytest
 
 from enmasse.testing import wait_for
 from tests.conformance.conftest import Server
-from tests.conformance.marks import clauses, not_yet
+from tests.conformance.marks import clauses
 from tests.conformance.test_publishing import ended, session
 from tests.conformance.test_sessions import Name, kept
 from tests.conformance.wire import (
@@ -362,7 +362,6 @@ def test_a_shared_subscription(server: Server, unique: Name, granted: int) -> No
 
 @clauses(v5="4.8.2-4 4.8.2-5")
 @pytest.mark.parametrize("comes_back", [True, False])
-@not_yet("the message goes back to the group")
 def test_a_member_that_breaks_off_a_qos_2_exchange(server: Server, unique: Name, comes_back: bool) -> None:
     topic, group, client = unique("t"), unique("g"), unique("c")
     first, sender = server.opened(5, client, clean=False, props=kept(5)), server.opened(5, unique("c"))

@@ -130,6 +130,9 @@ class Device:
     def assigned(self, packet_id: int) -> None:
         self.steps.append(("assigned", packet_id))
 
+    def withdrawn(self, packet_id: int) -> None:
+        self.steps.append(("withdrawn", packet_id))
+
     def received(self, packet_id: int) -> None:
         self.steps.append(("received", packet_id))
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enmasse.model.sessions import Outgoing
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict
 from services.mqtt_gateway.ports import Delivery
 
 SOURCE = "$sub/b/mqtt.c"
@@ -37,7 +37,7 @@ class World:
     def __init__(self, messages: int) -> None:
         self.queue = [f"{n:016x}" for n in range(messages)]
         self.records: dict[int, tuple[str, str]] = {}  # stored: packet id → identity, state
-        self.pending: list[tuple[Op, int, str | None, Callable[[], None] | None]] = []
+        self.pending: list[tuple[Op, int, str | None, Callable[[Verdict], None] | None]] = []
         self.delivered: list[str] = []  # to the application behind the client
         self.client: dict[int, None] = {}  # packet ids the client has received and that are not released
         self.to_client: list[tuple[str, int, str]] = []
@@ -61,7 +61,7 @@ class World:
             self.link = link = Link(self)
             for number, identity in enumerate(self.queue):
                 link.carried[number] = identity
-                delivery = Delivery("t", b"", 2, identity=identity, source=SOURCE, handle=(link, link, number))
+                delivery = Delivery("t", b"", 2, identity=identity, source=SOURCE, handle=(link, link, number, b""))
                 if not self.exchanges.goes_on(delivery):
                     self.deliver(delivery, identity)
             self.exchanges.drained(SOURCE)
@@ -76,7 +76,15 @@ class World:
         self.flying[pid] = delivery
         self.exchanges.assign(delivery, pid)
 
-    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
         self.pending.append((op, packet_id, key, done))
 
     def step(self, packet_id: int, step: Step) -> None:
@@ -97,9 +105,11 @@ class World:
             return
         done = self.stored(*self.pending.pop(0))
         if done is not None:
-            done()
+            done(Verdict.DONE)
 
-    def stored(self, op: Op, pid: int, key: str | None, done: Callable[[], None] | None) -> Callable[[], None] | None:
+    def stored(
+        self, op: Op, pid: int, key: str | None, done: Callable[[Verdict], None] | None
+    ) -> Callable[[Verdict], None] | None:
         if op == "out":
             assert pid not in self.records
             self.records[pid] = (key or "", "published")

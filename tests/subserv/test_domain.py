@@ -17,6 +17,7 @@ from enmasse.model.sessions import PacketChange, Subscription
 from enmasse.mqtt.topics import matches
 from services.subserv import names, records
 from services.subserv.desired import Desired, Subscriber
+from services.subserv.given import Given
 from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.retained import Retained, RetainedIndex
 from services.subserv.sessions import PacketTable, Sessions, undone
@@ -70,35 +71,54 @@ def record(client: str, **more: Any) -> SessionRecord:
     return SessionRecord(client=client, peer="", will=False, since=0.0, **fields)
 
 
-OPERATIONS = st.tuples(st.sampled_from(["in", "in-", "out", "rel", "out-"]), st.integers(1, 4), st.text(max_size=2))
+OPERATIONS = st.tuples(
+    st.sampled_from(["in", "in-", "out", "rel", "out-", "end"]),
+    st.integers(1, 4),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["$sub/b/mqtt.c", "$sub/b/share.g.1"]),
+    st.binary(max_size=2),
+)
 
 
 @given(st.lists(OPERATIONS), st.lists(OPERATIONS))
 def test_packet_ids_are_in_the_store_as_in_memory(
-    stored: list[tuple[Any, int, str]], failed: list[tuple[Any, int, str]]
+    stored: list[tuple[Any, int, str, str, bytes]], failed: list[tuple[Any, int, str, str, bytes]]
 ) -> None:
-    table, store = PacketTable(), dict[str, bytes]()
-    for op, pid, key in stored:
-        change = table.change("c", PacketChange("c", 1, op, pid, key, "q"), [])
-        if change is not None and change.value is not None:
-            store[change.key] = change.value
-        elif change is not None:
-            del store[change.key]
-    before = dict(table.received), table.messages()
+    given = Given()
+    table, store = PacketTable(given), dict[tuple[str, str], bytes]()
+    for each in stored:
+        for change in table.change("c", packet_change(*each), []):
+            if change.value is not None:
+                store[change.table, change.key] = change.value
+            else:
+                del store[change.table, change.key]
+    before = dict(table.received), table.messages(), table.held(), state(given)
     undo: list[Any] = []
-    for op, pid, key in failed:
-        table.change("c", PacketChange("c", 1, op, pid, key, "q"), undo)
+    for each in failed:
+        table.change("c", packet_change(*each), undo)
     undone(undo)
-    assert (dict(table.received), table.messages()) == before
-    again = PacketTable()
-    for key, value in store.items():
-        kind, pid, client = records.packet_key(key)
-        assert client == "c"
-        if kind == "in":
-            again.received[pid] = value.decode()
+    assert (dict(table.received), table.messages(), table.held(), state(given)) == before
+    again, held = Given(), set[int]()
+    recovered = PacketTable(again)
+    for (name, key), value in store.items():
+        if name == records.HELD:
+            held.add(int(key.split()[0]))
+        elif name == records.ENDED:
+            again.ended[records.ended_message(key)] = True
+        elif records.packet_key(key)[0] == "in":
+            recovered.received[records.packet_key(key)[1]] = value.decode()
         else:
-            again.put_sent(msgspec.msgpack.decode(value, type=OutgoingRecord))
-    assert (again.received, again.messages()) == before
+            recovered.put_sent("c", msgspec.msgpack.decode(value, type=OutgoingRecord))
+    assert (recovered.received, recovered.messages(), recovered.held(), state(again)) == before
+    assert held == set(table.held())
+
+
+def packet_change(op: Any, pid: int, key: str, source: str, message: bytes) -> PacketChange:
+    return PacketChange("c", 1, op, pid, f"{key}{pid}", source, message if op == "out" else b"")
+
+
+def state(given: Given) -> Any:
+    return dict(given.owners), dict(given.ended), given.bytes
 
 
 SHARED = st.sampled_from(["a", "a/#", "$share/g/a", "$share/g/b", "$share/h/a"])

@@ -19,6 +19,9 @@ from tests.redis_server import RedisServer
 from tests.subserv.harness import Gateway, RequestError, World, world
 
 QUEUE = "$sub/b1/mqtt.c"
+SHARED = "$sub/b1/share.g.1"
+MESSAGE = "AAEC"
+"""Base64."""
 
 
 class Life:
@@ -27,6 +30,7 @@ class Life:
     def __init__(self, w: World, gateway: Gateway, death: int) -> None:
         self.w, self.gateway, self.death = w, gateway, death
         self.died = False
+        self.keys = (f"{death}.3", f"{death}.4")  # which no earlier life has had
 
     async def ask(self, operation: Callable[[], Awaitable[Any]]) -> Any:
         """Until it is answered."""
@@ -56,7 +60,8 @@ class Life:
         await self.subscribe({"filter": "news/+", "retain_handling": 1})
         await w.publish_to("news/a", b"live")
         await self.packets(["in", 1, "d1"], ["out", 1, "00", QUEUE], ["out", 2, "01", QUEUE])
-        await self.packets(["rel", 1], ["in", 2, "d2"], ["in-", 1], ["out-", 2])
+        await self.packets(["out", 3, self.keys[0], SHARED, MESSAGE], ["out", 4, self.keys[1], SHARED, MESSAGE])
+        await self.packets(["rel", 1], ["in", 2, "d2"], ["in-", 1], ["out-", 2], ["rel", 4], ["end", 4])
         kept = {"filter": "news/kept", "retain_handling": 1}
         await self.subscribe(kept, {"filter": "news/+", "qos": 2, "retain_handling": 1})
         await self.ask(lambda: gateway.unsubscribe("c", "news/kept"))
@@ -65,7 +70,12 @@ class Life:
         await self.close(sent=[[5, 1, "05", QUEUE]])
         opened = await self.ask(lambda: gateway.open("c"))
         assert opened["present"] and opened["received"] == [[2, "d2"]]
-        assert opened["sent"] == [[1, 2, "00", QUEUE, "released"], [5, 1, "05", QUEUE, "published"]]
+        assert opened["sent"] == [
+            [1, 2, "00", QUEUE, "released", ""],
+            [3, 2, self.keys[0], SHARED, "published", MESSAGE],
+            [5, 1, "05", QUEUE, "published", ""],
+        ]
+        await self.nobody_else()
         assert opened["subscriptions"] == [{"filter": "news/+", "qos": 2, "retain_handling": 1}]
         assert opened["sources"] == [{"address": QUEUE}]
         await self.subscribe("alarms")
@@ -81,8 +91,18 @@ class Life:
                 await asyncio.sleep(0.02)
         opened = await self.ask(lambda: gateway.open("c"))
         assert not opened["present"] and not opened["received"] and not opened["sent"]
+        await self.nobody_else()
         await self.close(expiry=0)
         await w.publish_to("news/kept", b"kept", retain=True)
+
+    async def nobody_else(self) -> None:
+        """What a session has of a shared subscription, or had, no other one gets."""
+        opened = await self.ask(lambda: self.gateway.open("e"))
+        changes = [["e", opened["epoch"], "out", 1, key, SHARED, MESSAGE] for key in self.keys]
+        for change in changes:
+            reply = await self.ask(lambda change=change: self.gateway.ask("packets", {"changes": [change]}))  # type: ignore[misc]
+            assert reply["taken"] == [["e", 1]]
+        await self.close("e", expiry=0)
 
     async def other(self) -> None:
         """Who subscribes after a retained message was acknowledged sees it, once."""

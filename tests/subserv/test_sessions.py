@@ -72,9 +72,9 @@ async def _packet_ids(w: World, one: Gateway) -> None:
     opened = await one.open("p")
     assert opened["received"] == [[2, "d2"]]
     assert opened["sent"] == [
-        [1, 2, "00", source, "published"],
-        [2, 2, "01", source, "released"],
-        [9, 1, "09", source, "published"],
+        [1, 2, "00", source, "published", ""],
+        [2, 2, "01", source, "released", ""],
+        [9, 1, "09", source, "published", ""],
     ]
     await one.close("p", expiry=0)
     opened = await one.open("p")

@@ -37,12 +37,15 @@ from enmasse.model.sessions import (
     Takeover,
 )
 from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp.exchanges import Verdict
 from services.mqtt_gateway.amqp.uplink import LinkUser
 
 TIMEOUT: Final = 5.0
 """Seconds until a request is given up."""
 MAX_CHANGES: Final = 1000
 """Changes of packet ids in one message."""
+MAX_BYTES: Final = 1024 * 1024
+"""With more bytes of messages than this, changes go into the next one."""
 AGAIN: Final = 0.25
 """Seconds until links that were refused are attached again."""
 
@@ -76,14 +79,15 @@ class _Request(NamedTuple):
 
 
 class _Batch:
-    """Changes that were sent together, and who waits for each."""
+    """Changes that were sent together, and who waits for each. `size`: bytes of messages in them."""
 
-    __slots__ = ("changes", "done", "key")
+    __slots__ = ("changes", "done", "key", "size")
 
     def __init__(self) -> None:
         self.key = ""
         self.changes: list[PacketChange] = []
-        self.done: list[Callable[[], None] | None] = []
+        self.done: list[Callable[[Verdict], None] | None] = []
+        self.size = 0
 
 
 class Control(LinkUser):
@@ -236,15 +240,16 @@ class Control(LinkUser):
 
         self._ask("close", body).add_done_callback(answered)
 
-    def change(self, change: PacketChange, done: Callable[[], None] | None) -> None:
-        """Stores a change of a packet id; `done` is called when it is durable."""
+    def change(self, change: PacketChange, done: Callable[[Verdict], None] | None) -> None:
+        """Stores a change of a packet id; `done` is called when it is durable, or was refused."""
         batch = self._batch
         batch.changes.append(change)
         batch.done.append(done)
+        batch.size += len(change.message)
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
-        elif len(batch.changes) >= MAX_CHANGES:
+        if len(batch.changes) >= MAX_CHANGES or batch.size >= MAX_BYTES:
             self._close_batch()
 
     def _flush(self) -> None:
@@ -267,15 +272,20 @@ class Control(LinkUser):
         if subject == "error":
             failure = msgspec.json.decode(body, type=Failure)
             self._log.error("changes of packet ids were refused", reason=failure.description)
-            stale = {change.client for change in batch.changes}
+            reply = PacketsReply(stale=[change.client for change in batch.changes])
         else:
-            stale = set(msgspec.json.decode(body, type=PacketsReply).stale)
+            reply = msgspec.json.decode(body, type=PacketsReply)
+        stale, taken, left = set(reply.stale), set(reply.taken), set(reply.left)
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
             self._sessions.disconnect(client, epoch, reasons.SESSION_TAKEN_OVER)
         for change, done in zip(batch.changes, batch.done, strict=True):
             if done is not None and change.client not in stale:
-                done()
+                verdict = Verdict.DONE
+                if change.op == "out" and (taken or left):
+                    key = change.client, change.pid
+                    verdict = Verdict.TAKEN if key in taken else Verdict.LEFT if key in left else Verdict.DONE
+                done(verdict)
 
     # messages
 

@@ -3,6 +3,10 @@ forgotten the message (4.3.3). Whatever is lost in between, the same message goe
 
 A message is known by its identity, the delivery-tag of a session's queue. Where there is none (anycast, multicast),
 nothing is stored: there it is at least once.
+
+A message of a shared subscription is stored with its packet id, then accepted, then sent: from then on it is this
+client's, and nobody else of the group gets it (v5 MQTT-4.8.2-4, MQTT-4.8.2-5). The subscription service sees to that:
+it refuses a message that another session has. What is too large, or too much, to be stored is accepted after PUBREC.
 """
 
 from __future__ import annotations
@@ -11,10 +15,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Literal, Protocol, TypeAlias
 
-from enmasse.model.sessions import Outgoing
+from enmasse.model.sessions import MOST_HELD, Outgoing, is_shared
 from services.mqtt_gateway.ports import Delivery
 
-Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-"]
+Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
 
 
 class Step(Enum):
@@ -23,32 +27,53 @@ class Step(Enum):
     ASSIGNED = "assigned"
     RECEIVED = "received"
     COMPLETED = "completed"
+    WITHDRAWN = "withdrawn"
+
+
+class Verdict(Enum):
+    """What became of a change."""
+
+    DONE = "done"
+    TAKEN = "taken"
+    """Not stored: the message is, or was, another session's."""
+    LEFT = "left"
+    """Stored without its message, which stays with the broker."""
 
 
 class Host(Protocol):
     """The session."""
 
-    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
-        """Stores a change of a packet id, in order; `done` is called when it is durable."""
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
+        """Stores a change of a packet id, in order; `done` is called when it is durable, or was refused."""
 
     def step(self, packet_id: int, step: Step) -> None: ...
 
 
 def accept(delivery: Delivery) -> bool:
     """States to the broker that the client has it. False: the delivery was lost, the message comes again."""
-    source, link, delivery_id = delivery.handle
+    source, link, delivery_id, _ = delivery.handle
     return link is not None and bool(source.accept(link, delivery_id))
 
 
 class _Exchange:
     """A QoS 2 message to the client. `delivery` None: it was under way when the session was opened and has not come
-    again. `packet_id` 0: none yet. `taken`: PUBREC is stored, the broker may forget the message. `settled`: it has.
-    `finished`: PUBCOMP has come."""
+    again. `packet_id` 0: none yet. `taken`: PUBREC or the message is stored, the broker may forget it. `settled`: it
+    has. `finished`: PUBCOMP has come. `shared`: from a shared subscription; whether the broker has settled is known
+    only if it says so, because the message may come to others again."""
 
-    __slots__ = ("delivery", "finished", "key", "packet_id", "settled", "source", "taken")
+    __slots__ = ("delivery", "finished", "key", "packet_id", "settled", "shared", "source", "taken")
 
     def __init__(self, source: str, delivery: Delivery | None, packet_id: int = 0) -> None:
         self.source = source
+        self.shared = is_shared(source)
         self.key: tuple[str, str] | None = None  # source and identity
         self.delivery = delivery
         self.packet_id = packet_id
@@ -107,12 +132,42 @@ class Exchanges:
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
         """Before the PUBLISH."""
-        self._of(delivery, packet_id)
+        exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
             self._host.step(packet_id, Step.ASSIGNED)
             return
-        stored = lambda: self._host.step(packet_id, Step.ASSIGNED)  # noqa: E731
-        self._host.change("out", packet_id, delivery.identity, delivery.source, stored)
+        source, link, delivery_id, message = delivery.handle
+        if not exchange.shared:
+            stored: Callable[[Verdict], None] = lambda _: self._host.step(packet_id, Step.ASSIGNED)  # noqa: E731
+            self._host.change("out", packet_id, delivery.identity, delivery.source, stored)
+            return
+        delivery.handle = (source, link, delivery_id, b"")
+        if len(message) > MOST_HELD:
+            message = b""
+        held = lambda verdict: self._given(exchange, bool(message), verdict)  # noqa: E731
+        self._host.change("out", packet_id, delivery.identity, delivery.source, held, message)
+
+    def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
+        """Whether a message of a shared subscription is this session's."""
+        packet_id, delivery = exchange.packet_id, exchange.delivery
+        if verdict is not Verdict.TAKEN:
+            if held and verdict is Verdict.DONE:
+                self._accept(exchange)
+            self._host.step(packet_id, Step.ASSIGNED)
+            return
+        self._by_id.pop(packet_id, None)
+        if exchange.key is not None:
+            self._once.pop(exchange.key, None)
+        if delivery is not None:
+            accept(delivery)
+        self._host.step(packet_id, Step.WITHDRAWN)
+
+    def hold(self, delivery: Delivery, packet_id: int) -> None:
+        """A message that the subscription service holds is under way to the client again."""
+        exchange = self._by_id[packet_id] = _Exchange(delivery.source, delivery, packet_id)
+        exchange.taken = True
+        if delivery.identity is not None:
+            self._remember((delivery.source, delivery.identity), exchange)
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
         """PUBREC."""
@@ -120,7 +175,7 @@ class Exchanges:
         if delivery.identity is None:
             self._received(exchange)
             return
-        self._host.change("rel", packet_id, delivery.identity, delivery.source, lambda: self._received(exchange))
+        self._host.change("rel", packet_id, delivery.identity, delivery.source, lambda _: self._received(exchange))
 
     def _received(self, exchange: _Exchange) -> None:
         self._accept(exchange)
@@ -169,7 +224,9 @@ class Exchanges:
         delivery = exchange.delivery
         if delivery is None or exchange.settled:
             return
-        source, link, delivery_id = delivery.handle
+        source, link, delivery_id, _ = delivery.handle
+        if link is None and exchange.shared:
+            return  # it is held
         if link is None or delivery.identity is None or not link.second:
             accept(delivery)
             exchange.settled = True
@@ -185,10 +242,12 @@ class Exchanges:
 
     def unsure(self, source: str) -> bool:
         """Was something accepted of which nobody knows whether the broker has settled it?"""
-        return any(each.taken and each.source == source for each in self._once.values())
+        return not is_shared(source) and any(each.taken and each.source == source for each in self._once.values())
 
     def drained(self, source: str) -> None:
         """Everything that the queue has came again: what did not come, the broker has settled."""
+        if is_shared(source):
+            return  # it may have come to others
         stated = set(map(id, self._stated.values()))
         for exchange in list(self._once.values()):
             if exchange.taken and exchange.source == source and id(exchange) not in stated:
@@ -197,7 +256,7 @@ class Exchanges:
     def lost(self, source: str) -> None:
         """What was not settled comes again, and so may what was accepted."""
         for key in [key for key in self._stated if key[0] == source]:
-            del self._stated[key]
+            self._end(self._stated.pop(key))
 
     def _gone(self, exchange: _Exchange) -> None:
         """The broker has forgotten the message."""
@@ -207,11 +266,19 @@ class Exchanges:
         self._end(exchange)
 
     def _end(self, exchange: _Exchange) -> None:
-        """Once the client is done and the broker has settled, in whatever order."""
-        if not (exchange.finished and exchange.settled):
+        """Once the client is done and the broker has settled, in whatever order. Of a shared subscription: or will not
+        say so any more."""
+        if not exchange.finished:
             return
+        over: Op = "out-"
+        if not exchange.settled:
+            if not exchange.shared or exchange in self._stated.values():
+                return
+            over = "end"
+            if exchange.key is not None:
+                self._once.pop(exchange.key, None)
         packet_id, delivery = exchange.packet_id, exchange.delivery
         self._by_id.pop(packet_id, None)
         if delivery is None or delivery.identity is not None:
-            self._host.change("out-", packet_id, None, "", None)
+            self._host.change(over, packet_id, None, "", None)
         self._host.step(packet_id, Step.COMPLETED)

@@ -10,17 +10,18 @@ from typing import Any, Final, Protocol
 
 from msgspec import structs
 
+from enmasse.amqp.errors import AmqpError
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing, PacketChange
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, accept
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict, accept
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.repeats import Repeats
-from services.mqtt_gateway.amqp.sources import SessionSource, Shared
+from services.mqtt_gateway.amqp.sources import SessionSource, Shared, held
 from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
 
 SUBSCRIBING: Final = 10.0
@@ -52,7 +53,7 @@ class MqttSession:
         self.epoch = reply.epoch
         self.present = reply.present
         self.incoming: Sequence[int] = [packet_id for packet_id, _ in reply.received]
-        self.outgoing: Sequence[Outgoing] = reply.sent
+        self.outgoing: Sequence[Outgoing] = [structs.replace(each, message=b"") for each in reply.sent]
         self.window = request.window
         self.v5 = request.version == 5
         self.has_will = request.will is not None
@@ -68,6 +69,7 @@ class MqttSession:
         self._once = Exchanges(self, reply.sent)
         self._repeats = Repeats()
         self._begun = {(each.source, each.identity): each.qos for each in reply.sent if each.state == "published"}
+        self._held = [each for each in reply.sent if each.state == "published" and each.message]
         qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
         self._final = 2 in qos  # of the queues' links
         self._queues: dict[str, SessionSource] = {}
@@ -75,8 +77,26 @@ class MqttSession:
 
     def start(self, sources: Sequence[wire.Source]) -> None:
         """From now on messages may come."""
+        if self._held:
+            self._house.later(0, self._deliver_held)
         self.set_sources(sources)
         self.set_addresses()
+
+    def _deliver_held(self) -> None:
+        """What is under way to the client and held by the subscription service, not by a queue."""
+        messages, self._held = self._held, []
+        for each in messages:
+            if self.client is None:
+                return
+            source = self._queues.get(each.source)
+            try:
+                delivery = held(self._house, self, each, source.filter if source is not None else None)
+            except AmqpError:
+                self._house.rejected += 1
+                self.change("end", each.pid, None, "", None)
+                continue
+            self._once.hold(delivery, each.pid)
+            self.client.deliver(delivery)
 
     # messages from the client
 
@@ -126,7 +146,7 @@ class MqttSession:
             self._send_once(publish, known)
             return
         key = self._duplicates[packet_id] = self._house.duplicate_id() + mark
-        self.change("in", packet_id, key, "", lambda: self._send_once(publish, key))
+        self.change("in", packet_id, key, "", lambda _: self._send_once(publish, key))
 
     def _send_once(self, publish: Publish, key: str) -> None:
         way = self._house.publishing.way(publish.topic)
@@ -151,7 +171,7 @@ class MqttSession:
 
     def release(self, packet_id: int) -> None:
         self._duplicates.pop(packet_id, None)
-        self.change("in-", packet_id, None, "", lambda: self._told(packet_id))
+        self.change("in-", packet_id, None, "", lambda _: self._told(packet_id))
 
     def _told(self, packet_id: int) -> None:
         if self.client is not None:
@@ -206,8 +226,16 @@ class MqttSession:
 
     # for Exchanges
 
-    def change(self, op: Op, packet_id: int, key: str | None, source: str, done: Callable[[], None] | None) -> None:
-        self._house.control.change(PacketChange(self.client_id, self.epoch, op, packet_id, key, source), done)
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
+        self._house.control.change(PacketChange(self.client_id, self.epoch, op, packet_id, key, source, message), done)
 
     def step(self, packet_id: int, step: Step) -> None:
         client = self.client
@@ -217,8 +245,10 @@ class MqttSession:
             client.assigned(packet_id)
         elif step is Step.RECEIVED:
             client.received(packet_id)
-        else:
+        elif step is Step.COMPLETED:
             client.completed(packet_id)
+        else:
+            client.withdrawn(packet_id)
 
     # subscriptions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from msgspec import structs
@@ -11,10 +12,12 @@ from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.link import SECOND, Link, Receiver
 from enmasse.amqp.message import jms_selector
 from enmasse.amqp.performatives import RELEASED, Error, Rejected, Source, Target
+from enmasse.amqp.scan import after
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.amqp.types import Symbol
 from enmasse.backoff import Backoff
+from enmasse.model.sessions import Outgoing, is_shared
 from enmasse.mqtt.packets import NONE, Properties
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.mapping import Front, Reader
@@ -27,6 +30,8 @@ AGAIN: Final = 0.2
 """Seconds until a link that was refused or lost is attached again, at first; then twice as long each time."""
 AT_MOST: Final = 3.0
 """Seconds between two attempts. They are random in part: thousands of sources may have lost their broker at once."""
+_DELIVERY: Final = (b"\x70", b"\x71")
+"""Sections header and delivery-annotations."""
 IDENTITY: Final = 8
 """Bytes of a delivery-tag that names a message."""
 
@@ -264,6 +269,10 @@ class SessionSource(LinkUser):
             return
         match = self._match(front, spellings)
         identity = tag.hex() if self._named and len(tag) == IDENTITY else None
+        message = b""
+        if front.qos == 2 and identity is not None and is_shared(self.address):
+            identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live
+            message = payload
         expires = 0.0
         over = False
         if front.expires or front.ttl is not None:
@@ -301,7 +310,7 @@ class SessionSource(LinkUser):
                 identity,
                 self.address,
                 front.again,
-                (self, None if settled else link, delivery_id),
+                (self, None if settled else link, delivery_id, message),
                 settled,
             ),
         )
@@ -310,9 +319,7 @@ class SessionSource(LinkUser):
         address = self.topic_address
         name = front.name
         if address is None:
-            if name is None:
-                raise AmqpError("amqp:not-allowed", "a message that does not say to which topic it was sent")
-            return front.spellings
+            return _spellings(front)
         if name is not None and name.startswith(address) and (len(name) == len(address) or name[len(address)] == "/"):
             return front.spellings
         return (address,)
@@ -324,6 +331,42 @@ class SessionSource(LinkUser):
         if front.retained_for is not None and self.topic_address is None:
             return filters.only(front.retained_for, front, spellings)
         return filters.match(front, spellings)
+
+
+def held(shared: Shared, who: Receives, sent: Outgoing, filter: str | None) -> Delivery:
+    """A message that was under way to the client and is held elsewhere, as it would come from its queue. `filter`: the
+    shared subscription, None: it is no more. Raises AmqpError: MQTT cannot hold it."""
+    front, body = shared.reader.read(sent.message)
+    spellings = _spellings(front)
+    match = who.interest.only(filter, front, spellings) if filter is not None else None
+    if match is None:
+        match = Match(spellings[-1], ())
+    return Delivery(
+        match.topic,
+        body,
+        sent.qos,
+        front.retain and match.as_published,
+        _properties(front, match) if who.v5 else NONE,
+        front.expires_at(shared.wall()),
+        sent.identity,
+        sent.source,
+        True,
+        (None, None, 0, b""),
+    )
+
+
+def _spellings(front: Front) -> tuple[str, ...]:
+    if front.name is None:
+        raise AmqpError("amqp:not-allowed", "a message that does not say to which topic it was sent")
+    return front.spellings
+
+
+def _digest(payload: bytes) -> str:
+    """Of a message, without what changes when it is delivered again."""
+    at, end = 0, len(payload)
+    while payload[at : at + 2] == b"\0\x53" and payload[at + 2 : at + 3] in _DELIVERY:
+        at = after(payload, at + 3, end)
+    return blake2b(memoryview(payload)[at:], digest_size=8).hexdigest()
 
 
 def _properties(front: Front, match: Match) -> Properties:

@@ -277,6 +277,9 @@ class Connection:
     def assigned(self, packet_id: int) -> None:
         self._outbound.assigned(packet_id)
 
+    def withdrawn(self, packet_id: int) -> None:
+        self._outbound.withdrawn(packet_id)
+
     def received(self, packet_id: int) -> None:
         self._outbound.received(packet_id)
 

@@ -188,6 +188,13 @@ class Outbound:
             self._output.write(3, exchange.data)
             exchange.data = b""
 
+    def withdrawn(self, packet_id: int) -> None:
+        exchange = self._two.get(packet_id)
+        if exchange is not None and exchange.state == _ASSIGNING:
+            del self._two[packet_id]
+            if self._waiting:
+                self.go_on()
+
     def received(self, packet_id: int) -> None:
         for each, _ in self._rels.answer(packet_id, None):  # v5 MQTT-4.6.0-4, v3.1.1 MQTT-4.6.0-4
             exchange = self._two.get(each)

@@ -1,0 +1,100 @@
+"""Messages of QoS 2 from shared subscriptions: each is one session's, and nobody else's of the group. Pure.
+
+Once a session has begun an exchange, its client gets the message, when it comes back too (v5 MQTT-4.8.2-4), and if the
+session ends, nobody does (MQTT-4.8.2-5). The broker may bring such a message again as long as it has not settled: then
+it is refused here to whoever else gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from enmasse.model.sessions import is_shared
+from enmasse.stores import Change
+from services.subserv import records
+
+MOST_OF_SESSION = 8 * 1024 * 1024
+"""Bytes of messages that are held for one session; what is beyond stays with the broker until PUBREC."""
+MOST = 1024 * 1024 * 1024
+"""The same of all sessions."""
+MOST_ENDED = 100_000
+"""Messages that sessions have had, and the broker may have still: beyond, the oldest are forgotten."""
+
+Message = tuple[str, str]
+"""Source and identity."""
+Undo = tuple[dict[Any, Any], Any, Any]
+"""A dict, a key of it, and the value it had; None: none."""
+_ALL = ""
+"""In place of a client, which is never empty."""
+
+
+class Given:
+    """`owners`: the client whose session has begun an exchange. `ended`: messages whose exchange is over, and which the
+    broker may have still, oldest first."""
+
+    def __init__(self) -> None:
+        self.owners: dict[Message, str] = {}
+        self.ended: dict[Message, bool] = {}
+        self._bytes: dict[str, int] = {}
+        """Of messages that are held, by client."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all messages that are held."""
+        return self._bytes.get(_ALL, 0)
+
+    def has_room(self, client: str, size: int) -> bool:
+        """Whether a message may be held for this client."""
+        held = self._bytes
+        return held.get(client, 0) + size <= MOST_OF_SESSION and held.get(_ALL, 0) + size <= MOST
+
+    def hold(self, client: str, more: int, undo: list[Undo]) -> None:
+        """So many bytes more are held for it, or less."""
+        for key in (client, _ALL):
+            old = self._bytes.get(key)
+            undo.append((self._bytes, key, old))
+            self._bytes[key] = (old or 0) + more
+            if not self._bytes[key]:
+                del self._bytes[key]
+
+    def is_taken(self, client: str, source: str, identity: str | None) -> bool:
+        """Whether another session has, or any session had, this message."""
+        if identity is None:
+            return False
+        message = source, identity
+        return message in self.ended or self.owners.get(message, client) != client
+
+    def end(self, messages: Iterable[Message]) -> list[Change]:
+        """What stores that these are over."""
+        return [Change(records.ENDED, records.ended_key(*message), b"1") for message in messages]
+
+    def over(self, client: str, messages: Iterable[Message]) -> None:
+        """The session has ended, of which these were; that is stored."""
+        self.hold(client, -self._bytes.get(client, 0), [])
+        for message in messages:
+            self.owners.pop(message, None)
+            self.ended[message] = True
+
+    def forget(self, messages: Iterable[Message]) -> list[Change]:
+        """The broker cannot bring these again: what deletes them from the store."""
+        gone = [message for message in messages if self.ended.pop(message, None) is not None]
+        return [records.remove(records.ENDED, records.ended_key(*message)) for message in gone]
+
+    def too_many(self) -> list[Message]:
+        """The oldest of those that are over, beyond the limit."""
+        beyond = len(self.ended) - MOST_ENDED
+        return list(islice(self.ended, beyond)) if beyond > 0 else []
+
+    def waiting(self) -> dict[str, list[Message]]:
+        """Those that are over by source."""
+        found: dict[str, list[Message]] = {}
+        for message in self.ended:
+            found.setdefault(message[0], []).append(message)
+        return found
+
+
+def of_group(source: str, identity: str | None) -> Message | None:
+    """A message that is one session's; None: its source is the session's own, or it has no identity."""
+    return (source, identity) if identity is not None and is_shared(source) else None

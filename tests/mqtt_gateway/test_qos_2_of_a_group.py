@@ -1,0 +1,292 @@
+"""QoS 2 from a shared subscription (v5 4.8.2): two members, each of whom may lose its link, its gateway, its client and
+its session at any moment. Queue, connections and clients are models; the records are the service's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enmasse.model.sessions import Outgoing, PacketChange
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict
+from services.mqtt_gateway.ports import Delivery
+from services.subserv.given import Given
+from services.subserv.sessions import PacketTable
+
+SOURCE = "$sub/b/share.g.1"
+
+
+class Queue:
+    """Messages in their order; each is free, or with a member."""
+
+    def __init__(self, messages: list[str]) -> None:
+        self.messages: dict[str, Link | None] = dict.fromkeys(messages)
+
+    def give_back(self, link: Link) -> None:
+        for message, holder in self.messages.items():
+            if holder is link:
+                self.messages[message] = None
+
+
+class Link:
+    second = True
+    address = SOURCE
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.carried: dict[int, str] = {}
+        self.accepted: list[int] = []
+
+    def accept(self, link: Link, delivery_id: int) -> bool:
+        if link is not self.member.link:
+            return False
+        self.accepted.append(delivery_id)
+        return True
+
+
+class Member:
+    def __init__(self, name: str, queue: Queue, service: Given, room: bool) -> None:
+        self.name, self.queue, self.service, self.room = name, queue, service, room
+        self.records = PacketTable(service)
+        self.messages: dict[int, bytes] = {}  # held, by packet id
+        self.delivered: list[str] = []
+        self.begun: set[str] = set()  # sent to the client, by the session that there is
+        self.start()
+
+    def start(self) -> None:
+        """The client connects."""
+        sent = [
+            Outgoing(each.pid, 2, each.identity, SOURCE, each.state, self.messages.get(each.pid, b""))
+            for each in self.records.messages()
+        ]
+        self.exchanges = Exchanges(self, sent)
+        self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
+        self.pending: list[tuple[PacketChange, Callable[[Verdict], None] | None]] = []
+        self.link: Link | None = None
+        self.client: set[int] = getattr(self, "client", set())
+        self.to_client = [("pubrel", each.pid, "") for each in sent if each.state == "released"]
+        self.from_client: list[tuple[str, int]] = []
+        self.known: dict[str, int] = {}
+        for each in sent:
+            if each.state == "published" and each.message:
+                delivery = Delivery("t", b"", 2, identity=each.identity, source=SOURCE, handle=(None, None, 0, b""))
+                self.exchanges.hold(delivery, each.pid)
+                self.flying[each.pid] = delivery
+                self.to_client.append(("publish", each.pid, each.identity or ""))
+            elif each.state == "published":
+                self.known[each.identity or ""] = each.pid
+
+    # what happens
+
+    def attach(self) -> None:
+        if self.link is None:
+            self.link = Link(self)
+        link = self.link
+        for message, holder in self.queue.messages.items():
+            if holder is None and len(link.carried) < 50:
+                self.queue.messages[message] = link
+                number = len(link.carried)
+                link.carried[number] = message
+                delivery = Delivery(
+                    "t", b"", 2, identity=message, source=SOURCE, handle=(link, link, number, message.encode())
+                )
+                if not self.exchanges.goes_on(delivery):
+                    self.deliver(delivery, message)
+                return
+
+    def deliver(self, delivery: Delivery, message: str) -> None:
+        pid = self.known.pop(message, None)
+        if pid is not None:
+            self.flying[pid] = delivery
+            self.to_client.append(("publish", pid, message))
+            return
+        pid = next(n for n in range(1, 100) if n not in self.flying)
+        self.flying[pid] = delivery
+        self.exchanges.assign(delivery, pid)
+
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
+        self.pending.append((PacketChange(self.name, 1, op, packet_id, key, source, message), done))
+
+    def step(self, packet_id: int, step: Step) -> None:
+        delivery = self.flying[packet_id]
+        if step is Step.ASSIGNED:
+            assert delivery is not None
+            self.to_client.append(("publish", packet_id, delivery.identity or ""))
+        elif step is Step.RECEIVED:
+            self.to_client.append(("pubrel", packet_id, ""))
+        else:
+            del self.flying[packet_id]
+
+    def store(self) -> None:
+        if self.pending:
+            change, done = self.pending.pop(0)
+            verdict = self.stored(change)
+            if done is not None:
+                done(verdict)
+
+    def stored(self, change: PacketChange) -> Verdict:
+        verdict = Verdict.DONE
+        if change.op == "out":
+            if self.service.is_taken(self.name, SOURCE, change.key):
+                return Verdict.TAKEN
+            if not self.room:
+                verdict = Verdict.LEFT
+                change = PacketChange(self.name, 1, "out", change.pid, change.key, SOURCE)
+            else:
+                self.messages[change.pid] = change.message
+        else:
+            self.messages.pop(change.pid, None)
+        self.records.change(self.name, change, [])
+        return verdict
+
+    def broker(self) -> None:
+        link = self.link
+        if link is not None and link.accepted:
+            number = link.accepted.pop(0)
+            del self.queue.messages[link.carried[number]]
+            self.exchanges.settled(SOURCE, [number])
+
+    def network(self) -> None:
+        if not self.to_client:
+            return
+        kind, pid, message = self.to_client.pop(0)
+        if kind == "publish":
+            self.begun.add(message)
+            if pid not in self.client:
+                self.client.add(pid)
+                self.delivered.append(message)
+            self.from_client.append(("pubrec", pid))
+        else:
+            self.client.discard(pid)
+            self.from_client.append(("pubcomp", pid))
+
+    def answer(self) -> None:
+        if not self.from_client:
+            return
+        kind, pid = self.from_client.pop(0)
+        delivery = self.flying.get(pid)
+        if kind == "pubrec":
+            assert delivery is not None
+            self.exchanges.received(delivery, pid)
+        elif pid in self.flying:
+            self.exchanges.complete(pid, delivery)
+
+    def serve(self) -> None:
+        """All but the broker works for a while."""
+        for _ in range(3):
+            self.store()
+            self.network()
+            self.answer()
+
+    def lose(self, read: bool) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            for number in link.accepted if read else ():
+                del self.queue.messages[link.carried[number]]
+            self.queue.give_back(link)
+            self.exchanges.lost(SOURCE)
+
+    def close(self, read: bool) -> None:
+        for change, _ in self.pending:
+            self.stored(change)
+        for each in self.exchanges.completed():
+            self.records.left(self.name, each)
+            self.messages.pop(each.pid, None)
+        self.lose(read)
+        self.start()
+
+    def crash(self, read: bool) -> None:
+        self.lose(read)
+        for change, _ in self.pending if read else ():
+            self.stored(change)
+        while read and self.to_client:
+            self.network()
+        self.start()
+
+    def end(self, read: bool) -> None:
+        """The session ends, and another begins."""
+        self.close(read)
+        self.service.over(self.name, self.records.owned())
+        self.records = PacketTable(self.service)
+        self.messages.clear()
+        self.client.clear()
+        self.start()
+
+
+EVENTS = ["store", "network", "answer"] * 2 + ["attach", "serve"] * 4 + ["lose", "close", "crash", "broker"] * 2
+events = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(EVENTS), st.booleans()), max_size=80)
+endings = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([*EVENTS, "end"]), st.booleans()), max_size=80)
+
+
+class World:
+    def __init__(self, messages: int, room: bool = True) -> None:
+        self.wanted = [f"{n:016x}" for n in range(messages)]
+        self.queue, self.service = Queue(list(self.wanted)), Given()
+        self.members = [Member(name, self.queue, self.service, room) for name in "ab"]
+
+    def happen(self, who: int, event: str, read: bool) -> None:
+        member = self.members[who]
+        if event in ("lose", "close", "crash", "end"):
+            getattr(member, event)(read)
+        else:
+            getattr(member, event)()
+
+    def finish(self) -> None:
+        for _ in range(80):
+            for event in ("attach", "store", "network", "answer", "broker"):
+                for who in (0, 1):
+                    self.happen(who, event, False)
+
+    @property
+    def delivered(self) -> list[str]:
+        return [message for member in self.members for message in member.delivered]
+
+
+@settings(max_examples=400)
+@given(st.integers(1, 3), events)
+def test_each_message_reaches_one_member_once(messages: int, events: list[tuple[int, str, bool]]) -> None:
+    world = World(messages)
+    for event in events:
+        world.happen(*event)
+        assert len(set(world.delivered)) == len(world.delivered), "nothing twice"
+    world.finish()
+    assert sorted(world.delivered) == world.wanted
+    assert not world.queue.messages and not world.service.owners
+    assert not any(member.flying or len(member.records) or member.messages for member in world.members)
+
+
+@settings(max_examples=400)
+@given(st.integers(1, 3), endings)
+def test_what_was_sent_to_a_member_whose_session_ends_goes_to_nobody_else(
+    messages: int, events: list[tuple[int, str, bool]]
+) -> None:
+    world = World(messages)
+    for event in events:
+        world.happen(*event)
+        assert len(set(world.delivered)) == len(world.delivered), "nothing twice"
+    world.finish()
+    assert len(set(world.delivered)) == len(world.delivered)
+    assert not world.queue.messages and not world.service.owners
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 3), events)
+def test_without_room_each_message_reaches_the_group(messages: int, events: list[tuple[int, str, bool]]) -> None:
+    """It stays with the broker until PUBREC: a member that is lost before may have it, and another one gets it."""
+    world = World(messages, room=False)
+    for event in events:
+        world.happen(*event)
+        for member in world.members:
+            assert len(set(member.delivered)) == len(member.delivered), "no member twice"
+    world.finish()
+    assert sorted(set(world.delivered)) == world.wanted
+    assert not world.queue.messages
