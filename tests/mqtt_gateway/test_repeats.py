@@ -19,7 +19,7 @@ class Source:
 
 def delivery(holder: Source, number: int, link: str, **more: Any) -> Delivery:
     given = {"qos": 1, "identity": f"{number:016x}", "source": "q", **more}
-    return Delivery("t", b"", handle=(holder, link, number), **given)
+    return Delivery("t", b"", handle=(holder, link, number, b""), **given)
 
 
 def test_what_the_client_has_goes_on_with_the_new_delivery() -> None:
