@@ -1,6 +1,7 @@
 """subserv: sessions of MQTT clients, subscriptions of AMQP clients (`$subctrl`), retained messages.
 
-`names`, `records`, `desired`, `sessions`, `given`, `retained`, `copies` are the domain: no AMQP connection, no clock, no store.
+`names`, `records`, `desired`, `sessions`, `given`, `retained`, `copies` are the domain: no AMQP connection, no clock,
+no store.
 `conversation` gives a broker its queues and diverts, `feed` takes its retained messages, `binding` makes a
 subscription of both. `clients`, `packets`, `amqp`, `retaining` are what may be asked for, durable before it is
 answered. `service` puts them together; `gateways` and `control` are its AMQP side, `views` what the command line shows.
