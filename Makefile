@@ -7,7 +7,7 @@ COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients
-.PHONY: compiled-tests all-tests soak demo bench lock images clean
+.PHONY: compiled-tests all-tests soak demo bench lock images chart-docs clean
 
 install: $(STAMP) $(COMPILED)
 
@@ -66,12 +66,18 @@ bench: install
 lock: install
 	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
-	$(BIN)/uv pip compile -q pyproject.toml --extra kubernetes -c requirements.lock --generate-hashes --no-header -o images/requirements-kubernetes.lock
-	$(BIN)/uv pip compile -q pyproject.toml --extra spark -c requirements.lock --generate-hashes --no-header -o images/requirements-spark.lock
+	for extra in kubernetes spark; do \
+	  $(BIN)/uv pip compile -q pyproject.toml --extra $$extra -c requirements.lock --generate-hashes --no-header \
+	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
+	done
 
 # With podman or buildah, for any Python: images/build.sh has the variables.
 images:
 	@images/build.sh
+
+# The chart's README, from its values.
+chart-docs:
+	go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --chart-search-root charts/enmasse --log-level error
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from enmasse.aio.transport import Hub
@@ -38,6 +38,13 @@ def open_listeners(sockets: Sockets) -> dict[str, str]:
     }
 
 
+def readiness(sockets: Sockets, client_ports: Sequence[int]) -> tuple[bool, str]:
+    """Whether clients can connect, and why not."""
+    missing = set(client_ports) - {listener.port for listener in sockets.listeners}
+    ports = ", ".join(map(str, sorted(missing)))
+    return not missing, f"waits for its agent to open {ports}" if missing else ""
+
+
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Run the router until `stop`. Raises process.Fatal for a configuration that cannot be."""
     loop = asyncio.get_running_loop()
@@ -52,12 +59,13 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     await health.start()
     await config.load(settings, tables)
     router.watch.start()
-    health.set(True, "")
+    health.check = lambda: readiness(sockets, settings.client_ports)
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     await stop.wait()
+    health.check = None
     health.set(False, "stopping")
     for connector in list(sockets.connectors):
         sockets.disconnect(connector)

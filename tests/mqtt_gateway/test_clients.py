@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import subprocess
 import uuid
@@ -18,6 +19,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from enmasse.aio import renewal
 from enmasse.testing import wait_for
 from services.mqtt_gateway.ports import Ending
 from tests.certificates import Authority
@@ -201,3 +203,25 @@ def test_mosquittos_programs(gateway: Live, name: str, version: str) -> None:
         receiver.kill()
         receiver.wait()
     assert output.splitlines() == [f"{name}/{qos} hello {qos}" for qos in "012"]
+
+
+def test_new_connections_see_a_renewed_certificate(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "PERIOD", 0.01)
+    cert, key = authority.issue("first")
+    with live(cert=str(cert), key=str(key)) as gateway:
+
+        def shown() -> set[str]:
+            found = set()
+            for kind in ("mqtts", "wss"):
+                with (
+                    socket.create_connection(("127.0.0.1", gateway.ports[kind])) as plain,
+                    authority.client_context().wrap_socket(plain, server_hostname="localhost") as secure,
+                ):
+                    certificate: Any = secure.getpeercert()
+                    found.add(certificate["subject"][0][0][1])
+            return found
+
+        assert shown() == {"first"}
+        for new, old in zip(authority.issue("second"), (cert, key), strict=True):
+            new.rename(old)
+        wait_for("the new certificate", lambda: shown() == {"second"})

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from enmasse import log as logs
 from enmasse.aio.acceptor import Acceptor, listening
+from enmasse.aio.renewal import Renewal
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.timetable import STEP
@@ -53,6 +54,7 @@ class Listeners:
         self._flusher = Flusher(self._loop)
         self._web: WebSocketServer | None = None
         self._acceptors: list[Acceptor] = []
+        self._renewals: list[Renewal] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(STEP, self._sweep)
         self.endpoints: dict[str, str] = {}
@@ -60,7 +62,7 @@ class Listeners:
     async def open(self, listener: ListenerSettings) -> None:
         """Raises ListenerError."""
         where = f"{listener.host}:{listener.port}"
-        context = _context(listener, where) if listener.kind in ("mqtts", "wss") else None
+        context = self._context(listener, where) if listener.kind in ("mqtts", "wss") else None
         try:
             sockets = await listening(self._loop, listener.host, listener.port, BACKLOG, shared=listener.shared)
         except OSError as error:
@@ -83,6 +85,9 @@ class Listeners:
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors.clear()
+        for renewal in self._renewals:
+            renewal.close()
+        self._renewals.clear()
 
     async def close(self) -> None:
         """What is connected is closed by its connections, before this."""
@@ -162,23 +167,22 @@ class Listeners:
             log.debug("mqtt.handshake-failed", error=str(error) or type(error).__name__)
             done()
 
+    def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
+        if not listener.cert:
+            raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            self._renewals.append(Renewal(context, listener.cert, listener.key))
+        except (OSError, ssl.SSLError) as error:
+            raise ListenerError(
+                f"the listener {where} ({listener.kind}): {listener.cert!r} cannot be used: {error}"
+            ) from None
+        return context
+
     def _sweep(self) -> None:
         self._timer = self._loop.call_later(STEP, self._sweep)
         try:
             self._front.times.sweep(self._loop.time())
         except Exception as error:
             log.error("mqtt.sweep-failed", exc_info=error)
-
-
-def _context(listener: ListenerSettings, where: str) -> ssl.SSLContext:
-    if not listener.cert:
-        raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(listener.cert, listener.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ListenerError(
-            f"the listener {where} ({listener.kind}): {listener.cert!r} cannot be used: {error}"
-        ) from None
-    return context

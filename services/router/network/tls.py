@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
+from enmasse.aio.renewal import Renewal
 from services.router.network.configuration import SslProfile
 from services.router.routing.connection import Protection
 
@@ -46,11 +48,12 @@ def _password(given: str | None) -> str:
     return rest if colon and kind in ("literal", "pass") else given or ""
 
 
-def _context(profile: SslProfile, context: ssl.SSLContext) -> ssl.SSLContext:
+def _context(profile: SslProfile, context: ssl.SSLContext, load: Callable[[ssl.SSLContext], object]) -> ssl.SSLContext:
+    """`load` puts the certificate into the context."""
     attribute, value = "certFile", profile.cert_file
     try:
         if profile.cert_file:
-            context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: _password(profile.password))
+            load(context)
         attribute, value = "caCertFile", profile.ca_cert_file
         if profile.ca_cert_file:
             context.load_verify_locations(profile.ca_cert_file)
@@ -68,14 +71,25 @@ def _context(profile: SslProfile, context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def server_context(profile: SslProfile, *, authenticate: bool) -> ssl.SSLContext:
-    """For a listener; `authenticate`: the peer must show a certificate. Raises ProfileError."""
-    if not profile.cert_file:
+def server_context(profile: SslProfile, *, authenticate: bool) -> tuple[ssl.SSLContext, Renewal]:
+    """For a listener, and what keeps its certificate new; `authenticate`: the peer must show a certificate. Raises
+    ProfileError."""
+    cert, made = profile.cert_file, []
+    if not cert:
         raise ProfileError(f"sslProfile '{profile.name}': a listener needs certFile")
-    context = _context(profile, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    def load(context: ssl.SSLContext) -> None:
+        made.append(Renewal(context, cert, profile.private_key_file, lambda: _password(profile.password)))
+
+    try:
+        context = _context(profile, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), load)
+    except ProfileError:
+        for renewal in made:
+            renewal.close()
+        raise
     if profile.ca_cert_file:
         context.verify_mode = ssl.CERT_REQUIRED if authenticate else ssl.CERT_OPTIONAL
-    return context
+    return context, made[0]
 
 
 def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLContext:
@@ -84,7 +98,12 @@ def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLCont
     if not profile.ca_cert_file:
         context.load_default_certs()
     context.check_hostname = verify_hostname
-    return _context(profile, context)
+
+    def load(context: ssl.SSLContext) -> None:
+        assert profile.cert_file is not None
+        context.load_cert_chain(profile.cert_file, profile.private_key_file, lambda: _password(profile.password))
+
+    return _context(profile, context, load)
 
 
 def protection(connection: ssl.SSLObject | None) -> Protection | None:

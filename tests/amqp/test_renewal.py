@@ -1,0 +1,106 @@
+"""A certificate that is renewed while a server runs: what new connections see."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from enmasse.aio import renewal
+from enmasse.aio.renewal import Renewal
+from enmasse.aio.transport import Hub
+from services.router.app import LoopClock, readiness
+from services.router.config import RouterSettings, make_router, router_attributes
+from services.router.network.configuration import ListenerConfig, SslProfile
+from services.router.network.sockets import Sockets
+from tests.certificates import Authority
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "PERIOD", 0.01)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+async def subject(authority: Authority, port: int) -> str:
+    """The common name in the certificate that a new connection is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority.client_context())
+    found = writer.get_extra_info("peercert")["subject"]
+    writer.close()
+    return str(found[0][0][1])
+
+
+async def becomes(authority: Authority, port: int, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while await subject(authority, port) != name:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def replace(authority: Authority, name: str, cert: Path, key: Path) -> None:
+    """Both files by rename, the certificate first."""
+    for new, old in zip(authority.issue(name), (cert, key), strict=True):
+        new.rename(old)
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_new_connections_see_the_renewed_certificate(authority: Authority, factory: object) -> None:
+    async def run() -> None:
+        cert, key = authority.issue("first")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        renewing = Renewal(context, str(cert), str(key))
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        assert await subject(authority, port) == "first"
+
+        replace(authority, "second", cert, key)
+        await becomes(authority, port, "second")
+
+        # The files are not replaced at one moment, and may be wrong for long: what was good stays.
+        other, _ = authority.issue("other")
+        other.rename(cert)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert await subject(authority, port) == "second"
+        key.unlink()
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert await subject(authority, port) == "second"
+
+        replace(authority, "third", cert, key)
+        await becomes(authority, port, "third")
+        renewing.close()
+        server.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
+        runner.run(run())
+
+
+def test_a_listener_of_the_router(authority: Authority) -> None:
+    async def run() -> None:
+        cert, key = authority.issue("first")
+        settings = RouterSettings(name="r", health="127.0.0.1:0", entities=[])
+        clock = LoopClock(asyncio.get_running_loop())
+        sockets = Sockets(make_router(router_attributes(settings), clock), Hub(asyncio.get_running_loop()))
+        sockets.set_profile(SslProfile(name="p", cert_file=str(cert), private_key_file=str(key)))
+        listener = sockets.new_listener(ListenerConfig(name="l", host="127.0.0.1", port="0", ssl_profile="p"))
+        await sockets.open(listener)
+        assert listener.port is not None
+        assert await subject(authority, listener.port) == "first"
+        replace(authority, "second", cert, key)
+        await becomes(authority, listener.port, "second")
+
+        assert readiness(sockets, [listener.port]) == (True, "")
+        assert readiness(sockets, [listener.port, 1, 2]) == (False, "waits for its agent to open 1, 2")
+        await sockets.close(listener)
+        assert not readiness(sockets, [listener.port or 0])[0]
+
+    asyncio.run(run())
