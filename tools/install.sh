@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the virtual environment: everything pinned by requirements.lock, and the project itself in place.
-# Downloads and built wheels are cached by uv under the user's cache folder, so a second checkout takes seconds.
+# Downloads are cached by uv, and PySpark as it was built, under the user's cache folder, so a second checkout takes seconds.
 set -eu
 python=$1
 venv=$2
@@ -10,6 +10,23 @@ venv=$2
 }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 [ -x "$venv/bin/uv" ] || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
-echo "installing what requirements.lock pins (the first time PySpark alone is 450 MB) ..."
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes -r requirements.lock
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet --no-deps -e .
+# PySpark is published as source only, and uv would build it for every checkout (20 s, 900 MB of cache each). So pip builds it once.
+version=$(sed -n 's/^pyspark==\([^ ]*\).*/\1/p' requirements.lock)
+wheels=${XDG_CACHE_HOME:-$HOME/.cache}/enmasse/wheels
+wheel=$wheels/pyspark-$version-py2.py3-none-any.whl
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' INT TERM
+awk -v inside="$scratch/pyspark" -v other="$scratch/others" '/^[^ ]/ { out = /^pyspark==/ ? inside : other } { print > out }' requirements.lock
+echo "installing what requirements.lock pins ..."
+if [ ! -f "$wheel" ]; then
+  echo "building PySpark $version (450 MB to fetch) ..."
+  "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --require-hashes --requirement "$scratch/pyspark" --wheel-dir "$scratch"
+  mkdir -p "$wheels"
+  mv "$scratch/${wheel##*/}" "$wheel.$$"
+  mv "$wheel.$$" "$wheel"
+fi
+export VIRTUAL_ENV="$venv"
+"$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes -r "$scratch/others"
+"$venv/bin/uv" pip install --quiet --compile-bytecode --no-deps "$wheel"
+"$venv/bin/uv" pip install --quiet --no-deps -e .
