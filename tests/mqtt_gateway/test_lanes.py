@@ -11,7 +11,7 @@ from enmasse.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from enmasse.amqp.types import Symbol
 from enmasse.model.addresses import AddressType
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.lanes import MAX_WAITING, Counters, Entry, Lane
+from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane
 from services.mqtt_gateway.ports import UNKNOWN
 
 
@@ -97,7 +97,21 @@ def test_clients_take_turns_however_much_one_of_them_sends() -> None:
         rig.lane.send(many, n, 1, b"m%d" % n)
     rig.lane.send(few, 1, 1, b"f")
     rig.grant(3)
-    assert rig.link.sent == [b"m0", b"f", b"m1"]
+    rig.grant(100)
+    assert rig.link.sent[:4] == [b"m0", b"m1", b"m2", b"f"]
+    assert len(rig.link.sent) == 101
+
+
+def test_a_turn_is_some_messages_or_one_that_is_large() -> None:
+    rig, one, two = Rig(), Who("one"), Who("two")
+    for n in range(AT_ONCE + 1):
+        rig.lane.send(one, n, 1, b"s%d" % n)
+        rig.lane.send(two, n, 1, bytes(AT_ONCE_BYTES))
+    rig.grant(100)
+    sizes = [len(payload) for payload in rig.link.sent]
+    assert [at for at, size in enumerate(sizes) if size == AT_ONCE_BYTES][:2] == [AT_ONCE, AT_ONCE + 2]
+    assert len(sizes) == 2 * (AT_ONCE + 1)
+    assert (one.waiting, one.waiting_bytes, two.waiting, two.waiting_bytes) == (0, 0, 0, 0)
 
 
 def test_a_client_with_much_waiting_is_not_read_until_half_of_it_has_left() -> None:
@@ -161,7 +175,7 @@ def test_what_is_given_back_is_tried_again_and_holds_up_its_client_only() -> Non
     rig.outcome(Modified(delivery_failed=True))
     rig.grant(10)
     rig.pass_time(lanes.PAUSE)
-    assert rig.link.sent[3:] == [b"a", b"x", b"b", b"c"]
+    assert rig.link.sent[3:] == [b"a", b"b", b"c", b"x"]
     assert rig.counters.repeated == 3
 
 

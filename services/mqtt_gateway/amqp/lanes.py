@@ -1,6 +1,6 @@
 """A lane: messages from clients that leave on one link, the anonymous relay or the link to one address.
 
-What has no credit waits, each client in its own line, and the lines take turns; so a client that sends too much waits
+What has no credit waits, each client in its own line, and the lines take turns of a few messages; so a client that sends too much waits
 for itself. What is lost with the link is sent again, in its order, before what came later.
 """
 
@@ -25,6 +25,10 @@ STORED_PATIENCE: Final = 15.0
 """The same where a broker takes it, which may have to start again."""
 MULTICAST_PATIENCE: Final = 0.5
 """Seconds until a multicast address without credit is known to have no receivers."""
+AT_ONCE: Final = 16
+"""Messages of one client that go before it is the next one's turn: what comes together is handled together all the way."""
+AT_ONCE_BYTES: Final = 16 * 1024
+"""And bytes: of large messages one goes."""
 PAUSE: Final = 0.1
 """Seconds until what was given back is tried again."""
 MAX_WAITING: Final = 256
@@ -160,7 +164,7 @@ class Lane(LinkUser):
         if line is None:
             line = self._lines[who] = deque()
         line.append(entry)
-        self._counts(entry, 1)
+        self._counts(who, 1, len(entry.payload))
         full = self._counters.waiting_bytes >= MAX_ALL
         if not who.held and (full or who.waiting >= MAX_WAITING or who.waiting_bytes >= MAX_WAITING_BYTES):
             who.held = True
@@ -176,7 +180,7 @@ class Lane(LinkUser):
         back: dict[Publisher, list[Entry]] = {}
         for entry in entries:
             back.setdefault(entry.who, []).append(entry)
-            self._counts(entry, 1)
+            self._counts(entry.who, 1, len(entry.payload))
         for who, mine in back.items():
             line = deque(sorted([*mine, *(self._resting.get(who) or lines.get(who) or ())], key=_place))
             if rest or who in self._resting:
@@ -185,33 +189,35 @@ class Lane(LinkUser):
             else:
                 lines[who] = line
 
-    def _counts(self, entry: Entry, sign: int) -> None:
-        size = sign * len(entry.payload)
-        entry.who.waiting += sign
-        entry.who.waiting_bytes += size
+    def _counts(self, who: Publisher, count: int, size: int) -> None:
+        who.waiting += count
+        who.waiting_bytes += size
         self._counters.waiting_bytes += size
 
-    def _left(self, entry: Entry) -> None:
-        """It waits no longer."""
-        self._counts(entry, -1)
-        who = entry.who
+    def _left(self, who: Publisher, count: int, size: int) -> None:
+        """So many messages and bytes of a client wait no longer."""
+        self._counts(who, -count, -size)
         if who.held and who.waiting <= MAX_WAITING // 2 and who.waiting_bytes <= MAX_WAITING_BYTES // 2:
             who.held = False
             who.proceed()
 
     def _pump(self) -> None:
-        """One message of each line in turn, while there is credit."""
+        """A few messages of each line in turn, while there is credit."""
         link, lines = self.link, self._lines
         while lines and link is not None and link.credit > 0:
             who, line = lines.popitem(last=False)
-            entry = line.popleft()
+            size = count = 0
+            while line and count < AT_ONCE and size < AT_ONCE_BYTES and link.credit > 0:
+                _, _, qos, payload, _, _, _ = entry = line.popleft()
+                if not qos:
+                    link.send(payload, settled=True)
+                elif not link.pass_on(payload, entry):
+                    link.send(payload, entry)
+                size += len(payload)
+                count += 1
             if line:
                 lines[who] = line
-            if entry.qos:
-                link.send(entry.payload, entry)
-            else:
-                link.send(entry.payload, settled=True)
-            self._left(entry)
+            self._left(who, count, size)
             link = self.link
 
     # the link
@@ -319,7 +325,7 @@ class Lane(LinkUser):
                     if not line:
                         del lines[who]
                     self._give_up(entry)
-                    self._left(entry)
+                    self._left(entry.who, 1, len(entry.payload))
 
     def _is_over(self, entry: Entry, now: float) -> bool:
         return entry.until <= now or (self._multicast and not entry.unknown and self._hopeless())
@@ -350,7 +356,7 @@ class Lane(LinkUser):
                     self._done(entry, UNKNOWN if entry.unknown else reason_of(error.condition), error.description)
                 else:
                     self._counters.dropped += 1
-                self._left(entry)
+                self._left(entry.who, 1, len(entry.payload))
 
 
 def _place(entry: Entry) -> int:
