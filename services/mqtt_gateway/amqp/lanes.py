@@ -26,7 +26,7 @@ STORED_PATIENCE: Final = 15.0
 MULTICAST_PATIENCE: Final = 0.5
 """Seconds until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
-"""Messages of one client that go before it is the next one's turn: what comes together is handled together all the way."""
+"""Messages of a client that go before it is the next one's turn: what comes together is handled together all the way."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """And bytes: of large messages one goes."""
 PAUSE: Final = 0.1
