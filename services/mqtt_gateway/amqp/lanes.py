@@ -1,7 +1,7 @@
 """A lane: messages from clients that leave on one link, the anonymous relay or the link to one address.
 
-What has no credit waits, each client in its own line, and the lines take turns of a few messages; so a client that sends too much waits
-for itself. What is lost with the link is sent again, in its order, before what came later.
+What has no credit waits, each client in its own line, and the lines take turns of a few messages; so a client that
+sends too much waits for itself. What is lost with the link is sent again, in its order, before what came later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STORED_PATIENCE: Final = 15.0
 MULTICAST_PATIENCE: Final = 0.5
 """Seconds until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
-"""Messages of a client that go before it is the next one's turn: what comes together is handled together all the way."""
+"""Messages of a client that go before it is the turn of the next. What goes together is handled together."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """And bytes: of large messages one goes."""
 PAUSE: Final = 0.1
