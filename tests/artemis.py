@@ -16,7 +16,7 @@ from enmasse.artemis.instance import MIB, Instance
 from enmasse.testing import free_port, wait_for
 
 HEADER = b"AMQP\x03\x01\x00\x00"
-QUICK = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
+QUICK = ("-XX:TieredStopAtLevel=1",)
 """For function tests only: less CPU for the start, less speed afterwards."""
 
 
@@ -41,7 +41,7 @@ class Artemis:
         """Returns when it answers."""
         for name, text in instance.files(self.instance).items():
             (self.folder / "etc" / name).write_text(text)
-        java, *rest = instance.command(self.instance, str(distribution.home()), distribution.java())
+        java, *rest = instance.command(self.instance, *distribution.ready())
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [java, *QUICK, *rest], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_me

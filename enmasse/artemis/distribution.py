@@ -5,6 +5,7 @@ Fetching needs `mvn` and the network, once. Running needs `java` only.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -15,6 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+from enmasse.artemis.archive import class_archive
 
 VERSION = "2.56.0"
 COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
@@ -27,6 +31,22 @@ _FETCH_WITHIN = 600.0
 
 class Unavailable(RuntimeError):
     """Artemis cannot be fetched or run here. The text is one line: what is missing, and what to do."""
+
+
+class Ready(NamedTuple):
+    """What it takes to run an Artemis: as `instance.command` takes it."""
+
+    home: str
+    java: str
+    archive: str | None
+
+
+def ready() -> Ready:
+    """Fetches and makes what is missing, once: that takes half a minute. Raises Unavailable."""
+    program, folder = check_java(), home()
+    with contextlib.suppress(OSError), _alone(folder.parent):
+        return Ready(str(folder), program, class_archive(folder, program))
+    return Ready(str(folder), program, None)
 
 
 def home() -> Path:

@@ -67,11 +67,13 @@ def files(instance: Instance) -> dict[str, str]:
     }
 
 
-def command(instance: Instance, home: str, java: str = "java") -> list[str]:
-    """What to execute. `home`: the unpacked distribution. SIGTERM ends it cleanly, with status 143."""
+def command(instance: Instance, home: str, java: str = "java", archive: str | None = None) -> list[str]:
+    """What to execute. `home`: the unpacked distribution; `archive`: that of its classes (archive.py), if there is one.
+    SIGTERM ends it cleanly, with status 143."""
     etc = instance.etc
     return [
         java,
+        *([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []),
         "-Xms64m",
         f"-Xmx{heap(instance.memory) // MIB}m",
         # Of the collectors that with the least memory and the quickest start; such heaps pause for milliseconds.
@@ -89,7 +91,7 @@ def command(instance: Instance, home: str, java: str = "java") -> list[str]:
         f"-Djava.io.tmpdir={instance.tmp}",
         f"-Djava.library.path={home}/bin/lib/linux-x86_64",
         "-cp",
-        f"{etc}:{home}/lib/*",
+        f"{home}/lib/*",  # no folder: an archive of classes is for archives of classes only
         "org.apache.activemq.artemis.cli.Artemis",
         "run",
     ]

@@ -22,7 +22,7 @@ from enmasse.supervisor.probe import LazyProbe
 def find() -> Artemis:
     """The distribution, fetched if it is not there yet, and a Java that runs it. Raises StartError."""
     try:
-        return Artemis(str(distribution.home()), distribution.check_java())
+        return Artemis(*distribution.ready())
     except distribution.Unavailable as error:
         raise StartError(f"--broker {ARTEMIS}: {error}. Or start with --broker {EMBEDDED}.") from None
 
@@ -33,8 +33,8 @@ class Artemis:
 
     version = distribution.VERSION
 
-    def __init__(self, home: str, java: str) -> None:
-        self._home, self._java = home, java
+    def __init__(self, home: str, java: str, archive: str | None = None) -> None:
+        self._home, self._java, self._archive = home, java, archive
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
         """Raises OSError; its text has the reason if the data are another engine's."""
@@ -53,7 +53,13 @@ class Artemis:
         for name, text in instance.files(made).items():
             _write(Path(made.etc) / name, text)
         # enmasse.startup makes it die with its parent; -P: modules are not imported from the current directory.
-        return [sys.executable, "-P", "-m", "enmasse.startup", *instance.command(made, self._home, self._java)]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "enmasse.startup",
+            *instance.command(made, self._home, self._java, self._archive),
+        ]
 
     def probe(self, spec: Spec) -> HealthProbe:
         return LazyProbe("enmasse.supervisor.artemis_probe", "ArtemisProbe", spec.settings["listen"])

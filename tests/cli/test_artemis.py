@@ -26,7 +26,7 @@ def test_no_java_to_run_it_with(config: Path, tmp_path: Path) -> None:
     ended = enmasse("up", "--config", config, "--data", tmp_path / "data", env={**nothing, "ENMASSE_BROKER": "artemis"})
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert "--broker artemis: mvn is not on PATH" in line and "--broker embedded" in line
+    assert "--broker artemis: java is not on PATH" in line and "--broker embedded" in line
     assert not (tmp_path / "data").exists()
 
 
