@@ -376,9 +376,25 @@ def test_an_alias_is_not_set_by_a_message_that_waits_for_its_id_to_be_stored() -
     world.backend.slow = True
     _publish(world, b"2", 2)
     _publish(world, b"0", 0)
-    assert peer.expect(Publish).topic == "a"
+    first = peer.expect(Publish)
+    assert (first.topic, first.properties.topic_alias) == ("a", 1)
     world.backend.store()
-    assert peer.expect(Publish).topic == "a"
+    second = peer.expect(Publish)
+    assert (second.topic, second.properties.topic_alias) == ("", 1)
+
+
+def test_an_alias_makes_no_packet_of_qos_2_too_large() -> None:
+    world = World()
+    size = len(encode.encode(Publish("a", b"12", 2, packet_id=1), V5))
+    peer = _subscribed(world, properties=Properties(topic_alias_maximum=3, maximum_packet_size=size))
+    _publish(world, b"12", 2)
+    sent = peer.expect(Publish)
+    assert (sent.topic, sent.payload, sent.properties.topic_alias) == ("a", b"12", None)
+    peer.send(PubRec(1))
+    peer.take()
+    peer.send(PubComp(1))
+    _publish(world, b"1", 2, "b")
+    assert peer.expect(Publish).topic == "b"
 
 
 def test_a_topic_that_mqtt_cannot_express_is_dropped_and_harms_nobody() -> None:

@@ -41,6 +41,7 @@ from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
 from services.mqtt_gateway.protocol.subscribing import Subscribing
 from services.mqtt_gateway.protocol.timetable import STEP
+from services.mqtt_gateway.protocol.unanswered import REST
 
 log = logs.get(part="mqtt")
 
@@ -57,11 +58,13 @@ class Connection:
         "_inbound",
         "_keep_alive",
         "_outbound",
+        "_rested",
         "_session",
         "_since",
         "_subscribing",
         "_terms",
         "_unread",
+        "_waits",
         "_wire",
         "client_id",
         "due",
@@ -86,6 +89,8 @@ class Connection:
         self._ending = Ending.LOST
         self._since = front.times.now
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
+        self._waits = 0  # a message waits for SUBSCRIBEs up to this number
+        self._rested = 0.0  # until when none waits
         self._unread = 0.0  # since when the client does not read; 0: it does
         front.times.plan(self, self._since + front.limits.connect_seconds)
 
@@ -181,7 +186,23 @@ class Connection:
         front.open(terms.request, self)
 
     def _publish(self, packet: Publish) -> None:
+        if (self._waits or self._front.unanswered) and self._must_wait(packet):
+            return
         self._inbound.publish(packet)
+
+    def _must_wait(self, packet: Publish) -> bool:
+        """Whether a SUBSCRIBE of any client that came before it matches it, and has no answer."""
+        unanswered, now = self._front.unanswered, self._front.times.now
+        if not self._waits and now < self._rested:
+            return False
+        last = self._waits or unanswered.last
+        if unanswered.waits(self, packet.topic, last):
+            self._waits = last
+            self.intake.hold_back(packet, intake.ORDER)
+            return True
+        if self._waits:
+            self._waits, self._rested = 0, now + REST
+        return False
 
     def _puback(self, packet: PubAck) -> None:
         self._outbound.puback(packet)
@@ -309,10 +330,16 @@ class Connection:
         else:
             self.intake.release(intake.WINDOW)
 
-    def subscribing(self, now: bool) -> None:
-        self._outbound.subscribing = now
-        if not now:
+    def subscribing(self, asked: Subscribe | None) -> None:
+        self._outbound.subscribing = asked is not None
+        if asked is not None:
+            self._front.unanswered.asked(self, tuple(each.filter for each in asked.subscriptions))
+        else:
             self._outbound.go_on()
+            self._front.unanswered.answered(self)
+
+    def subscribed_elsewhere(self) -> None:
+        self.intake.release(intake.ORDER)
 
     def queue_full(self, full: bool) -> None:
         if full:
@@ -374,6 +401,7 @@ class Connection:
         front = self._front
         front.closed[reason] += 1
         front.clients.discard(self)
+        front.unanswered.answered(self)
         front.times.forget(self)
         front.times.plan(self, front.times.now + LINGER)  # a peer that does not read what is left must not stay
         session = self._session

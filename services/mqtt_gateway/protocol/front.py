@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.timetable import Timetable
+from services.mqtt_gateway.protocol.unanswered import Unanswered
 
 if TYPE_CHECKING:
     from services.mqtt_gateway.ports import Client, Request, Session
@@ -78,6 +79,7 @@ class Front:
     ) -> None:
         self.limits = limits
         self.times = Timetable(now)
+        self.unanswered = Unanswered(self.times)
         self.wall = wall
         self.open = open_session
         self.clients: set[FrontClient] = set()

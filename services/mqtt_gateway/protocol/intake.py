@@ -22,9 +22,11 @@ REQUESTS: Final = 8
 """It has as many SUBSCRIBEs and UNSUBSCRIBEs under way as it may."""
 UNREAD: Final = 16
 """It does not read what it gets: it need not get more answers."""
-_SHARE: Final = 32
+ORDER: Final = 32
+"""A SUBSCRIBE of another client came before."""
+_SHARE: Final = 64
 """It has had its share of this turn."""
-_CLOSED: Final = 64
+_CLOSED: Final = 128
 
 SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""
@@ -56,6 +58,7 @@ class Intake:
     complete, 0 if there is none."""
 
     __slots__ = (
+        "_again",
         "_counts",
         "_fault",
         "_front",
@@ -87,6 +90,7 @@ class Intake:
         self._working = False
         self._raw = b""  # read, not looked at
         self._packets: list[Packet] = []  # looked at, not processed
+        self._again: Packet | None = None  # to be processed once more, before these
         self._fault: MqttError | None = None  # to be told after them
         self._kept = 0  # bytes that wait, as the front knows it
 
@@ -102,9 +106,14 @@ class Intake:
     def close(self) -> None:
         """Nothing is read and nothing processed any more."""
         self._held |= _CLOSED
-        self._raw, self._packets, self._fault = b"", [], None
+        self._raw, self._packets, self._again, self._fault = b"", [], None, None
         self._front.keep(-self._kept, 0)
         self._kept = 0
+
+    def hold_back(self, packet: Packet, why: int) -> None:
+        """This packet, which is being processed, is to be processed again once nothing holds it up."""
+        self._again = packet
+        self.hold(why)
 
     def hold(self, why: int) -> None:
         before = self._held
@@ -204,8 +213,12 @@ class Intake:
                 counts[number] += 1
                 handle(host, packet)
                 if self._held:
+                    if self._again is not None:
+                        counts[number] -= 1
+                        self._packets.append(self._again)
+                        self._again = None
                     if not self._held & _CLOSED:
-                        self._packets = list(rest)
+                        self._packets += rest
                     return
         except MqttError as error:
             host.broken(error)

@@ -185,7 +185,11 @@ class Outbound:
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             exchange.state = _PUBLISHED
-            self._output.write(3, exchange.data)
+            data = exchange.data
+            if self._aliases is not None and exchange.delivery is not None:
+                # only now is it known which aliases the client has
+                data = self._encoded(exchange.delivery, 4, packet_id, alias=True) or data
+            self._output.write(3, data)
             exchange.data = b""
 
     def withdrawn(self, packet_id: int) -> None:
@@ -309,8 +313,10 @@ class Outbound:
             self._two[known.pid] = _Exchange(delivery, _PUBLISHED)
             self._output.write(3, data)
 
-    def _encoded(self, delivery: Delivery, flags: int, packet_id: int) -> bytes | None:
-        """The PUBLISH; None if the client can never get it. What was sent before (DUP) does not expire any more."""
+    def _encoded(self, delivery: Delivery, flags: int, packet_id: int, alias: bool = False) -> bytes | None:
+        """The PUBLISH; None if the client can never get it. What was sent before (DUP) does not expire any more. QoS 2
+        has a topic alias only if `alias` says so: what is sent at once must not build on one that waits. With `alias`,
+        None: not with one."""
         if delivery.retain:
             flags |= 1
         values = b""
@@ -318,7 +324,7 @@ class Outbound:
         try:
             left = ceil(delivery.expires - self._front.wall()) if delivery.expires else 1
             if left <= 0:
-                if not flags & 8:
+                if not (flags & 8 or alias):
                     raise ValueError("it has expired")  # v5 MQTT-3.3.2-5
                 left = 0  # v5 MQTT-4.3.3-7
             topic = topic_field(delivery.topic)
@@ -326,8 +332,7 @@ class Outbound:
                 given = delivery.properties
                 if delivery.expires:  # v5 MQTT-3.3.2-6
                     given = replace(given, message_expiry=left)
-                # QoS 2 waits until its id is stored; what is sent meanwhile must not build on an alias it sets
-                if self._aliases is not None and not flags & 4:
+                if self._aliases is not None and (alias or not flags & 4):
                     number, known = self._aliases.number(delivery.topic)
                     if number:
                         given = replace(given, topic_alias=number)
@@ -340,6 +345,8 @@ class Outbound:
         except ValueError as error:
             if number and not known and self._aliases is not None:
                 self._aliases.forget(delivery.topic)
+            if alias:
+                return None
             self._front.dropped += 1
             log.debug("mqtt.not-sent", topic=delivery.topic[:200], reason=str(error))
             return None

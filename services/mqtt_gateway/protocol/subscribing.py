@@ -23,8 +23,8 @@ class Host(Protocol):
     def queue_full(self, full: bool) -> None:
         """Read no further until an answer has come."""
 
-    def subscribing(self, now: bool) -> None:
-        """The session is asked, or has answered."""
+    def subscribing(self, asked: Subscribe | None) -> None:
+        """The session is asked this, or has answered."""
 
 
 class Subscribing:
@@ -65,7 +65,7 @@ class Subscribing:
         found = iter(codes)
         full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
         self._output.answer(SubAck(packet_id, full), text or self._text)
-        self._host.subscribing(False)
+        self._host.subscribing(None)
         self._next()
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str) -> None:
@@ -98,7 +98,7 @@ class Subscribing:
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)
         self._asked, self._codes = packet, codes
-        self._host.subscribing(True)
+        self._host.subscribing(packet)
         self._session.subscribe(packet)
 
     def _examined(self, packet: Subscribe) -> list[int | None]:
