@@ -1,4 +1,4 @@
-# make install | lint | test | soak | demo | bench: each does all its own set-up.
+# make install | lint | test | test-kubernetes | test-node | soak | demo | bench: each does all its own set-up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients
 .PHONY: compiled-tests all-tests soak demo bench lock images chart-docs clean
+.PHONY: prepare-kubernetes prepare-node test-kubernetes test-node
 
 install: $(STAMP) $(COMPILED)
 
@@ -21,7 +22,7 @@ $(COMPILED): $(STAMP) $(shell find enmasse services spark -name '*.py')
 	@$(BIN)/python -m compileall -q enmasse services spark
 	@touch $@
 
-prepare-demo prepare-test: prepare-%:
+prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:
 	@tools/prepare.sh $* "$(PYTHON)"
 
 # Side by side; each prints what it has to report in one piece. Without MAKEFLAGS: make warns of --jobs in a make that
@@ -53,6 +54,18 @@ compiled-tests: install
 # More processes than cores: tests wait most of the time.
 all-tests: lint compiled-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest --numprocesses $(WORKERS) --durations 20
+
+# The programs are built once for a user; each process of pytest has a cluster of its own.
+test-kubernetes: prepare-kubernetes install
+	$(BIN)/python -m tests.kubernetes.binaries
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --durations 10
+
+# A kubelet with containerd and our images, in namespaces of their own: as root.
+test-node: prepare-node install
+	$(BIN)/python -m tests.kubernetes.binaries etcd kube helm coredns pause
+	$(BIN)/python -m tests.kubernetes.packages
+	$(BIN)/python -m tests.images
+	$(BIN)/python -m tests.kubernetes.isolated $(BIN)/pytest tests/kubernetes/on_node --durations 10
 
 soak: install
 	$(BIN)/python -m tests.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ LAST = ("tests/interop/",)
 NICE = 5
 PROGRAMS = ("qdrouterd",)
 """What tests with the mark `needs` run: no package has it, so it is not on every machine."""
+ON_DEMAND = (Path(__file__).parent / "kubernetes", Path(__file__).parent / "kubernetes" / "on_node")
+"""Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 
 
 class Failures:
@@ -51,6 +54,13 @@ class Failures:
 def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(Failures(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path not in ON_DEMAND:
+        return None
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(one.is_relative_to(collection_path) for one in named) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

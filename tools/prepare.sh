@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs what this machine lacks for `make install`, `make demo` or `make test`, and says so before. On Debian and Ubuntu, as root or with
+# Installs what this machine lacks for `make install`, `make demo`, `make test` or `make test-kubernetes`, and says so before. On Debian and Ubuntu, as root or with
 # sudo. On other systems it names what is missing and ends with status 1.
-# usage: tools/prepare.sh install|demo|test [PYTHON]
+# usage: tools/prepare.sh install|demo|test|kubernetes|node [PYTHON]
 set -eu
-goal=${1:?install, demo or test}
+goal=${1:?install, demo, test, kubernetes or node}
 python=${2:-python3}
 missing=
 
@@ -18,8 +18,10 @@ has_server() { has "$1" || [ -x "/usr/sbin/$1" ]; } # which is not on everybody'
 java_17() { [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 node_18() { [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 18 ]; }
 rust_1_85() { cargo --version | awk '{ split($2, v, "."); new = v[1] > 1 || v[2] >= 85 } END { exit !new }'; }
+go_1_21() { go version | sed 's/.*go1\.\([0-9]*\).*/\1/' | awk '{ exit !($1 >= 21) }'; } # fetches the release that a go.mod asks for
 header() { echo "#include <$1>" | gcc -fsyntax-only -xc -; }
-python_header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
+python_go_1_21() { go version | sed 's/.*go1\.\([0-9]*\).*/\1/' | awk '{ exit !($1 >= 21) }'; } # fetches the release that a go.mod asks for
+header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
 
 if ! has "$python" >/dev/null; then
   echo "EnMasse needs Python 3.11 or later, and '$python' is not on PATH. Say: make PYTHON=python3.12 install" >&2
@@ -46,6 +48,26 @@ test)
   need redis-server has redis-server
   need mosquitto has_server mosquitto
   need mosquitto-clients has mosquitto_pub
+  ;;
+kubernetes | node)
+  if ! go_1_21 2>/dev/null && grep -qs '^VERSION_ID="12"' /etc/os-release; then
+    echo "'make test-$goal' needs Go 1.21 or later, and Debian 12 has 1.19: install it from https://go.dev/dl/" >&2
+    exit 1
+  fi
+  need golang-go go_1_21
+  need util-linux has setpriv
+  ;;
+esac
+case $goal in
+node)
+  need podman has podman
+  need runc has_server runc
+  need netavark [ -x /usr/lib/podman/netavark ]
+  need aardvark-dns [ -x /usr/lib/podman/aardvark-dns ]
+  need catatonit has catatonit
+  need iptables has_server iptables
+  need iproute2 has ip
+  need haproxy has_server haproxy
   ;;
 esac
 [ -n "$missing" ] || exit 0

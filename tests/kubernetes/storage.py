@@ -1,0 +1,87 @@
+"""Persistent volumes for claims: what the provisioner of a storage class does elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+CLASS = "test"
+PAUSE = 0.5
+"""Seconds until it asks again, if the API server was not there."""
+
+
+class Provisioner(threading.Thread):
+    """Makes a volume for each claim of the class CLASS, as a folder in `place` on the node `node`."""
+
+    def __init__(self, url: str, token: str, authority: Path, place: Path, node: str | None = None) -> None:
+        """`node`: None if no pod ever looks into its volumes: all nodes have them then."""
+        super().__init__(name="provisioner", daemon=True)
+        self._url, self._token, self._place, self._node = url, token, place, node
+        self._tls = ssl.create_default_context(cafile=str(authority))
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(OSError, ValueError):
+                self._watch()
+            self._ended.wait(PAUSE)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        path = "/api/v1/persistentvolumeclaims"
+        with self._ask("GET", f"{path}?watch=1&resourceVersion=0&timeoutSeconds=300") as events:
+            for line in events:
+                event = json.loads(line)
+                claim = event["object"]
+                spec = claim.get("spec", {})
+                unbound = event["type"] in ("ADDED", "MODIFIED") and not spec.get("volumeName")
+                if unbound and spec.get("storageClassName") == CLASS:
+                    self._provide(claim)
+                if self._ended.is_set():
+                    return
+
+    def _provide(self, claim: dict[str, Any]) -> None:
+        about, spec = claim["metadata"], claim["spec"]
+        folder = self._place / about["uid"]
+        if self._node:
+            folder.mkdir(parents=True, exist_ok=True)
+        place: dict[str, Any] = {"hostPath": {"path": str(folder)}}
+        if self._node:
+            term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [self._node]}
+            here = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+            place = {"local": {"path": str(folder)}, "nodeAffinity": here}
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{about['uid']}"},
+            "spec": {
+                "storageClassName": CLASS,
+                "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+                "accessModes": spec["accessModes"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": about["namespace"], "name": about["name"], "uid": about["uid"]},
+                **place,
+            },
+        }
+        try:
+            with self._ask("POST", "/api/v1/persistentvolumes", volume):
+                pass
+        except urllib.error.HTTPError as error:
+            if error.code != 409:  # it is there
+                raise
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(self._url + path, method=method)
+        request.add_header("Authorization", f"Bearer {self._token}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        return urllib.request.urlopen(request, timeout=310, context=self._tls)

@@ -1,0 +1,3 @@
+module enmasse.io/testbed/pause
+
+go 1.26.0
