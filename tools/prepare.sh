@@ -20,8 +20,7 @@ node_18() { [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 18 ]; }
 rust_1_85() { cargo --version | awk '{ split($2, v, "."); new = v[1] > 1 || v[2] >= 85 } END { exit !new }'; }
 go_1_21() { go version | sed 's/.*go1\.\([0-9]*\).*/\1/' | awk '{ exit !($1 >= 21) }'; } # fetches the release that a go.mod asks for
 header() { echo "#include <$1>" | gcc -fsyntax-only -xc -; }
-python_go_1_21() { go version | sed 's/.*go1\.\([0-9]*\).*/\1/' | awk '{ exit !($1 >= 21) }'; } # fetches the release that a go.mod asks for
-header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
+python_header() { header "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; }
 
 if ! has "$python" >/dev/null; then
   echo "EnMasse needs Python 3.11 or later, and '$python' is not on PATH. Say: make PYTHON=python3.12 install" >&2
