@@ -33,6 +33,7 @@ FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", 
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/",)
 """Its clients are being built meanwhile."""
+ONE_WORKER = "tests/contract/"
 NICE = 5
 PROGRAMS = ("qdrouterd",)
 """What tests with the mark `needs` run: no package has it, so it is not on every machine."""
@@ -99,11 +100,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n`: a worker takes a whole file, with what its tests share; in the order of collection."""
+    """With `-n`: a worker takes a whole file, with what its tests share; in the order of collection. The files of
+    ONE_WORKER share brokers: one worker takes them all."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0]
+        return ONE_WORKER if nodeid.startswith(ONE_WORKER) else nodeid.partition("::")[0]

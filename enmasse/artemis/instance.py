@@ -110,8 +110,8 @@ def _broker(instance: Instance) -> str:
         "amqpLowCredits": "300",
         # Larger ones go into files of their own; the journal takes none that is larger than its buffer.
         "amqpMinLargeMessageSize": "102400",
-        # On, every address would drop what has a message-id that it knows: devices all count from 1.
-        "amqpDuplicateDetection": "false",
+        # By the application property `_AMQ_DUPL_ID`, not by message-ids: publications and wills come once.
+        "amqpDuplicateDetection": "true",
     }
     at = f"tcp://{instance.host}:{instance.port}?" + ";".join(f"{key}={value}" for key, value in acceptor.items())
     return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">

@@ -45,6 +45,9 @@ LEVELS: dict[str, Any] = {
 for a while goes again: devices may make up any number of them. (The delay is as long as a sender that may repeat a
 message is away at most: the ids by which copies are known go with the level.)"""
 
+NO_LEVEL: dict[str, Any] = {"autoCreateAddresses": False}
+"""Setting of the topic itself: the controller makes it."""
+
 
 def cannot_store(engine: Engine, address: Address) -> str:
     """Why a broker of this product cannot do what is asked for an address, and what to do; empty: it can."""

@@ -8,7 +8,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName, wire_name
 from services.storage_controller.drivers import DesiredBroker
-from services.storage_controller.engines import LEVELS, Engine
+from services.storage_controller.engines import LEVELS, NO_LEVEL, Engine
 
 MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
 """Our mark on a topic, or on settings: a setting of exactly this address, without effect while
@@ -28,8 +28,10 @@ def address_settings(name: AddressName, address: Address, engine: Engine) -> dic
         return {wire: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
     if not engine.levels_exist:
+        # The match of the levels covers the topic, too: what is deleted must not come again with the next message.
+        exact[wire] |= NO_LEVEL
         found |= LEVELS
-    return {**exact, f"{wire}/#": found} if found else exact
+    return {f"{wire}/#": found, **exact} if found else exact
 
 
 def matches(name: AddressName) -> tuple[str, str]:

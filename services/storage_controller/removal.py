@@ -161,7 +161,7 @@ class Removal:
                     work.append((root, management.destroy_queue(row.name)))
         for name in topics:
             work.append((name, management.delete_address(name)))
-            work += [(name, management.remove_settings(match)) for match in policies.matches(name)]
+            work += [(name, management.remove_settings(match)) for match in reversed(policies.matches(name))]
         for name in names:
             if name not in topics and await self._has_settings(name):
                 work.append((name, management.remove_settings(policies.matches(name)[0])))

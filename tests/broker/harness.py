@@ -43,17 +43,36 @@ def until(condition: Callable[[], Any], what: str = "the condition", moves: Call
         time.sleep(0.01)
 
 
-class BrokerProcess:
+class Reachable:
+    """A broker that listens at `url` (host:port)."""
+
+    url: str
+
+    @contextlib.contextmanager
+    def connect(self, container: str | None = None, **options: Any) -> Iterator[BlockingConnection]:
+        connection = BlockingConnection(
+            self.url, timeout=DEADLINE, **({"container": named(container)} if container else {}), **options
+        )
+        try:
+            yield connection
+        finally:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    @contextlib.contextmanager
+    def manage(self) -> Iterator[Management]:
+        with self.connect() as connection:
+            yield Management(connection)
+
+
+class BrokerProcess(Reachable):
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self.port = free_port()
+        self.url = f"127.0.0.1:{self.port}"
         self.settings: dict[str, Any] = {"data_dir": str(directory / "data"), **settings}
         self.process: subprocess.Popen[bytes] | None = None
         self.health = 0
-
-    @property
-    def url(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     def start(self, wrapper: list[str] | None = None) -> BrokerProcess:
         self.launch(wrapper)
@@ -101,22 +120,6 @@ class BrokerProcess:
     def restart(self) -> None:
         self.stop()
         self.start()
-
-    @contextlib.contextmanager
-    def connect(self, container: str | None = None, **options: Any) -> Iterator[BlockingConnection]:
-        connection = BlockingConnection(
-            self.url, timeout=DEADLINE, **({"container": named(container)} if container else {}), **options
-        )
-        try:
-            yield connection
-        finally:
-            with contextlib.suppress(Exception):
-                connection.close()
-
-    @contextlib.contextmanager
-    def manage(self) -> Iterator[Management]:
-        with self.connect() as connection:
-            yield Management(connection)
 
 
 def named(container: str) -> Any:

@@ -17,33 +17,6 @@ from tests.broker.load import Receiver, Sender
 KIB = "x" * 1000
 
 
-def test_fail_rejects_what_has_no_room(c: BlockingConnection, m: Management) -> None:
-    m.settings("fail", maxSizeBytes=5000, addressFullMessagePolicy="FAIL")
-    m.queue("fail")
-    sender = c.create_sender("fail")
-    for _ in range(5):
-        sender.send(Message(body=KIB, durable=True))
-    with pytest.raises(SendException) as caught:
-        sender.send(Message(body=KIB, durable=True))
-    assert caught.value.state == Delivery.REJECTED
-    delivery = sender.link.send(Message(body=KIB))
-    c.wait(lambda: delivery.settled)
-    assert delivery.remote.condition.name == "amqp:resource-limit-exceeded"
-    assert delivery.remote.condition.description == 'AMQ229102: Address "fail" is full.'
-    assert m.count("fail") == 5
-    bodies(attach(c, "fail", 2), 2)
-    sender.send(Message(body=KIB, durable=True))
-
-
-def test_drop_accepts_and_forgets(c: BlockingConnection, m: Management) -> None:
-    m.settings("drop", maxSizeBytes=5000, addressFullMessagePolicy="DROP")
-    m.queue("drop")
-    sender = c.create_sender("drop")
-    for _ in range(20):
-        sender.send(Message(body=KIB))
-    assert m.count("drop") == 5
-
-
 def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Management) -> None:
     m.settings("block", maxSizeBytes=100_000, addressFullMessagePolicy="BLOCK")
     m.queue("block")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Described, Message, symbol
-from proton import Terminus as PTerminus
-from proton.reactor import ReceiverOption
+from proton import Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, selector, until
+from tests.broker.harness import BrokerProcess, Management, Terminus, attach
 
 DURABLE = Terminus("topic", durable=True)
 
@@ -36,128 +33,6 @@ def publish(c: BlockingConnection, address: str, *texts: str, **fields: object) 
 
 def gone(m: Management, queue: str) -> bool:
     return queue not in m.rows()
-
-
-def test_every_subscriber_gets_a_copy_from_when_it_subscribed(c: BlockingConnection, m: Management, t: str) -> None:
-    publish(c, t, "nobody hears")
-    receivers = [attach(c, t, 10, name=str(n)) for n in range(3)]
-    publish(c, t, "a", "b", durable=True)
-    for receiver in receivers:
-        assert bodies(receiver, 2) == ["a", "b"]
-        nothing(receiver)
-    for receiver in receivers:
-        receiver.close()
-    until(lambda: not [row for row in m.rows().values() if row["address"] == t], "the subscriptions to go")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "heard"),
-    [
-        ("{}/#", ["", "/a", "/a/b", "/a/b/c", "/x/b"]),
-        ("{}/+/b", ["/a/b", "/x/b"]),
-        ("{}/a/#", ["/a", "/a/b", "/a/b/c"]),
-        ("{}/#/b", ["/a/b", "/x/b"]),
-        ("{}", [""]),
-        ("{}/a", ["/a"]),
-    ],
-)
-def test_wildcards_over_the_levels_below_a_topic(c: BlockingConnection, t: str, pattern: str, heard: list[str]) -> None:
-    receiver = attach(c, pattern.format(t), 10)
-    for below in ("", "/a", "/a/b", "/a/b/c", "/x/b"):
-        publish(c, t + below, below)
-    assert bodies(receiver, len(heard)) == heard
-    nothing(receiver)
-
-
-def test_levels_below_a_queue_do_not_exist(c: BlockingConnection, m: Management) -> None:
-    m.queue("plain")
-    for create in (c.create_sender, c.create_receiver):
-        with pytest.raises(LinkDetached, match="not-found"):
-            create("plain/below")
-    m("destroyQueue", "plain", True, True)
-
-
-def test_sending_to_a_pattern_is_refused(c: BlockingConnection, t: str) -> None:
-    with pytest.raises(LinkDetached, match="invalid-field"):
-        c.create_sender(f"{t}/#")
-
-
-def test_a_durable_subscription_waits_for_its_subscriber(broker: BrokerProcess, m: Management, t: str) -> None:
-    with broker.connect("client") as c:
-        receiver = attach(c, t, 0, name="sub", options=DURABLE)
-        assert receiver.link.remote_source.expiry_policy == PTerminus.EXPIRE_NEVER
-        receiver.detach()
-        publish(c, t, "while detached", durable=True)
-    with broker.connect() as other:
-        publish(other, t, "while away", durable=True)
-    row = m.rows()["client.sub"]
-    assert (row["address"], row["durable"], row["messageCount"]) == (t, "true", "2")
-    with broker.connect("client") as c:
-        receiver = attach(c, t, 5, name="sub", options=DURABLE)
-        assert bodies(receiver, 2) == ["while detached", "while away"]
-        receiver.close()
-        until(lambda: "client.sub" not in m.rows(), "the closed subscription to go")
-
-
-def test_a_durable_subscription_survives_a_restart(broker: BrokerProcess) -> None:
-    t = "lasting"
-    with broker.manage() as m:
-        m("createAddress", t, "MULTICAST")
-    with broker.connect("keeper") as c:
-        filters = selector("k = 1") | {"no-local": Described(symbol("apache.org:no-local-filter:list"), [])}
-        options = Terminus("topic", durable=True, filters=filters)
-        attach(c, f"{t}/#", 0, name="sub", options=options).detach()
-        publish(c, t, "own", durable=True, properties={"k": 1})
-    with broker.connect() as other:
-        publish(other, f"{t}/x", "yes", durable=True, properties={"k": 1})
-        publish(other, f"{t}/x", "no", durable=True, properties={"k": 2})
-        publish(other, f"{t}/x", "volatile", properties={"k": 1})
-    broker.restart()
-    with broker.connect("keeper") as c:
-        receiver = attach(c, f"{t}/#", 5, name="sub", options=options)
-        assert bodies(receiver, 1) == ["yes"]
-        nothing(receiver)
-        receiver.close()
-
-
-def test_a_subscription_is_recovered_with_a_null_source(broker: BrokerProcess, m: Management, t: str) -> None:
-    with broker.connect("lookup") as c:
-        attach(c, t, 0, name="sub", options=Terminus("topic", durable=True, filters=selector("a = 1"))).detach()
-    with broker.connect("lookup") as c:
-        found = c.create_receiver(None, credit=0, name="sub", options=NullSource())
-        source = found.link.remote_source
-        assert (source.address, source.durability) == (t, PTerminus.DELIVERIES)
-        found.close()
-        until(lambda: "lookup.sub" not in m.rows(), "unsubscribing")
-        with pytest.raises(LinkDetached, match="not-found"):
-            c.create_receiver(None, credit=0, name="unknown", options=NullSource())
-
-
-class NullSource(ReceiverOption):
-    def apply(self, receiver: object) -> None:
-        receiver.source.type = PTerminus.UNSPECIFIED  # type: ignore[attr-defined]
-
-
-def test_another_filter_makes_the_subscription_anew(broker: BrokerProcess, m: Management, t: str) -> None:
-    with broker.connect("changer") as c:
-        attach(c, t, 0, name="sub", options=DURABLE).detach()
-        publish(c, t, "old", durable=True)
-    with broker.connect("changer") as c:
-        receiver = attach(c, t, 5, name="sub", options=Terminus("topic", durable=True, filters=selector("a = 1")))
-        publish(c, t, "new", durable=True, properties={"a": 1})
-        assert bodies(receiver, 1) == ["new"]
-        receiver.close()
-
-
-def test_the_same_durable_subscriber_elsewhere_takes_over(broker: BrokerProcess, m: Management, t: str) -> None:
-    with broker.connect("mover") as old, broker.connect("mover") as new:
-        first = attach(old, t, 5, name="sub", options=DURABLE)
-        second = attach(new, t, 5, name="sub", options=DURABLE)
-        with pytest.raises(LinkDetached, match="stolen"):
-            nothing(first)
-        publish(new, t, "x", durable=True)
-        assert bodies(second, 1) == ["x"]
-        second.close()
 
 
 @pytest.mark.parametrize("through_router", [False, True])
@@ -188,103 +63,3 @@ def test_a_client_has_as_many_durable_subscriptions_as_it_may(tmp_path: Path, th
         subscribe(c, "greedy", "b").close()
         subscribe(c, "greedy", "c").close()
     broker.stop()
-
-
-def test_behind_a_router_the_client_is_known_by_the_links_name(broker: BrokerProcess, m: Management, t: str) -> None:
-    product = {symbol("product"): "qpid-dispatch-router"}
-    with broker.connect("router-1", properties=product) as c:
-        attach(c, t, 0, name="sub@device", options=DURABLE).detach()
-        publish(c, t, "x", durable=True)
-    assert "device.sub" in m.rows()
-    with broker.connect("router-2", properties=product) as c:
-        receiver = attach(c, t, 5, name="sub@device", options=DURABLE)
-        assert bodies(receiver, 1) == ["x"]
-        receiver.close()
-
-
-def test_names_of_shared_and_global_subscriptions(broker: BrokerProcess, m: Management, t: str) -> None:
-    cases = {
-        "s1": (("topic", "shared"), True, "sharer.s1"),
-        "s2": (("topic", "shared"), False, "sharer.s2:shared-volatile"),
-        "s3": (("topic", "shared", "global"), True, "s3:global"),
-        "s4": (("topic", "shared", "global"), False, "s4:shared-volatile:global"),
-    }
-    for name, (wanted, durable, queue) in cases.items():
-        with broker.connect("sharer") as one, broker.connect("sharer" if "global" not in wanted else "two") as two:
-            options = Terminus(*wanted, durable=durable)
-            first = attach(one, t, 5, name=f"{name}|1", options=options)
-            second = attach(two, t, 5, name=f"{name}|2", options=options)
-            assert m.rows()[queue]["consumerCount"] == "2"
-            publish(one, t, "a", "b")
-            assert sorted(bodies(first, 1) + bodies(second, 1)) == ["a", "b"]
-            second.close()
-            first.close()
-            until(partial(gone, m, queue), "the subscription to go")
-
-
-def test_a_shared_volatile_subscription_goes_with_its_last_link(broker: BrokerProcess, m: Management, t: str) -> None:
-    with broker.connect("volatile") as c:
-        attach(c, t, 0, name="v", options=Terminus("topic", "shared"))
-        assert "volatile.v:shared-volatile" in m.rows()
-    until(lambda: "volatile.v:shared-volatile" not in m.rows(), "the subscription to go")
-
-
-def test_no_local(broker: BrokerProcess, t: str) -> None:
-    with broker.connect("me") as me, broker.connect("you") as you:
-        filters = {"no-local": Described(symbol("apache.org:no-local-filter:list"), [])}
-        receiver = attach(me, t, 5, options=Terminus(filters=filters))
-        publish(me, t, "mine")
-        publish(you, t, "yours")
-        assert bodies(receiver, 1) == ["yours"]
-
-
-def test_capabilities_must_fit_the_address(c: BlockingConnection, m: Management, t: str) -> None:
-    with pytest.raises(LinkDetached, match=f"Address {t} is not configured for queue support"):
-        c.create_receiver(t, options=Terminus("queue"))
-    m.queue("only-queue")
-    with pytest.raises(LinkDetached, match="Address only-queue is not configured for topic support"):
-        c.create_receiver("only-queue", options=Terminus("topic"))
-    m("destroyQueue", "only-queue", True, True)
-
-
-def test_an_address_with_both_routing_types(c: BlockingConnection, m: Management) -> None:
-    m("createAddress", "both", "ANYCAST,MULTICAST")
-    m("createQueue", "both", "ANYCAST", "both", None, True, -1, False, False)
-    subscriber = attach(c, "both", 5, name="t", options=Terminus("topic"))
-    publish(c, "both", "x")
-    assert bodies(subscriber, 1) == ["x"]
-    assert m.count("both") == 1
-    m("deleteAddress", "both", True)
-
-
-def test_a_deleted_topic_ends_its_publishers(broker: BrokerProcess, m: Management) -> None:
-    m("createAddress", "short", "MULTICAST")
-    with broker.connect() as c:
-        sender = c.create_sender("short")
-        with pytest.raises(Exception, match="AMQ229205"):
-            attach(c, "short/deep", 1)
-            m("deleteAddress", "short")
-        m("deleteAddress", "short", True)
-        with pytest.raises(LinkDetached, match="resource-deleted"):
-            flush(sender)
-            sender.send(Message(body="x"))
-    with broker.connect() as c, pytest.raises(LinkDetached, match="not-found"):
-        c.create_sender("short")
-
-
-def test_a_slow_durable_subscriber_keeps_nothing_of_what_others_accepted(
-    broker: BrokerProcess, m: Management, t: str
-) -> None:
-    """One stored copy serves all subscriptions; each has its own count."""
-    with broker.connect("pair") as c:
-        attach(c, t, 0, name="slow", options=DURABLE).detach()
-        fast = attach(c, t, 20, name="fast", options=DURABLE)
-        publish(c, t, *(str(n) for n in range(10)), durable=True)
-        assert bodies(fast, 10) == [str(n) for n in range(10)]
-        rows = m.rows()
-        assert (rows["pair.slow"]["messageCount"], rows["pair.fast"]["messageCount"]) == ("10", "0")
-        size = int(m.rows("listAddresses")[t]["addressSize"])
-        m("removeMessages", None, resource="queue.pair.slow")
-        assert size > 0
-        assert m.rows("listAddresses")[t]["addressSize"] == "0"
-        fast.close()

@@ -342,6 +342,10 @@ def test_levels_below_a_topic_are_made_if_the_product_does_not_have_them() -> No
     below = policies.address_settings(T, plain, ARTEMIS)["t/#"]
     assert below["autoCreateAddresses"] is True and below["autoDeleteAddresses"] is True
     assert below["autoDeleteAddressesDelay"] >= 600_000
+    itself = policies.address_settings(T, plain, ARTEMIS)["t"]
+    assert itself["autoCreateAddresses"] is False, "the match of the levels covers the topic, too"
+    assert policies.holds({"t/#": below, "t": itself}, {**below, **itself})
+    assert policies.holds(policies.address_settings(T, plain, ARTEMIS), {**below, **itself})
 
 
 def test_the_local_driver_takes_over_only_brokers_of_its_product(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from enmasse.amqp.scan import (
     section_at,
 )
 from enmasse.amqp.scan import after as value_end
-from enmasse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
@@ -407,4 +407,4 @@ def original_annotations(payload: bytes, queue: str, address: str, routing_type:
 
 
 def actual_expiry(now_ms: int) -> dict[str, Any]:
-    return {"x-opt-ACTUAL-EXPIRY": Timestamp(now_ms)}
+    return {"x-opt-ACTUAL-EXPIRY": now_ms}

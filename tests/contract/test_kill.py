@@ -1,0 +1,99 @@
+"""What is there after SIGKILL. One kill serves all tests of this file."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection
+
+from services.storage_controller import policies
+from tests.broker.harness import Management, Terminus, attach, bodies, modify, nothing, take
+from tests.contract.engines import Broker
+
+DURABLE = Terminus("topic", durable=True)
+
+
+@pytest.fixture(scope="module")
+def killed(broker: Broker) -> Iterator[str]:
+    """Work of each kind, all acknowledged, and a SIGKILL. Gives what the names of it begin with."""
+    x = f"k-{uuid.uuid4()}"
+    with broker.manage() as m, broker.connect(x) as c:
+        for queue in ("kept", "failed", "taken", "ring"):
+            m.queue(f"{x}-{queue}", **({"ring_size": 2} if queue == "ring" else {}), user="enmasse")
+        broker.topic(m, f"{x}-t")
+        m.queue(f"$sub/{x}", user="subserv:1")
+        m("createDivert", f"{x}|d", f"{x}|d", f"{x}-t/#", f"$sub/{x}", False, None, None, "ANYCAST")
+        attach(c, f"{x}-t/#", 0, name="sub", options=DURABLE).detach()
+        for queue in ("kept", "failed", "taken", "ring"):
+            sender = c.create_sender(f"{x}-{queue}")
+            for n in range(6):
+                marked = {"_AMQ_DUPL_ID": f"{queue}-{n}"}
+                sender.send(Message(body=n, durable=n != 3, properties=marked))
+        c.create_sender(f"{x}-t/a").send(Message(body="published", durable=True))
+        receiver = attach(c, f"{x}-failed", 1)
+        take(receiver)
+        modify(receiver, failed=True)
+        receiver.close()
+        receiver = attach(c, f"{x}-taken", 3)
+        bodies(receiver, 3)
+    broker.kill()
+    broker.start()
+    yield x
+
+
+def test_durable_messages_are_kept_and_others_are_not(killed: str, c: BlockingConnection) -> None:
+    receiver = attach(c, f"{killed}-kept", 7)
+    assert bodies(receiver, 5) == [0, 1, 2, 4, 5]
+    nothing(receiver)
+
+
+def test_what_failed_is_counted(killed: str, c: BlockingConnection) -> None:
+    message = take(attach(c, f"{killed}-failed", 1))
+    assert (message.body, message.delivery_count) == (0, 1)
+
+
+def test_what_was_acknowledged_may_come_again_and_the_rest_does(killed: str, c: BlockingConnection) -> None:
+    receiver = attach(c, f"{killed}-taken", 7)
+    found = [take(receiver).body]
+    while found[-1] != 5:
+        found.append(take(receiver).body)
+    assert found == [0, 1, 2, 4, 5][-len(found) :]
+    assert len(found) >= 2
+
+
+def test_a_ring_is_one_still(killed: str, c: BlockingConnection) -> None:
+    sender = c.create_sender(f"{killed}-ring")
+    for n in range(6, 9):
+        sender.send(Message(body=n, durable=True))
+    assert bodies(attach(c, f"{killed}-ring", 2), 2) == [7, 8]
+
+
+def test_a_duplicate_is_known(killed: str, c: BlockingConnection, m: Management) -> None:
+    sender = c.create_sender(f"{killed}-ring")
+    before = m.attribute(f"queue.{killed}-ring", "messagesAdded")
+    sender.send(Message(body="again", durable=True, properties={"_AMQ_DUPL_ID": "ring-1"}))
+    assert m.attribute(f"queue.{killed}-ring", "messagesAdded") == before
+
+
+def test_definitions_are_kept(killed: str, m: Management) -> None:
+    rows = m.rows()
+    assert rows[f"{killed}-kept"]["user"] == "enmasse"
+    assert rows[f"{killed}-ring"]["ringSize"] == "2"
+    assert rows[f"$sub/{killed}"]["user"] == "subserv:1"
+    assert f"{killed}|d" in m("getDivertNames")
+    assert m("getRoutingTypes", resource=f"address.{killed}-t") == ["MULTICAST"]
+    assert json.loads(m("getAddressSettingsAsJSON", f"{killed}-t"))[policies.MARK_KEY] == policies.MARK
+
+
+def test_subscriptions_are_kept(killed: str, broker: Broker, c: BlockingConnection) -> None:
+    with broker.connect(killed) as subscriber:
+        receiver = attach(subscriber, f"{killed}-t/#", 5, name="sub", options=DURABLE)
+        assert bodies(receiver, 1) == ["published"]
+        c.create_sender(f"{killed}-t/b").send(Message(body="after", durable=True))
+        assert bodies(receiver, 1) == ["after"]
+        receiver.close()
+    assert bodies(attach(c, f"$sub/{killed}", 2), 2) == ["published", "after"]

@@ -1,0 +1,114 @@
+"""What attaches ask for: temporary destinations, capabilities, subscriptions in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from proton import UNDESCRIBED, Array, Data, Message, symbol
+from proton import Terminus as PTerminus
+from proton.reactor import ReceiverOption, SenderOption
+from proton.utils import BlockingConnection, BlockingSender, LinkDetached, SendException
+
+from tests.broker.harness import Management, Terminus, attach, bodies, take, until
+from tests.contract.conftest import Expected
+from tests.contract.engines import Broker
+
+
+def test_a_temporary_queue_outlives_its_consumers(broker: Broker, c: BlockingConnection, m: Management) -> None:
+    creator, name = temporary(c, "queue")
+    with broker.connect() as other:
+        sender = other.create_sender(name)
+        sender.send(Message(body="before"))
+        for body in ("before", "between"):
+            receiver = attach(c, name, 1, name=body, options=Terminus("temporary-queue"))
+            assert take(receiver).body == body
+            receiver.accept()
+            receiver.close()
+            if body == "before":
+                sender.send(Message(body="between"))
+        assert m.rows()[name]["temporary"] == "true"
+        creator.close()
+        until(lambda: name not in m.rows(), "the queue to go")
+        with pytest.raises((LinkDetached, SendException)):
+            sender.send(Message(body="too late"))
+        with pytest.raises(LinkDetached, match="not-found"):
+            other.create_sender(name, name="late")
+
+
+def test_a_temporary_topic_stores_nothing_by_itself(broker: Broker, c: BlockingConnection, m: Management) -> None:
+    creator, name = temporary(c, "topic")
+    with broker.connect() as other:
+        sender = other.create_sender(name)
+        sender.send(Message(body="to nobody"))
+        assert not [row for row in m.rows().values() if row["address"] == name]
+        for body in ("one", "two"):  # a topic stays when its subscribers have gone
+            subscribers = [
+                attach(c, name, 1, name=f"{body}-{n}", options=Terminus("temporary-topic")) for n in range(2)
+            ]
+            sender.send(Message(body=body))
+            for subscriber in subscribers:
+                assert take(subscriber).body == body
+                subscriber.accept()
+                subscriber.close()
+        creator.close()
+        with pytest.raises((LinkDetached, SendException)):
+            until(lambda: sender.send(Message(body="too late")) and False)
+        with pytest.raises(LinkDetached, match="not-found"):
+            other.create_sender(name, name="late")
+
+
+def test_a_temporary_queue_goes_with_its_connection(broker: Broker, m: Management) -> None:
+    with broker.connect() as owner:
+        _, name = temporary(owner, "queue")
+        assert name in m.rows()
+    until(lambda: name not in m.rows(), "the queue to go")
+
+
+@pytest.mark.parametrize("wanted", [Terminus(durable=True), Terminus("shared"), Terminus("queue", "shared")])
+def test_a_subscription_to_a_queue(c: BlockingConnection, q: str, wanted: ReceiverOption, expected: Expected) -> None:
+    def attached() -> str:
+        try:
+            c.create_receiver(q, options=wanted)
+        except LinkDetached as error:
+            return str(error)
+        return ""
+
+    refusal = attached()
+    assert bool(refusal) is expected(embedded=True, artemis=False)
+    assert not refusal or "queue and has no" in refusal
+
+
+class NullSource(ReceiverOption):
+    def apply(self, receiver: Any) -> None:
+        receiver.source.type = PTerminus.UNSPECIFIED
+
+
+def test_a_subscription_in_use_is_not_taken_by_its_name(broker: Broker, m: Management, t: str) -> None:
+    """Unsubscribing by another connection of the same client tells why it does not go."""
+    with broker.connect("used") as one:
+        receiver = attach(one, t, 1, name="subscription", options=Terminus(durable=True))
+        with broker.connect("used") as two, pytest.raises(LinkDetached, match=r"in use|AMQ229200"):
+            two.create_receiver(None, name="subscription", options=NullSource())
+        one.create_sender(t).send(Message(body="goes on"))
+        assert bodies(receiver, 1) == ["goes on"]
+        receiver.link.detach()
+    with broker.connect("used") as two:
+        two.create_receiver(None, name="subscription", options=NullSource()).close()
+    until(lambda: "used.subscription" not in m.rows(), "the subscription to go")
+
+
+class Dynamic(SenderOption):
+    """A target that the broker makes, with a capability."""
+
+    def __init__(self, capability: str) -> None:
+        self.capability = capability
+
+    def apply(self, sender: Any) -> None:
+        sender.target.dynamic = True
+        sender.target.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, symbol(self.capability)))
+
+
+def temporary(connection: BlockingConnection, kind: str) -> tuple[BlockingSender, str]:
+    creator = connection.create_sender(None, name=f"creator-{kind}", options=Dynamic(f"temporary-{kind}"))
+    return creator, creator.link.remote_target.address
