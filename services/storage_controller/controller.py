@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from enmasse import health, process, settings
+from enmasse import process, settings
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
@@ -26,7 +26,6 @@ from services.storage_controller.drivers import (
     DriverSettings,
     Manifest,
     RunningBroker,
-    make_driver,
 )
 from services.storage_controller.placement import Decision, Placer
 from services.storage_controller.provisioner import Provisioner
@@ -460,28 +459,3 @@ def _is_empty(broker: ManagedBroker) -> bool:
         and not contents.durable_subscriptions
         and not any(held.ours is not False for held in contents.held.values())
     )
-
-
-async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
-    """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
-    controller = StorageController(config.name, make_driver(config.driver))
-    controller.configuration.start_reporting()
-    await controller.start()
-    state = health.Health(config.health, controller.metrics)
-    state.check = controller.healthy
-    await state.start()
-    host, port = settings.host_port(config.configserv)
-    tasks = [
-        process.spawn(
-            keep_connected(host, port, controller.configuration.session, container=config.name), "configserv"
-        ),
-        process.spawn(controller.run(), "fleet"),
-    ]
-    try:
-        await stop.wait()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await controller.close()
-        await state.close()

@@ -90,6 +90,7 @@ def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker
         capacity_policy=capacity_policy,
         max_subscriptions=parameters.max_subscriptions,
         defaults=settings,
+        template=flavor.template_name,
     )
 
 

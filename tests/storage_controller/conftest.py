@@ -19,7 +19,8 @@ import pytest
 
 from enmasse.control import Artemis, ControlConnection, ControlError, connect
 from enmasse.testing import free_port
-from services.storage_controller.controller import ControllerSettings, serve
+from services.storage_controller.app import serve
+from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers.local import LocalSettings
 from tests.control.aio import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, until
@@ -173,7 +174,7 @@ class World:
         await self.configserv.stop()
 
     def start_controller(self) -> None:
-        driver = LocalSettings("local", str(self.supervisor.desired), str(self.supervisor.actual))
+        driver = LocalSettings(str(self.supervisor.desired), str(self.supervisor.actual))
         config = ControllerSettings(
             name="storage_controller",
             health=f"127.0.0.1:{free_port()}",

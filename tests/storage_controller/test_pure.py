@@ -115,7 +115,7 @@ def test_settings_hold_when_the_broker_shows_them_among_others() -> None:
 
 
 def local(folder: Path) -> LocalDriver:
-    return LocalDriver(LocalSettings("local", str(folder / "desired"), str(folder / "actual.json")))
+    return LocalDriver(LocalSettings(str(folder / "desired"), str(folder / "actual.json")))
 
 
 def manifest(flavor: Flavor) -> Manifest:
@@ -350,7 +350,7 @@ def test_levels_below_a_topic_are_made_if_the_product_does_not_have_them() -> No
 
 def test_the_local_driver_takes_over_only_brokers_of_its_product(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ours = LocalSettings("local", str(tmp_path / "desired"), str(tmp_path / "actual.json"))
+        ours = LocalSettings(str(tmp_path / "desired"), str(tmp_path / "actual.json"))
         artemis = LocalDriver(msgspec.structs.replace(ours, engine="artemis"))
         assert artemis.engine is ARTEMIS
         broker = policies.desired_broker("f-0", "f", Flavor(type="queue", template_name="queue-persisted"))

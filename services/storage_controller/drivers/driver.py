@@ -25,6 +25,8 @@ class DesiredBroker(NamedTuple):
     """Durable subscriptions that one client may have."""
     defaults: Mapping[str, Any]
     """Address settings of every address, by Artemis' names."""
+    template: str = ""
+    """The flavor's templateName."""
 
 
 class Manifest(NamedTuple):

@@ -20,10 +20,9 @@ _LOG = log.get()
 FileMark = tuple[int, int, int]
 
 
-class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="local"):
     """The local driver's settings: the folder `desired` and the file `actual`, shared with the supervisor."""
 
-    kind: Literal["local"]
     desired: str
     actual: str
     engine: Literal["embedded", "artemis"] = "embedded"

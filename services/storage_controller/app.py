@@ -1,0 +1,80 @@
+"""Puts the controller together: on one machine, or in a Kubernetes cluster, where it waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from enmasse import health, process, settings
+from enmasse.control import keep_connected
+from services.storage_controller.controller import ControllerSettings, StorageController
+from services.storage_controller.drivers import KubernetesDriver, KubernetesSettings, LocalDriver
+
+COMPONENT = "storage-controller"
+
+
+async def serve(config: ControllerSettings, stop: asyncio.Event) -> None:
+    """The service: runs until `stop` is set. Raises process.Fatal if it cannot begin."""
+    if isinstance(config.driver, KubernetesSettings):
+        await _in_cluster(config, config.driver, stop)
+        return
+    state = health.Health(config.health)
+    controller = StorageController(config.name, LocalDriver(config.driver))
+    await controller.start()
+    await state.start()
+    await _serve(config, controller, state, stop)
+    await state.close()
+
+
+async def _serve(
+    config: ControllerSettings, controller: StorageController, state: health.Health, stop: asyncio.Event
+) -> None:
+    """From here on it acts and reports."""
+    controller.configuration.start_reporting()
+    state.metrics = controller.metrics
+    state.check = controller.healthy
+    host, port = settings.host_port(config.configserv)
+    tasks = [
+        process.spawn(
+            keep_connected(host, port, controller.configuration.session, container=config.name), "configserv"
+        ),
+        process.spawn(controller.run(), "fleet"),
+    ]
+    try:
+        await stop.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await controller.close()
+
+
+async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, stop: asyncio.Event) -> None:
+    """Only who leads looks at brokers and reports."""
+    from enmasse.kubernetes.member import admitted
+
+    state = health.Health(config.health)
+    await state.start()
+    try:
+        member = await admitted(place.namespace, place.release, COMPONENT, config.name, state, stop)
+        if member is None:
+            return
+        driver = KubernetesDriver(place, member.api, member.events)
+        state.set(False, "reads what there is")
+        if await _until(driver.start(), stop):
+            controller = StorageController(config.name, driver)
+            await controller.start()
+            await _serve(config, controller, state, stop)
+        driver.close()
+        await member.close()
+    finally:
+        await state.close()
+
+
+async def _until(work: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
+    """Whether the work was done before `stop` was set; else it is cancelled."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    return tasks[0] in done

@@ -1,0 +1,369 @@
+"""The Kubernetes objects of a broker: StatefulSet, Service, ConfigMap, PodDisruptionBudget. Pure.
+
+`spec.replicas` is in none of them: without it a StatefulSet is made with one pod, and what a person has scaled stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from enmasse.artemis import instance
+from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
+from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
+from services.storage_controller.drivers.driver import Manifest
+
+MANAGER = "enmasse-storage-controller"
+MANIFEST = "enmasse.io/manifest"
+"""Annotation of the StatefulSet and of its claim: what was applied, as JSON."""
+FLAVOR = "enmasse.io/flavor"
+APPLIED = "enmasse.io/applied"
+"""Annotation of a pod: the hash of what it was made from."""
+AMQP, HEALTH = 5672, 8080
+DATA, ETC, TMP = "/var/lib/enmasse", "/etc/enmasse", "/tmp"  # noqa: S108 - an emptyDir of the pod's
+ARTEMIS_HOME = "/opt/artemis"
+MIB = 1024 * 1024
+LONGEST = 52
+"""Characters of a StatefulSet's name: its pods bear it in a label, with eleven more (63 in all)."""
+GRACE = 60
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What the installation says of pods of brokers (docs/kubernetes.md); objects as Kubernetes has them."""
+
+    image: str
+    image_pull_policy: str | None = None
+    image_pull_secrets: list[dict[str, str]] = []
+    resources: dict[str, Any] | None = None
+    storage: str = "1Gi"
+    """The size of the volume, if the flavor's STORAGE_CAPACITY needs no larger one."""
+    storage_class: str | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[dict[str, Any]] = []
+    node_selector: dict[str, str] | None = None
+    topology_spread_constraints: list[dict[str, Any]] = []
+    priority_class_name: str | None = None
+    service_account_name: str | None = None
+    pod_labels: dict[str, str] = {}
+    pod_annotations: dict[str, str] = {}
+    pod_security_context: dict[str, Any] = {}
+    log_level: str = "warning"
+    termination_grace_period_seconds: int = GRACE
+
+
+class TemplatesError(ValueError):
+    """What is wrong with the file of the templates, in one line."""
+
+
+def read_templates(path: str) -> dict[str, dict[str, Any]]:
+    """templateName → the template as the file has it, over that of `default`. Raises TemplatesError."""
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, dict[str, Any]])
+    except OSError as error:
+        raise TemplatesError(f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise TemplatesError(f"{path}: {error}") from None
+    default = found.setdefault("default", {})
+    merged = {name: {**default, **entry} for name, entry in found.items()}
+    for name, entry in merged.items():
+        try:
+            msgspec.convert(entry, Template)
+        except msgspec.ValidationError as error:
+            raise TemplatesError(f"{path}: template {name!r}: {error}") from None
+    return merged
+
+
+def object_name(release: str, broker: str) -> str:
+    """The name of a broker's objects: a legal one for all kinds. A hash tells apart what would become alike."""
+    wanted = f"{release}-{broker}"
+    legal = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")
+    if legal == wanted and len(legal) <= LONGEST:
+        return legal
+    digest = hashlib.sha256(wanted.encode()).hexdigest()[:8]
+    return f"{legal[: LONGEST - 9].rstrip('-')}-{digest}"
+
+
+def claim_name(name: str) -> str:
+    """The volume claim that the StatefulSet `name` makes."""
+    return f"data-{name}-0"
+
+
+def encoded(manifest: Manifest) -> str:
+    """For the annotation; `decoded` is its opposite."""
+    return json.dumps(manifest._asdict(), sort_keys=True, ensure_ascii=False)
+
+
+def decoded(text: str) -> Manifest:
+    """Raises ValueError."""
+    try:
+        found = json.loads(text)
+        flavor, storage, content = found["flavor"], found["storage"], found["content"]
+        if isinstance(flavor, str) and isinstance(storage, str | None) and isinstance(content["engine"], str):
+            return Manifest(flavor, storage, content)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise ValueError(f"the annotation {MANIFEST} is damaged")
+
+
+def applied_hash(manifest: Manifest) -> str:
+    return hashlib.sha256(encoded(manifest).encode()).hexdigest()[:16]
+
+
+class Place(NamedTuple):
+    """Where brokers are made: the release, and the object that owns theirs (so that they go with the release)."""
+
+    release: str
+    namespace: str
+    owner: Object
+
+
+def objects(
+    place: Place, broker: str, manifest: Manifest, claim: Mapping[str, Any] | None
+) -> list[tuple[Kind, Object]]:
+    """All objects of a broker, in the order in which they are to be applied.
+
+    `claim`: the volume claim template of the StatefulSet that there is: it cannot be changed.
+    """
+    name = object_name(place.release, broker)
+    content = manifest.content
+    template = msgspec.convert(content["template"], Template)
+    made = _artemis(broker, content) if content["engine"] == "artemis" else _embedded(broker, content)
+    return [
+        (CONFIG_MAP, {"metadata": _metadata(place, name, broker), "data": made.files}),
+        (SERVICE, _service(place, name, broker)),
+        (BUDGET, _budget(place, manifest.flavor, template)),
+        (STATEFUL_SET, _stateful_set(place, name, broker, manifest, template, made, claim)),
+    ]
+
+
+def budget_name(release: str, flavor: str) -> str:
+    """The PodDisruptionBudget of a flavor's brokers."""
+    return object_name(release, f"{flavor}-brokers")
+
+
+class _Made(NamedTuple):
+    """What differs between engines: the files in ETC, and the container's fields."""
+
+    files: dict[str, str]
+    container: dict[str, Any]
+    memory: int
+
+
+def _embedded(broker: str, content: Mapping[str, Any]) -> _Made:
+    settings = dict(content["settings"])
+    persisted = settings.pop("persisted")
+    whole = {
+        "name": broker,
+        "listen": f"0.0.0.0:{AMQP}",
+        "health": f"0.0.0.0:{HEALTH}",
+        "log_level": content["template"].get("logLevel", "warning"),
+        "data_dir": f"{DATA}/data" if persisted else None,
+        "page_dir": f"{DATA}/pages",
+        **settings,
+    }
+    probe = {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5, "timeoutSeconds": 6}
+    live = {"httpGet": {"path": "/livez", "port": "health"}, "periodSeconds": 10, "timeoutSeconds": 6}
+    container = {
+        "ports": [{"name": "amqp", "containerPort": AMQP}, {"name": "health", "containerPort": HEALTH}],
+        "readinessProbe": probe,
+        # Recovery of a large journal takes its time, and is live meanwhile.
+        "livenessProbe": {**live, "failureThreshold": 6},
+        "startupProbe": {**live, "failureThreshold": 60},
+    }
+    text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)
+    return _Made({"settings.json": f"{text}\n"}, container, 192 * MIB + 2 * settings["global_max_size"])
+
+
+def _artemis(broker: str, content: Mapping[str, Any]) -> _Made:
+    settings = content["settings"]
+    made = instance.Instance(
+        name=broker,
+        host="0.0.0.0",  # noqa: S104 - in a pod
+        port=AMQP,
+        etc=ETC,
+        data=f"{DATA}/data",
+        tmp=TMP,
+        memory=settings["global_max_size"],
+        persisted=settings["persisted"],
+        defaults=settings["settings"],
+        log_level=content["template"].get("logLevel", "warning"),
+    )
+    probe = {"tcpSocket": {"port": "amqp"}, "periodSeconds": 10, "timeoutSeconds": 5}
+    container = {
+        "command": instance.command(made, ARTEMIS_HOME),
+        "ports": [{"name": "amqp", "containerPort": AMQP}],
+        "readinessProbe": probe,
+        "livenessProbe": {**probe, "failureThreshold": 6},
+        "startupProbe": {**probe, "failureThreshold": 60},
+    }
+    return _Made(instance.files(made), container, 256 * MIB + instance.heap(settings["global_max_size"]))
+
+
+def _metadata(place: Place, name: str, broker: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "labels": {**_labels(place), BROKER: name},
+        "annotations": {BROKER: broker},
+        "ownerReferences": [_owner(place)],
+    }
+
+
+def _labels(place: Place) -> dict[str, str]:
+    return {PART_OF: "enmasse", INSTANCE: place.release, COMPONENT: "broker", MANAGED_BY: MANAGER}
+
+
+def _owner(place: Place) -> dict[str, str]:
+    owner = place.owner
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _service(place: Place, name: str, broker: str) -> Object:
+    spec = {
+        "clusterIP": "None",
+        "selector": {BROKER: name},
+        # The controller has to reach a broker before that is ready for others.
+        "publishNotReadyAddresses": True,
+        "ports": [{"name": "amqp", "port": AMQP, "targetPort": "amqp", "protocol": "TCP"}],
+    }
+    return {"metadata": _metadata(place, name, broker), "spec": spec}
+
+
+def _flavor_label(flavor: str) -> str:
+    """A flavor as a label's value."""
+    return object_name("f", flavor)
+
+
+def _budget(place: Place, flavor: str, template: Template) -> Object:
+    """One broker of a flavor at a time is evicted when nodes are drained."""
+    metadata = {
+        "name": budget_name(place.release, flavor),
+        "labels": _labels(place),
+        "annotations": {FLAVOR: flavor},
+        "ownerReferences": [_owner(place)],
+    }
+    selector = {"matchLabels": {INSTANCE: place.release, FLAVOR: _flavor_label(flavor)}}
+    return {"metadata": metadata, "spec": {"maxUnavailable": 1, "selector": selector}}
+
+
+def _stateful_set(
+    place: Place,
+    name: str,
+    broker: str,
+    manifest: Manifest,
+    template: Template,
+    made: _Made,
+    claim: Mapping[str, Any] | None,
+) -> Object:
+    persisted = manifest.storage is not None
+    own = {**_labels(place), BROKER: name, FLAVOR: _flavor_label(manifest.flavor)}
+    volumes: list[dict[str, Any]] = [
+        {"name": "etc", "configMap": {"name": name}},
+        {"name": "tmp", "emptyDir": {}},
+        *([] if persisted else [{"name": "data", "emptyDir": {}}]),
+    ]
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            **template.pod_security_context,
+        },
+        "containers": [_container(template, made)],
+        "volumes": volumes,
+    }
+    optional = {
+        "affinity": template.affinity,
+        "nodeSelector": template.node_selector,
+        "tolerations": template.tolerations,
+        "topologySpreadConstraints": template.topology_spread_constraints,
+        "imagePullSecrets": template.image_pull_secrets,
+        "priorityClassName": template.priority_class_name,
+        "serviceAccountName": template.service_account_name,
+    }
+    pod |= {key: value for key, value in optional.items() if value}
+    metadata = _metadata(place, name, broker)
+    metadata["annotations"] = {**metadata["annotations"], MANIFEST: encoded(manifest)}
+    spec: dict[str, Any] = {
+        "serviceName": name,
+        # Not one after the other: a pod that never becomes ready would keep the next change from it.
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "selector": {"matchLabels": {BROKER: name}},
+        "template": {
+            "metadata": {
+                "labels": {**template.pod_labels, **own},
+                "annotations": {**template.pod_annotations, BROKER: broker, APPLIED: applied_hash(manifest)},
+            },
+            "spec": pod,
+        },
+    }
+    if persisted:
+        spec["volumeClaimTemplates"] = [dict(claim) if claim else _claim(place, name, broker, manifest, template)]
+    return {"metadata": metadata, "spec": spec}
+
+
+def _container(template: Template, made: _Made) -> dict[str, Any]:
+    memory = f"{-(-made.memory // MIB)}Mi"
+    found: dict[str, Any] = {
+        "name": "broker",
+        "image": template.image,
+        "resources": template.resources or {"requests": {"cpu": "100m", "memory": memory}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "etc", "mountPath": ETC, "readOnly": True},
+            {"name": "tmp", "mountPath": TMP},
+            {"name": "data", "mountPath": DATA},
+        ],
+        **made.container,
+    }
+    if template.image_pull_policy:
+        found["imagePullPolicy"] = template.image_pull_policy
+    return found
+
+
+def _claim(place: Place, name: str, broker: str, manifest: Manifest, template: Template) -> dict[str, Any]:
+    """The manifest is kept with the volume too: who finds the volume alone knows which broker's messages it holds."""
+    capacity = manifest.content["settings"].get("capacity") or 0
+    needed = -(-2 * capacity // MIB)  # the journal is compacted into new files before the old ones go
+    size = template.storage if quantity(template.storage) >= needed * MIB else f"{needed}Mi"
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if template.storage_class:
+        spec["storageClassName"] = template.storage_class
+    metadata = {
+        "name": "data",
+        "labels": {**_labels(place), BROKER: name},
+        "annotations": {BROKER: broker, MANIFEST: encoded(manifest)},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def quantity(text: str) -> float:
+    """Bytes of a quantity as Kubernetes writes it (`10Gi`); 0 for what is none: the API server says so."""
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
+    if found is None or found[2] not in _UNITS:
+        return 0.0
+    try:
+        return float(found[1]) * _UNITS[found[2]]
+    except ValueError:
+        return 0.0
