@@ -256,7 +256,7 @@ class KubernetesDriver:
             self._events.warn(
                 item,
                 "ScaledAboveOne",
-                f"only the first pod is broker {broker}; scale this to 1, and for more brokers raise the flavor's BROKERS",
+                f"only the first pod is broker {broker}; scale this to 1, and for more brokers raise BROKERS",
             )
         manifest = self._manifests.get(broker)
         current = manifest is None or found.applied in ("", applied_hash(manifest))
