@@ -128,7 +128,8 @@ class Api:
     def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Object]]:
         """What has changed since `version`: (type, object), until the API server ends it after `seconds`.
 
-        Raises ApiError: 410, if `version` is too old; status 0, if the connection was lost.
+        Returns when the API server has agreed. Raises ApiError, then or later: 410, if `version` is too old; status 0,
+        if the connection was lost.
         """
         query = {
             "watch": "true",
@@ -138,11 +139,7 @@ class Api:
             "timeoutSeconds": str(seconds),
         }
         answer = self._request("GET", self._path(kind), query, None, None, (CONNECT_SECONDS, seconds + ANSWER_SECONDS))
-        try:
-            yield from _events(answer, self.url)
-        finally:
-            answer.close()  # what was not read makes the connection useless
-            answer.release_conn()
+        return _events(answer, self.url)
 
     # inside
 
@@ -241,9 +238,15 @@ def _object(data: bytes, url: str) -> Object:
 
 
 def _events(answer: Any, url: str) -> Iterator[tuple[str, Object]]:
+    with contextlib.closing(answer):  # what was not read makes the connection useless
+        yield from parsed(answer.stream(65536, decode_content=True), url)
+
+
+def parsed(pieces: Iterator[bytes], url: str) -> Iterator[tuple[str, Object]]:
+    """The events of a watch that `url` answers, of which the bytes come in any pieces. Raises ApiError."""
     rest = b""
     with _failures(url):
-        for piece in answer.stream(65536, decode_content=True):
+        for piece in pieces:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 if not line.strip():

@@ -20,11 +20,10 @@ class Member:
 
     def __init__(self, namespace: str, release: str, component: str, instance: str) -> None:
         """Raises process.Fatal without a cluster."""
-        self.release = release
         self.api: Api = connect(namespace=namespace)
         self.events = Events(self.api, f"enmasse-{component}", instance)
         self.labels = {PART_OF: "enmasse", INSTANCE: release, COMPONENT: component}
-        self.lease = f"{release}-{component}"
+        self.lease = f"enmasse-{component}"
         self._leadership = Leadership(
             connect(namespace=namespace, timeout=LEASE_TIMEOUT), self.lease, instance, self.labels
         )

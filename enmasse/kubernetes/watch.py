@@ -84,7 +84,6 @@ class View:
                 if not version:
                     version = self._list()
                     backoff.reset()
-                self._well()
                 began = time.monotonic()
                 for seen in self._watch(version):
                     version = seen
@@ -130,7 +129,9 @@ class View:
 
     def _watch(self, version: str) -> Iterator[str]:
         """Yields the version of each event when it has been taken over."""
-        for type_, found in self._api.events(self._kind, self._selector, version, WATCH_SECONDS):
+        events = self._api.events(self._kind, self._selector, version, WATCH_SECONDS)
+        self._well()
+        for type_, found in events:
             metadata = found.get("metadata") or {}
             if type_ != "BOOKMARK":
                 self._take(type_, str(metadata["name"]), found)

@@ -38,21 +38,22 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What the installation says of pods of brokers (docs/kubernetes.md); objects as Kubernetes has them."""
 
     image: str
-    image_pull_policy: str | None = None
-    image_pull_secrets: list[dict[str, str]] = []
+    image_pull_policy: str = ""
+    image_pull_secrets: list[str] = []
     resources: dict[str, Any] | None = None
-    storage: str = "1Gi"
+    storage_size: str = "1Gi"
     """The size of the volume, if the flavor's STORAGE_CAPACITY needs no larger one."""
-    storage_class: str | None = None
+    storage_class: str = ""
     affinity: dict[str, Any] | None = None
     tolerations: list[dict[str, Any]] = []
     node_selector: dict[str, str] | None = None
     topology_spread_constraints: list[dict[str, Any]] = []
-    priority_class_name: str | None = None
-    service_account_name: str | None = None
+    priority_class_name: str = ""
+    service_account_name: str = ""
     pod_labels: dict[str, str] = {}
     pod_annotations: dict[str, str] = {}
-    pod_security_context: dict[str, Any] = {}
+    fs_group: int | None = None
+    """The group that volumes belong to; absent: the platform says (OpenShift)."""
     log_level: str = "warning"
     termination_grace_period_seconds: int = GRACE
 
@@ -280,7 +281,7 @@ def _stateful_set(
         "securityContext": {
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
-            **template.pod_security_context,
+            **({} if template.fs_group is None else {"fsGroup": template.fs_group}),
         },
         "containers": [_container(template, made)],
         "volumes": volumes,
@@ -290,7 +291,7 @@ def _stateful_set(
         "nodeSelector": template.node_selector,
         "tolerations": template.tolerations,
         "topologySpreadConstraints": template.topology_spread_constraints,
-        "imagePullSecrets": template.image_pull_secrets,
+        "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
         "priorityClassName": template.priority_class_name,
         "serviceAccountName": template.service_account_name,
     }
@@ -343,7 +344,7 @@ def _claim(place: Place, name: str, broker: str, manifest: Manifest, template: T
     """The manifest is kept with the volume too: who finds the volume alone knows which broker's messages it holds."""
     capacity = manifest.content["settings"].get("capacity") or 0
     needed = -(-2 * capacity // MIB)  # the journal is compacted into new files before the old ones go
-    size = template.storage if quantity(template.storage) >= needed * MIB else f"{needed}Mi"
+    size = template.storage_size if quantity(template.storage_size) >= needed * MIB else f"{needed}Mi"
     spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if template.storage_class:
         spec["storageClassName"] = template.storage_class
