@@ -60,11 +60,13 @@ async def test_a_watch_that_is_cut_at_any_byte_goes_on_there() -> None:
     whole = sum(len(line(*event)) for event in HISTORY)
     views = []
     for cut in range(whole + 1):
-        view = View(cast(Api, Cutting(cut)), CONFIG_MAP, "", lambda: None)
+        server = Cutting(cut)
+        view = View(cast(Api, server), CONFIG_MAP, "", lambda: None)
         view.start()
-        views.append(view)
-    for cut, view in enumerate(views):
+        views.append((server, view))
+    for cut, (server, view) in enumerate(views):
         await until(lambda: sorted(view.objects()) == ["b", "z"], f"everything was seen (cut at {cut})")
+        assert server.lists == 1
         view.close()
 
 

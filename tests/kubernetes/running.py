@@ -1,0 +1,102 @@
+"""configserv as a process outside of the cluster, with the cluster's configuration: what a pod of it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from enmasse.kubernetes.lease import LOST
+from enmasse.testing import free_port, wait_for
+from tests.configserv.running import Client, Configserv
+from tests.kubernetes.cluster import Cluster
+
+FLAVORS = {"q": {"type": "queue", "templateName": "queue-persisted"}}
+CONFIG = "enmasse.io/config"
+
+
+def config_map(name: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """With the label; values that are no text are written as JSON."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in data.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {CONFIG: kind}},
+        "data": texts,
+    }
+
+
+class Pod(Configserv):
+    """One process of configserv that reads the ConfigMaps of a namespace; `user` may do so."""
+
+    def __init__(self, folder: Path, cluster: Cluster, namespace: str, name: str, user: str = "admin") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
+        driver = {"kind": "kubernetes", "namespace": namespace}
+        self.name = name
+        self.settings = {
+            "name": name,
+            "health": f"127.0.0.1:{free_port()}",
+            "listen": f"127.0.0.1:{free_port()}",
+            "driver": driver,
+            "reporters": [],
+            "log_level": "info",
+        }
+        self.file.write_text(json.dumps(self.settings))
+        self.environment = {"KUBECONFIG": str(cluster.kubeconfig_of(user))}
+
+    def run(self) -> subprocess.Popen[bytes]:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "services.configserv", "--config", str(self.file)],
+                stderr=log,
+                env={**os.environ, **self.environment, "ENMASSE_PARENT": str(os.getpid())},
+            )
+        return self.process
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The body of /readyz; empty while nobody answers."""
+        found = self.get("/readyz")
+        return json.loads(found[1]) if found is not None else {}
+
+    def wait_ready(self) -> None:
+        wait_for(f"{self.name} is ready: {self.state}", lambda: self.state.get("ready"))
+
+    def again(self) -> None:
+        """As the kubelet does: a process that has ended because it lost its Lease is started again."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            assert self.process.returncode == LOST
+            self.run()
+
+    def feed(self, name: str) -> dict[str, Any]:
+        """The newest snapshot of a feed."""
+        client = Client(self)
+        try:
+            return client.next(name)
+        finally:
+            client.close()
+
+
+@contextlib.contextmanager
+def pods(folder: Path, cluster: Cluster, namespace: str, *names: str, user: str = "admin") -> Iterator[list[Pod]]:
+    """Processes, not started yet; those that run are ended at the end."""
+    made = [Pod(folder / name, cluster, namespace, name, user) for name in names]
+    try:
+        yield made
+    finally:
+        for pod in made:
+            if pod.process is not None and pod.process.poll() is None:
+                pod.kill()
+
+
+def status(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+    """The status beside a ConfigMap; empty while there is none."""
+    found = cluster.get("configmaps", namespace=namespace, selector=f"enmasse.io/status-of={name}")
+    return json.loads(found[0]["data"]["status.json"]) if found else {}

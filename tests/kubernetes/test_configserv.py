@@ -1,0 +1,221 @@
+"""configserv with ConfigMaps, against a real API server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import proton
+
+from enmasse.testing import wait_for
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.running import FLAVORS, Pod, config_map, pods, status
+
+QUEUE = {"type": "queue", "flavor": "q"}
+
+
+def addresses(pod: Pod) -> set[str]:
+    return set(pod.feed("addresses")["addresses"])
+
+
+def errors(pod: Pod) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pod.feed("status")["errors"]
+    return found
+
+
+def test_configmaps_are_one_configuration_and_errors_name_them(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    with pods(tmp_path, cluster, namespace, "one") as (one,):
+        one.run()
+        wait_for("it says what is missing", lambda: "no ConfigMap has the label" in str(one.state.get("detail")))
+        cluster.apply(
+            config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+            config_map("enmasse-addresses", "addresses", {}),
+            namespace=namespace,
+        )
+        one.wait_ready()
+        assert addresses(one) == set()
+
+        cluster.apply(
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
+            config_map("team", "addresses", {"more.json": {"b": QUEUE, "c": {"type": "queue"}}, "notes": "no json"}),
+            namespace=namespace,
+        )
+        wait_for("both are read", lambda: addresses(one) == {"a", "b"})
+        (error,) = errors(one)
+        assert (error["file"], error["entry"], error["field"]) == ("configmap/team/more.json", "c", "flavor")
+        assert error["line"] is not None
+
+        # The same entry in two: both are named, and what applied before stays.
+        cluster.apply(
+            config_map("team", "addresses", {"more.json": {"a": {"type": "multicast"}, "b": QUEUE}}),
+            namespace=namespace,
+        )
+        wait_for("the error is there", lambda: [each["entry"] for each in errors(one)] == ["a"])
+        (error,) = errors(one)
+        assert error["file"] == "configmap/enmasse-addresses/addresses.json"
+        assert "configmap/team/more.json" in error["reason"]
+        assert one.feed("addresses")["addresses"]["a"]["type"] == "anycast"
+
+        # A part that cannot be read: the others apply, and nothing is removed.
+        cluster.apply(
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"d": {"type": "anycast"}}}),
+            config_map("team", "addresses", {"more.json": '{"b": '}),
+            namespace=namespace,
+        )
+        wait_for("the rest applies", lambda: addresses(one) == {"a", "b", "d"})
+
+        # Killed, and started while it is still broken: the last good configuration is in the cluster.
+        one.kill()
+        one.run()
+        one.wait_ready()
+        assert addresses(one) == {"a", "b", "d"}
+        cluster.apply(config_map("team", "addresses", {"more.json": {"b": QUEUE}}), namespace=namespace)
+        wait_for("it is removed now", lambda: addresses(one) == {"b", "d"})
+        cluster.kubectl("delete", "configmap", "team", "--namespace", namespace)
+        wait_for("a ConfigMap's entries go with it", lambda: addresses(one) == {"d"})
+        cluster.kubectl("label", "configmap", "enmasse-addresses", "enmasse.io/config-", "--namespace", namespace)
+        wait_for("no ConfigMap is no empty one", lambda: errors(one))
+        assert addresses(one) == {"d"}
+        assert one.stop() == 0
+
+
+def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "team-status"}, "data": {"mine": "1"}}
+    with pods(tmp_path, cluster, namespace, "one") as (one,):
+        cluster.apply(
+            foreign,
+            config_map("enmasse-flavors", "flavors", {"flavors.json": {**FLAVORS, "x": {"type": "queue"}}}),
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}, "b": {}}}),
+            config_map("team", "addresses", {"addresses.json": {"c": {"type": "anycast"}}}),
+            namespace=namespace,
+        )
+        one.start()
+        wait_for("it is written", lambda: status(cluster, namespace, "enmasse-addresses"))
+        found = status(cluster, namespace, "enmasse-addresses")
+        assert [each["name"] for each in found["addresses"]] == ["a", "b"]
+        assert [(each["file"], each["entry"]) for each in found["errors"]] == [
+            ("configmap/enmasse-addresses/addresses.json", "b")
+        ]
+        (flavor,) = status(cluster, namespace, "enmasse-flavors")["errors"]
+        assert flavor["entry"] == "x"
+        item = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
+        (owner,) = item["metadata"]["ownerReferences"]
+        assert owner["name"] == "enmasse-addresses"
+        # It is written no more as long as nothing differs; somebody else's is left alone.
+        cluster.apply(
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
+            namespace=namespace,
+        )
+        wait_for("the next one", lambda: not status(cluster, namespace, "enmasse-addresses")["errors"])
+        later = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
+        for version in range(3):
+            cluster.apply(
+                config_map("other", "flavors", {"flavors.json": json.dumps({"x": version})}), namespace=namespace
+            )
+            wait_for("it was seen", lambda: status(cluster, namespace, "other"))
+        same = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
+        assert (
+            later["data"]["status.json"].split('"config"')[1].split("}")[1:]
+            == (same["data"]["status.json"].split('"config"')[1].split("}")[1:])
+        )
+        assert cluster.get("configmap", "team-status", namespace=namespace)["data"] == {"mine": "1"}
+        assert one.stop() == 0
+
+
+def test_ten_thousand_addresses_in_ten_configmaps(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    with pods(tmp_path, cluster, namespace, "one") as (one,):
+        cluster.apply(config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}), namespace=namespace)
+        for part in range(10):
+            content = {f"telemetry/site-{part}/device-{n}": QUEUE for n in range(1000)}
+            file = tmp_path / f"{part}.json"
+            file.write_text(json.dumps(config_map(f"part-{part}", "addresses", {"addresses.json": content})))
+            # Not `apply`: it keeps a second copy in an annotation.
+            cluster.kubectl("create", "--namespace", namespace, "-f", str(file))
+        one.start()
+        wait_for("all are there", lambda: len(addresses(one)) == 10_000)
+        wait_for("each has its status", lambda: len(status(cluster, namespace, "part-7").get("addresses", ())) == 1000)
+        one.kill()
+        cluster.kubectl("delete", "configmap", "part-3", "--namespace", namespace)
+        one.start()
+        wait_for("the others stay", lambda: len(addresses(one)) == 9000)
+
+
+def test_the_api_server_away_and_back(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+
+    def applied(pod: Pod, name: str) -> bool:
+        pod.again()  # nobody leads while nobody can renew the Lease for more than 10 s
+        with contextlib.suppress(proton.ProtonException):
+            return addresses(pod) == {name}
+        return False
+
+    with pods(tmp_path, cluster, namespace, "one") as (one,):
+        cluster.apply(
+            config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
+            namespace=namespace,
+        )
+        one.start()
+        one.wait_ready()
+        cluster.restart_api()
+        change = {"addresses.json": {"b": {"type": "anycast"}}}
+        cluster.apply(config_map("enmasse-addresses", "addresses", change), namespace=namespace)
+        wait_for("the change is seen", lambda: applied(one, "b"))
+        cluster.compact()  # 410 Gone for every watch that goes on
+        change = {"addresses.json": {"c": {"type": "anycast"}}}
+        cluster.apply(config_map("enmasse-addresses", "addresses", change), namespace=namespace)
+        wait_for("the change is seen", lambda: applied(one, "c"))
+
+
+def holder(cluster: Cluster, namespace: str) -> str:
+    found = cluster.get("leases", namespace=namespace)
+    return str(found[0]["spec"].get("holderIdentity", "")) if found else ""
+
+
+def test_one_leads_and_one_that_was_paused_too_long_does_nothing_more(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    with pods(tmp_path, cluster, namespace, "one", "two", "three") as (one, two, three):
+        cluster.apply(
+            config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
+            namespace=namespace,
+        )
+        one.run()
+        one.wait_ready()
+        two.run()
+        wait_for("the second stands by", lambda: two.state.get("detail") == "stands by: one leads")
+        assert two.state["ready"] is False and two.get("/livez") == (200, "live\n")
+
+        # Given back: the next one has it at once.
+        assert one.stop() == 0
+        two.wait_ready()
+        three.run()
+        wait_for("the third stands by", lambda: three.state.get("detail") == "stands by: two leads")
+
+        # Paused for longer than its Lease lasts.
+        assert two.process is not None
+        os.kill(two.process.pid, signal.SIGSTOP)
+        three.wait_ready()
+        assert holder(cluster, namespace) == "three"
+        change = {"addresses.json": {"b": {"type": "anycast"}}}
+        cluster.apply(config_map("enmasse-addresses", "addresses", change), namespace=namespace)
+        wait_for("the new one reads", lambda: addresses(three) == {"b"})
+        size = two.log.stat().st_size
+        os.kill(two.process.pid, signal.SIGCONT)
+        assert two.process.wait(60) == 3
+        last = two.log.read_bytes()[size:].decode().splitlines()
+        assert [line for line in last if "lease enmasse-configserv is lost" in line] == last
+        assert holder(cluster, namespace) == "three" and addresses(three) == {"b"}
+
+        # Killed: another one takes over when the Lease has expired.
+        three.kill()
+        two.run()
+        two.wait_ready()
+        assert holder(cluster, namespace) == "two"
