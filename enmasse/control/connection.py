@@ -154,6 +154,12 @@ class ControlConnection(asyncio.Protocol):
         found = self._connection.remote_properties
         return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
+    @property
+    def remote_offered(self) -> list[str]:
+        """The capabilities that the peer offers in its open frame."""
+        found = self._connection.remote_offered_capabilities
+        return [str(capability) for capability in found or ()]
+
     async def opened(self) -> None:
         """Waits for the peer's open. Raises ConnectionLost."""
         await asyncio.shield(self._opened)

@@ -9,7 +9,7 @@ plain strings while the program runs; mypy keeps them apart (docs/decisions/0015
 from __future__ import annotations
 
 import re
-from typing import NewType
+from typing import Final, NewType
 
 AddressName = NewType("AddressName", str)
 WireName = NewType("WireName", str)
@@ -50,6 +50,10 @@ def wire_name(name: AddressName) -> WireName:
 def address_name(wire: WireName) -> AddressName:
     """The address whose name on the wire this is, if it is an address's at all: the inverse of `wire_name`."""
     return AddressName(wire)
+
+
+RELAYS_TO_TOPICS: Final = "enmasse.relays-to-topics"
+"""A capability that routers offer in `open` if their anonymous terminus reaches topics, as Qpid Dispatch's does not."""
 
 
 def session_prefix(broker: str) -> WireName:

@@ -12,6 +12,7 @@ from enmasse.backoff import Backoff
 from enmasse.control import ControlConnection, ControlError, ControlSender, Outcome
 from enmasse.control.link import MODIFIED, RELEASED
 from enmasse.model.addresses import AddressType
+from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap, TopicOwner
 from enmasse.stores import StoreError
 from services.mqtt_lwt.book import Will, WillBook
@@ -39,6 +40,8 @@ class Publisher:
         self._failed = failed
         self._topics: TopicMap | None = None
         self._connection: ControlConnection | None = None
+        self._relays = True
+        """The router's anonymous terminus reaches topics; otherwise each topic has a link of its own."""
         self._unrouted: deque[Will] = deque()
         """They wait for the addresses."""
         self._lanes: dict[str, _Lane] = {}
@@ -59,6 +62,11 @@ class Publisher:
 
     def connected(self, connection: ControlConnection) -> None:
         self._connection = connection
+        relays = RELAYS_TO_TOPICS in connection.remote_offered
+        if relays != self._relays and self._topics is not None:
+            self._relays = relays
+            self.addresses(self._topics)
+        self._relays = relays
         for lane in self._lanes.values():
             lane.start(connection, self._room)
 
@@ -76,14 +84,21 @@ class Publisher:
             if owner is None:
                 self._drop(will)
                 continue
-            lane = self._lanes.get(owner.name)
+            name, target = self._way(owner, will)
+            lane = self._lanes.get(name)
             if lane is None or lane.type != owner.type:
                 if lane is not None:
                     lane.stop()
-                lane = self._lanes[owner.name] = _Lane(self, owner)
+                lane = self._lanes[name] = _Lane(self, name, owner.type, target)
             lane.waiting.append(will)
             if self._connection is not None:
                 lane.start(self._connection, self._room)
+
+    def _way(self, owner: TopicOwner, will: Will) -> tuple[str, str | None]:
+        """What the lane of a will is known by, and what its link attaches to (None: the anonymous terminus)."""
+        if owner.type != "topic":
+            return owner.name, owner.wire
+        return (owner.name, None) if self._relays else (will.to, will.to)
 
     def _drop(self, will: Will) -> None:
         log.get(client=will.key).warning("a will was dropped: no address takes it", to=will.to[:200], will=will.id)
@@ -128,14 +143,14 @@ class Publisher:
 
 
 class _Lane:
-    """Wills for one address. A topic is reached by the anonymous terminus, each other address by a link to it."""
+    """Wills that go over one link, to `target` or, if that is None, to topics by the anonymous terminus."""
 
-    def __init__(self, publisher: Publisher, owner: TopicOwner) -> None:
-        self.name = owner.name
-        self.type: AddressType = owner.type
+    def __init__(self, publisher: Publisher, name: str, type: AddressType, target: str | None) -> None:
+        self.name = name
+        self.type = type
         self.waiting: deque[Will] = deque()
         self._publisher = publisher
-        self._target: str | None = None if owner.type == "topic" else owner.wire
+        self._target = target
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._under_way = 0

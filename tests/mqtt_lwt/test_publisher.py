@@ -10,7 +10,7 @@ import pytest
 from enmasse.control import ControlConnection, Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.model.addresses import Address
-from enmasse.model.names import AddressName
+from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topics import TopicMap
 from services.mqtt_lwt import publisher as publishers
 from services.mqtt_lwt.book import Will, WillBook
@@ -42,6 +42,8 @@ class Link:
 
 
 class Connection:
+    remote_offered = (RELAYS_TO_TOPICS,)
+
     def sender(self, target: str) -> Link:
         return Link(target)
 

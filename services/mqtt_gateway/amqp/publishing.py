@@ -8,6 +8,7 @@ from typing import Final
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap
 from services.mqtt_gateway.amqp.lanes import Counters, Lane
 from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
@@ -17,7 +18,7 @@ MAX_ROUTES: Final = 8192
 LONGEST: Final = 256
 """Characters of such a topic: what is remembered has several times its bytes."""
 MAX_LINKS: Final = 512
-"""Links to addresses; the one unused for longest gives way."""
+"""Links to addresses, and to topics if the router's relay does not reach them; the one unused for longest gives way."""
 
 
 class Way:
@@ -38,6 +39,8 @@ class Publishing:
         self._topics = topics
         self._now = now
         self._session: AmqpSession | None = None
+        self._relays = True
+        """The router's anonymous terminus reaches topics: one link is enough for all of them."""
         self._ways: dict[str, Way | None] = {}
         self._relay = Lane(None, "topic", self.counters, now)
         self._replies = Lane(None, None, self.counters, now)
@@ -68,6 +71,11 @@ class Publishing:
     def up(self, connection: Connection) -> None:
         """There is a new connection: attaches what is used."""
         self._session = connection.begin()
+        offered = connection.remote_open.offered_capabilities if connection.remote_open is not None else None
+        relays = RELAYS_TO_TOPICS in (offered or ())
+        if relays != self._relays:  # another router: what waits keeps its link
+            self._relays = relays
+            self._ways.clear()
         for lane in self._all():
             if lane in (self._relay, self._replies) or not lane.idle:
                 lane.attach(self._session)
@@ -82,7 +90,7 @@ class Publishing:
                 if len(self._ways) >= MAX_ROUTES:
                     self._ways.clear()
                 self._ways[topic] = way
-        if way is not None and way.route.link is not None:
+        if way is not None and way.lane is not self._relay and way.lane is not self._replies:
             lane = way.lane
             self._turn += 1
             lane.used = self._turn
@@ -98,16 +106,21 @@ class Publishing:
         if owner is None:
             return None
         route = Route.of(owner)
-        if route.link is None:
+        if route.link is None and self._relays:
             return Way(route, self._relay)
-        lane = self._lanes.get(route.link)
+        link = route.link or route.to
+        lane = self._lanes.get(link)
         if lane is None:
-            lane = self._lanes[route.link] = Lane(route.link, owner.type, self.counters, self._now)
+            lane = Lane(link, owner.type, self.counters, self._now)
+            if owner.type != "topic":
+                self._lanes[link] = lane
         lane.type = owner.type
         return Way(route, lane)
 
     def _attach(self, lane: Lane) -> None:
         session = self._session
+        if lane.address is not None:
+            self._lanes[lane.address] = lane
         if session is None or session.ended or lane.attached:
             return
         open_lanes = [each for each in self._lanes.values() if each.link is not None]
@@ -115,10 +128,17 @@ class Publishing:
             spare = min((each for each in open_lanes if each.idle), key=lambda each: each.used, default=None)
             if spare is not None:
                 spare.close()
+                if spare.type == "topic":
+                    self._forget(spare)
         try:
             lane.attach(session)
         except AmqpError:
             return  # no handle is left, or the session ends: the next tick tries again
+
+    def _forget(self, lane: Lane) -> None:
+        """There is no end of topics. A way that has this lane attaches it again."""
+        if lane.address is not None:
+            self._lanes.pop(lane.address, None)
 
     def tick(self) -> None:
         """Some times a second."""
@@ -126,3 +146,5 @@ class Publishing:
             lane.tick()
             if not lane.attached and (lane in (self._relay, self._replies) or not lane.idle):
                 self._attach(lane)
+            elif not lane.attached and lane.type == "topic":
+                self._forget(lane)

@@ -9,6 +9,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl import SaslClient, SaslServer
 from enmasse.amqp.sole import SOLE_CONNECTION
+from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
 from services.router.network.configuration import ConnectorConfig, EndpointConfig, ListenerConfig, SslProfile
 from services.router.network.tls import ProfileError
@@ -22,7 +23,7 @@ back only when it is larger than this, and never the others of the connection.""
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Untaken pieces of large messages of one connection: beyond it, which takes several sessions, it is not read."""
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
-OFFERED = (*CAPABILITIES, SOLE_CONNECTION)
+OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 
 
 class ConnectionMaker:
