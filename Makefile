@@ -88,9 +88,9 @@ lock: install
 images:
 	@images/build.sh
 
-# The chart's README, from its values.
+# The chart's README, from its values. HELM_DOCS_FLAGS=--dry-run prints it.
 chart-docs:
-	go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --chart-search-root charts/enmasse --log-level error
+	@go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --chart-search-root charts/enmasse --log-level error $(HELM_DOCS_FLAGS)
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache

@@ -25,6 +25,7 @@ COMMANDS = {
     "receive": "Receive messages from an address.",
     "publish": "Publish messages to an MQTT topic.",
     "subscribe": "Print the messages of MQTT topics.",
+    "deploy": "Install or upgrade EnMasse in a Kubernetes cluster.",
     "bench": "Measure rate and latency of an address.",
 }
 

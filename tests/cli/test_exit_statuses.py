@@ -16,6 +16,7 @@ import pytest
 
 from enmasse.cli.common import AMQP_PORT
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
+from enmasse.testing import wait_for
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, answering
@@ -359,6 +360,58 @@ def nothing_came_through(folder: Path) -> int:
         return of("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", 0.1)
 
 
+def deploying(folder: Path, helm: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """`enmasse deploy` with a shell script as helm."""
+    program = folder / "helm"
+    program.write_text(f"#!/bin/sh\n{helm}\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = [ENMASSE, "deploy", "--namespace", "n"]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@case("deploy", 0)
+def all_is_ready(folder: Path) -> int:
+    process = deploying(folder, "exit 0")
+    process.communicate(timeout=180)
+    return process.returncode
+
+
+@case("deploy", 1)
+def helm_failed(folder: Path) -> int:
+    process = deploying(folder, "echo the cluster is gone >&2; exit 7")
+    _, shown = process.communicate(timeout=180)
+    assert "the cluster is gone" in shown
+    return process.returncode
+
+
+@case("deploy", 2)
+def no_helm(folder: Path) -> int:
+    done = enmasse("deploy", "--namespace", "n", env={"PATH": str(folder)})
+    assert "needs helm" in done.stderr
+    return done.returncode
+
+
+@case("deploy", 130)
+def interrupted_while_helm_waits(folder: Path) -> int:
+    process = deploying(folder, "touch $(dirname $0)/running; exec sleep 600")
+    wait_for("helm runs", (folder / "running").exists)
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=180)
+    assert "helm rollback" in shown and "Traceback" not in shown
+    return process.returncode
+
+
+@case("deploy", 141)
+def nobody_reads_that_it_is_ready(folder: Path) -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = deploying(folder, "exit 0", writing)
+    os.close(writing)
+    process.communicate(timeout=180)
+    return process.returncode
+
+
 # What is so of several commands
 
 
@@ -548,6 +601,7 @@ for name in ("init", "up", "status", "scale", "address", *ASKS, "send", "receive
         case(name, 141)(nobody_reads(name))
         case(name, 1)(disk_of_stdout_full(name))
         case(name, 130)(interrupted(name))
+case("deploy", 2)(wrong_usage("deploy"))
 for name in ASKS:
     case(name, 0)(answered(name))
     case(name, 1)(request_refused(name))

@@ -42,7 +42,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for name in ("enmasse", "services", "spark"):
+    for name in ("enmasse", "services", "spark", "charts"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     call(UV, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder, source)
     call(UV, "venv", "--quiet", "--python", sys.executable, venv)

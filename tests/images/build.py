@@ -18,7 +18,7 @@ def build(*targets: str) -> None:
     bases.ensure()
     # The stage that builds uses this machine's pip, compiler and certificates.
     mounted = dict.fromkeys(("/usr", sys.base_prefix, "/etc/ssl", "/etc/pip.conf"))
-    flags = [f"--volume={each}:{each}:ro" for each in mounted if Path(each).exists()]
+    flags = ["--network=host", *(f"--volume={each}:{each}:ro" for each in mounted if Path(each).exists())]
     passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
     variables = {
         "BASE": bases.PYTHON,

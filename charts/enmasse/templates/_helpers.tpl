@@ -256,3 +256,12 @@ spec:
 {{- $prefix := printf "%s/%s:%s" .root.Release.Namespace .root.Release.Name .component -}}
 {{- dict "kind" "redis" "url" (.root.Values.redis.url | default $own) "prefix" $prefix | toJson -}}
 {{- end }}
+
+{{/* Kind of configuration → names of the ConfigMaps that the release makes. */}}
+{{- define "enmasse.configMaps" -}}
+addresses: {{ prepend .Values.configuration.addresses (printf "%s-addresses" .Release.Name) | toJson }}
+flavors: {{ prepend .Values.configuration.flavors (printf "%s-flavors" .Release.Name) | toJson }}
+{{- if not .Values.storageController.enabled }}
+brokers: {{ list (printf "%s-brokers" .Release.Name) | toJson }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,453 @@
+"""The Helm chart: what it makes is accepted by an API server, is what the services read, and does what it promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from enmasse.settings import ServiceSettings
+from services.configserv.service import ConfigservSettings
+from services.mqtt_gateway.settings import GatewaySettings
+from services.mqtt_lwt.service import LastWillSettings
+from services.ragent.agent import RouterAgentSettings
+from services.router.config import RouterSettings
+from services.subserv.app import SubservSettings
+from tests.kubernetes.binaries import binary
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.controlplane import Refused
+from tests.kubernetes.schemas import check
+
+ROOT = Path(__file__).parent.parent.parent
+CHART = ROOT / "charts" / "enmasse"
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "configserv": ConfigservSettings,
+    "ragent": RouterAgentSettings,
+    "router": RouterSettings,
+    "mqtt-gateway": GatewaySettings,
+    "subserv": SubservSettings,
+    "mqtt-lwt": LastWillSettings,
+}
+PEOPLE: dict[str, Any] = {
+    "developers": [{"kind": "Group", "name": "developers"}],
+    "administrators": [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "deployer"}],
+}
+EVERYTHING: dict[str, Any] = {
+    "logLevel": "debug",
+    "image": {"pullSecrets": ["registry"], "repository": "registry.example.com/team", "tag": "1.2.3"},
+    "configuration": {"addresses": ["team-a"], "flavors": ["special"]},
+    "people": PEOPLE,
+    "routes": {"enabled": True, "hosts": {"amqps": "a.example.com", "mqtts": "m.example.com", "wss": "w.example.com"}},
+    "ingress": {"enabled": True, "hosts": {"amqps": "b.example.com", "mqtts": "n.example.com", "wss": "x.example.com"}},
+    "loadBalancer": {"enabled": True, "sourceRanges": ["10.0.0.0/8"], "annotations": {"a": "b"}},
+    "networkPolicy": {
+        "operators": [{"podSelector": {"matchLabels": {"who": "operator"}}}],
+        "metrics": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "externalBrokers": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+    },
+    "broker": {
+        "storageClass": "fast",
+        "templates": {"small": {"storageSize": "1Gi"}, "big": {"nodeSelector": {"disk": "ssd"}}},
+    },
+    "router": {
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "podLabels": {"x": "y"},
+        "podAnnotations": {"x": "y"},
+        "priorityClassName": "system-cluster-critical",
+    },
+    "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
+    "sparkPipeline": {"enabled": True, "subscription": "s"},
+}
+BY_HAND: dict[str, Any] = {
+    "storageController": {"enabled": False},
+    "mqtt": {"enabled": False},
+    "redis": {"enabled": False},
+    "tls": {"enabled": False},
+}
+DISPATCH: dict[str, Any] = {
+    "router": {"engine": "qdrouterd", "replicas": 3, "image": "registry.example.com/qdrouterd:1.19"},
+    "broker": {"engine": "artemis"},
+    "redis": {"enabled": False, "url": "rediss://user:secret@redis.example.com:6390/1"},
+    "tls": {"existingSecret": "ours"},
+    "openshift": "true",
+}
+VALUES = {"defaults": {}, "everything": EVERYTHING, "brokers by hand": BY_HAND, "other engines": DISPATCH}
+values = pytest.mark.parametrize("values", VALUES.values(), ids=list(VALUES))
+
+Object = dict[str, Any]
+
+
+def rendered(cluster: Cluster, values: Object, *options: str) -> list[Object]:
+    """The objects of the release `enmasse`, hooks too."""
+    text = cluster.helm("template", "enmasse", str(CHART), "--values=-", *options, stdin=json.dumps(values))
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def objects(found: list[Object], kind: str) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+
+
+def pods(found: list[Object]) -> dict[str, Object]:
+    """Component → pod, as its workload or hook states it; of brokers what the storage controller makes."""
+    made = {}
+    for each in found:
+        if each["kind"] in ("Deployment", "StatefulSet"):
+            made[each["metadata"]["labels"]["app.kubernetes.io/component"]] = each["spec"]["template"]
+        elif each["kind"] == "Pod":
+            made["test"] = each
+    return made
+
+
+@pytest.fixture(scope="module")
+def schemas(cluster: Cluster) -> Path:
+    cluster.define_routes()
+    return cluster.schemas()
+
+
+def test_lint(cluster: Cluster) -> None:
+    cluster.helm("lint", "--strict", str(CHART))
+
+
+def test_the_readme_is_made_from_the_values() -> None:
+    command = ["make", "--no-print-directory", "chart-docs", "HELM_DOCS_FLAGS=--dry-run"]
+    made = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert made.strip() == (CHART / "README.md").read_text().strip(), "`make chart-docs` was not called"
+
+
+@values
+def test_an_api_server_accepts_it_without_a_warning(cluster: Cluster, schemas: Path, values: Object) -> None:
+    namespace = cluster.namespace()
+    text = cluster.helm(
+        "template", "enmasse", str(CHART), "--values=-", f"--namespace={namespace}",
+        "--api-versions=route.openshift.io/v1", stdin=json.dumps(values),
+    )  # fmt: skip
+    assert check(text, schemas) > 20
+    assert cluster.warned("apply", "--dry-run=server", "--namespace", namespace, "-f", "-", stdin=text) == ""
+
+
+@values
+def test_services_accept_their_settings(cluster: Cluster, values: Object) -> None:
+    found = rendered(cluster, values)
+    read = set()
+    for each in found:
+        text = (each.get("data") or each.get("stringData") or {}).get("settings.json")
+        component = each["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+        if text is None or component not in SETTINGS or (component == "router" and values is DISPATCH):
+            continue
+        settings = msgspec.json.decode(text, type=SETTINGS[component])
+        assert settings.health == "0.0.0.0:8080"
+        read.add(component)
+    wanted = set(SETTINGS)
+    if values is BY_HAND:
+        wanted -= {"mqtt-gateway", "subserv", "mqtt-lwt"}
+    assert read == (wanted - {"router"} if values is DISPATCH else wanted)
+
+
+def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
+    found = rendered(cluster, DISPATCH)
+    with_password = [each for each in found if "secret@redis" in json.dumps(each)]
+    assert {each["kind"] for each in with_password} == {"Secret"} and len(with_password) == 2
+
+
+@values
+def test_pods_are_restricted(cluster: Cluster, values: Object) -> None:
+    """What the `restricted` standard does not ask for, too: a read-only root, no token without need, any uid."""
+    for component, pod in pods(rendered(cluster, values)).items():
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is (component in ("configserv", "storage-controller"))
+        assert "runAsUser" not in spec["securityContext"] or component == "redis"
+        assert ("fsGroup" in spec["securityContext"]) is (values is not DISPATCH)  # left to OpenShift
+        for container in spec["containers"] + spec.get("initContainers", []):
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert "runAsUser" not in container["securityContext"]
+            assert set(container["resources"]) >= {"requests", "limits"}
+
+
+def matches(selector: Object, labels: dict[str, str]) -> bool:
+    assert set(selector) <= {"matchLabels", "matchExpressions"}
+    for each in selector.get("matchExpressions", []):
+        assert each["operator"] == "NotIn"
+        if labels.get(each["key"]) in each["values"]:
+            return False
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+@values
+def test_network_policies_name_pods_and_ports_that_there_are(cluster: Cluster, values: Object) -> None:
+    found = rendered(cluster, values)
+    made = pods(found)
+    labels = {component: pod["metadata"]["labels"] for component, pod in made.items()}
+    ports = {
+        component: {
+            port["containerPort"] for container in pod["spec"]["containers"] for port in container.get("ports", [])
+        }
+        for component, pod in made.items()
+    }
+    own = {f"app.kubernetes.io/{key}": value for key, value in (("part-of", "enmasse"), ("instance", "enmasse"))}
+    labels["broker"] = {**own, "app.kubernetes.io/component": "broker"}
+    ports["broker"] = {5672, 8080}
+    for component, of in labels.items():
+        assert of["app.kubernetes.io/component"] == component
+
+    policies = objects(found, "NetworkPolicy")
+    default = policies.pop("enmasse-default")
+    assert all(matches(default["spec"]["podSelector"], of) for of in labels.values())
+    inside, outside = set(), set()
+    for name, policy in policies.items():
+        spec = policy["spec"]
+        targets = [each for each in labels if matches(spec["podSelector"], labels[each])]
+        assert targets, name
+        for rule in spec.get("ingress", []):
+            numbers = {port["port"] for port in rule["ports"]}
+            assert all(numbers <= ports[target] for target in targets), name
+            for peer in rule["from"]:
+                sources = [each for each in labels if "matchLabels" in peer.get("podSelector", {})
+                           and matches(peer["podSelector"], labels[each])]  # fmt: skip
+                inside |= {(source, target, n) for source in sources for target in targets for n in numbers}
+        for rule in spec.get("egress", []):
+            for peer in rule.get("to", []):
+                if "podSelector" in peer:
+                    reached = [each for each in labels if matches(peer["podSelector"], labels[each])]
+                    assert reached, name
+                    numbers = {port["port"] for port in rule["ports"]}
+                    outside |= {(source, target, n) for source in targets for target in reached for n in numbers}
+    assert inside == outside, "what one end may open the other accepts"
+    assert ("router", "ragent", 5672) in inside
+    assert ("subserv", "redis", 6379) in inside or values in (BY_HAND, DISPATCH)
+
+
+@values
+def test_services_lead_to_ports_that_there_are(cluster: Cluster, values: Object) -> None:
+    found = rendered(cluster, values)
+    made = pods(found)
+    services = objects(found, "Service")
+    for name, service in services.items():
+        targets = [
+            pod
+            for pod in made.values()
+            if matches({"matchLabels": service["spec"]["selector"]}, pod["metadata"]["labels"])
+        ]
+        assert len(targets) == 1, name
+        named = {port["name"] for container in targets[0]["spec"]["containers"] for port in container["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= named
+    # What the services dial, by the names in their settings.
+    for each in found:
+        text = (each.get("data") or each.get("stringData") or {}).get("settings.json", "{}")
+        settings = json.loads(text)
+        for field in ("router", "configserv"):
+            if isinstance(settings, dict) and isinstance(settings.get(field), str):
+                host, _, port = settings[field].partition(":")
+                assert int(port) in {p["port"] for p in services[host]["spec"]["ports"]}
+
+
+@values
+def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> None:
+    found = rendered(cluster, values, "--api-versions=route.openshift.io/v1")
+    for name, service in objects(found, "Service").items():
+        if service["spec"].get("type") != "ClusterIP" and service["spec"].get("clusterIP") != "None":
+            assert {port["name"] for port in service["spec"]["ports"]} <= {"amqps", "mqtts", "wss"}, name
+    for route in objects(found, "Route").values():
+        assert route["spec"]["tls"] == {"termination": "passthrough", "insecureEdgeTerminationPolicy": "None"}
+        assert route["spec"]["port"]["targetPort"] in ("amqps", "mqtts", "wss")
+    for ingress in objects(found, "Ingress").values():
+        assert ingress["spec"]["tls"]
+        assert ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["name"] in (
+            "amqps",
+            "mqtts",
+            "wss",
+        )
+    assert len(objects(found, "Route")) == (3 if values is EVERYTHING else 0)
+    assert len(objects(found, "Ingress")) == (3 if values is EVERYTHING else 0)
+    for pod in pods(found).values():
+        assert not pod["spec"].get("hostNetwork")
+        assert not any("hostPort" in port for c in pod["spec"]["containers"] for port in c.get("ports", []))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"router": {"replicas": 2}}, "/router/replicas"),
+        ({"router": {"engine": "qdrouterd"}}, "/router/image"),
+        ({"ragent": {"replicas": 2}}, "/ragent/replicas"),
+        ({"subserv": {"replicas": 2}}, "/subserv/replicas"),
+        ({"mqttLwt": {"replicas": 2}}, "/mqttLwt/replicas"),
+        ({"tls": {"enabled": False}, "routes": {"enabled": True}}, "/tls/enabled"),
+        ({"tls": {"enabled": False}, "ingress": {"enabled": True}}, "/tls/enabled"),
+        ({"tls": {"enabled": False}, "loadBalancer": {"enabled": True}}, "/tls/enabled"),
+        ({"redis": {"enabled": False}}, "/redis/url"),
+        ({"redis": {"url": "redis://elsewhere:6379"}}, "/redis/enabled"),
+        ({"redis": {"enabled": False, "url": "http://elsewhere"}}, "/redis/url"),
+        ({"routes": {"hosts": {"amqps": "no host"}}}, "/routes/hosts/amqps"),
+        ({"broker": {"engine": "rabbit"}}, "/broker/engine"),
+        ({"broker": {"templates": {"default": {}}}}, "propertyName 'default'"),
+        ({"router": {"replicsa": 1}}, "replicsa"),
+    ],
+)
+def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None:
+    with pytest.raises(Refused, match=field):
+        rendered(cluster, wrong)
+
+
+def configured(cluster: Cluster, namespace: str, name: str, file: str, user: str = "admin") -> str:
+    """Writes a file into a ConfigMap as docs/kubernetes.md says."""
+    made = cluster.kubectl(
+        "create",
+        "configmap",
+        name,
+        f"--from-file={file}",
+        "--dry-run=client",
+        "--output=json",
+        "--namespace",
+        namespace,
+    )
+    return cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--namespace", namespace, "-f", "-", user=user, stdin=made
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Iterator[str]:
+    """The namespace of a release."""
+    namespace = cluster.namespace("chart")
+    values = json.dumps({"people": PEOPLE, "configuration": {"addresses": ["team-a"]}})
+    cluster.helm("install", "enmasse", str(CHART), "--wait", "--values=-", "--namespace", namespace, stdin=values)
+    yield namespace
+
+
+def test_people_have_the_rights_of_their_role(cluster: Cluster, installed: str, tmp_path: Path) -> None:
+    file = tmp_path / "addresses.json"
+    file.write_text('{"orders": {"type": "anycast"}}')
+    flavors = tmp_path / "flavors.json"
+    flavors.write_text("{}")
+
+    for name in ("enmasse-addresses", "team-a"):
+        configured(cluster, installed, name, str(file), "alice")
+    assert cluster.get("configmap", "team-a", namespace=installed)["data"]["addresses.json"] == file.read_text()
+    with pytest.raises(Refused, match="forbidden"):
+        configured(cluster, installed, "enmasse-flavors", str(flavors), "alice")
+    for name, path in (("enmasse-addresses", file), ("enmasse-flavors", flavors)):
+        configured(cluster, installed, name, str(path), "bob")
+    # A look at what administrators decide, at the status, and at nothing else.
+    assert "flavors.json" in cluster.kubectl(
+        "get", "configmap", "enmasse-flavors", "-n", installed, "-o", "json", user="alice"
+    )
+
+    def may(user: str, verb: str, what: str) -> bool:
+        try:
+            return cluster.kubectl("auth", "can-i", verb, what, "--namespace", installed, user=user).strip() == "yes"
+        except Refused:  # "no" is also an exit status
+            return False
+
+    for user in ("alice", "bob"):
+        assert may(user, "get", "configmap/enmasse-addresses-status")
+        for verb in ("get", "update", "patch", "delete"):
+            assert not may(user, verb, "configmap/enmasse-router")
+            assert not may(user, verb, "secret/enmasse-tls")
+        assert not may(user, "delete", "configmap/enmasse-addresses")
+        assert not may(user, "create", "configmaps")
+        assert not may(user, "list", "configmaps")
+        assert not may(user, "create", "pods") and not may(user, "get", "pods")
+
+
+def test_services_have_the_rights_they_need(cluster: Cluster, installed: str) -> None:
+    def rights(service: str) -> set[str]:
+        text = cluster.kubectl(
+            "auth", "can-i", "--list", "--namespace", installed, user=f"{installed}/enmasse-{service}"
+        )
+        ours = (
+            "configmaps",
+            "secrets",
+            "statefulsets",
+            "services",
+            "pods",
+            "leases",
+            "events",
+            "persistent",
+            "deployments",
+        )
+        return {line.split()[0] for line in text.splitlines() if line.startswith(ours)}
+
+    assert rights("configserv") == {"configmaps", "leases.coordination.k8s.io", "events"}
+    assert rights("storage-controller") == {
+        "configmaps", "services", "pods", "persistentvolumeclaims", "statefulsets.apps", "deployments.apps",
+        "leases.coordination.k8s.io", "events",
+    }  # fmt: skip
+    for service in ("router", "ragent", "mqtt-gateway", "subserv", "mqtt-lwt", "redis", "broker"):
+        assert rights(service) == set(), service
+
+
+def test_what_people_wrote_outlives_upgrade_rollback_and_uninstall(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace("life")
+    place = ("--namespace", namespace)
+    file = tmp_path / "addresses.json"
+    file.write_text('{"orders": {"type": "anycast"}}')
+
+    def kept() -> bool:
+        found = cluster.get("configmap", "enmasse-addresses", namespace=namespace)
+        return bool(found["data"] == {"addresses.json": file.read_text()})
+
+    def secret(name: str) -> Any:
+        return cluster.get("secret", name, namespace=namespace)["data"]
+
+    cluster.helm("install", "enmasse", str(CHART), "--wait", *place)
+    certificate, authority = secret("enmasse-tls"), secret("enmasse-ca")
+    configured(cluster, namespace, "enmasse-addresses", str(file))
+    cluster.helm("upgrade", "enmasse", str(CHART), "--wait", "--set=logLevel=debug", *place)
+    assert kept()
+    assert (secret("enmasse-tls"), secret("enmasse-ca")) == (certificate, authority)
+    cluster.helm("upgrade", "enmasse", str(CHART), "--wait", "--set=tls.hosts={mq.example.com}", *place)
+    assert secret("enmasse-tls")["tls.crt"] != certificate["tls.crt"]
+    assert secret("enmasse-ca") == authority
+    cluster.helm("rollback", "enmasse", "1", "--wait", *place)
+    assert kept()
+    cluster.helm("uninstall", "enmasse", "--wait", *place)
+    assert kept()
+    left = cluster.kubectl(
+        "get", "deployments,statefulsets,services,secrets,networkpolicies,roles", *place, "-o", "name"
+    )
+    assert left == ""
+    cluster.helm("install", "enmasse", str(CHART), "--wait", *place)
+    assert kept()
+
+
+def test_a_number_of_gateways_left_to_people_outlives_an_upgrade(cluster: Cluster) -> None:
+    namespace = cluster.namespace("scale")
+    place = ("--namespace", namespace)
+    cluster.helm("install", "enmasse", str(CHART), "--set=mqttGateway.replicas=null", *place)
+    cluster.kubectl("scale", "deployment/enmasse-mqtt-gateway", "--replicas=5", *place)
+    cluster.helm("upgrade", "enmasse", str(CHART), "--set=mqttGateway.replicas=null,logLevel=debug", *place)
+    assert cluster.get("deployment", "enmasse-mqtt-gateway", namespace=namespace)["spec"]["replicas"] == 5
+
+
+def test_deploy(cluster: Cluster) -> None:
+    """`enmasse deploy` into a namespace that is not there, and again with another value."""
+    namespace = f"{cluster.namespace('deploy')}-new"
+    command = [str(Path(sys.executable).with_name("enmasse")), "deploy", "--namespace", namespace, "--context", "test"]
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "PATH": f"{Path(binary('helm')).parent}:{os.environ['PATH']}",
+        "HELM_CACHE_HOME": str(cluster.folder / "helm"),
+    }
+    for more in (
+        ["--set", "people.developers[0].kind=User,people.developers[0].name=alice"],
+        ["--set", "logLevel=debug"],
+    ):
+        done = subprocess.run([*command, *more], env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert f"enmasse in {namespace} is ready" in done.stdout
+        assert "NOBODY IS AUTHENTICATED YET" in done.stdout
+        text = cluster.get("configmap", "enmasse-router", namespace=namespace)["data"]["settings.json"]
+        assert json.loads(text)["log_level"] == ("debug" if "logLevel=debug" in more else "info")
+        assert cluster.get("rolebinding", "enmasse-developers", namespace=namespace)["subjects"][0]["name"] == "alice"
