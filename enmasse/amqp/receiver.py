@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from enmasse.amqp import errors
@@ -222,14 +222,18 @@ class Receiver(Link):
         self.want_flow()
 
     def settle_run(self, first: int, count: int) -> None:
-        """`session.settle` with accepted for consecutive deliveries of this link."""
+        """`accept_all` of consecutive deliveries."""
+        self.accept_all(range(first, first + count))
+
+    def accept_all(self, delivery_ids: Iterable[int]) -> None:
+        """`session.settle` with accepted for deliveries of this link."""
         incoming = self.incoming
         if self.second:
-            for delivery_id in range(first, first + count):
+            for delivery_id in delivery_ids:
                 self.session.settle(delivery_id)
             return
         pop = incoming.unsettled.pop
-        ids = [delivery_id for delivery_id in range(first, first + count) if pop(delivery_id, None) is not None]
+        ids = [delivery_id for delivery_id in delivery_ids if pop(delivery_id, None) is not None]
         if not ids:
             return
         self.settled += len(ids)

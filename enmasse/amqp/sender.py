@@ -13,12 +13,13 @@ from enmasse.amqp.delivery import Outgoing, Piece
 from enmasse.amqp.encoder import encode
 from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.frames import HEADER, pack_u32, uint
+from enmasse.amqp.frames import HEADER, uint
 from enmasse.amqp.outgoing import OutgoingWindow
 from enmasse.amqp.output import MANY, Output
 from enmasse.amqp.performatives import Flow
 from enmasse.amqp.serial import U32, serial_difference
 
+MAX_TAG = 32  # bytes of a delivery-tag (2.8.7)
 _RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can block when it is too much
 _FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
 _FAST_HEAD = Struct(">I12sI2sI2s")
@@ -53,6 +54,10 @@ class Sender(Link):
         "_queued_ready",
         "_sent",
         "_stated",
+        "_tag_code",
+        "_tag_head",
+        "_tag_pack",
+        "_tag_size",
         "_window",
         "drain",
         "output",
@@ -86,6 +91,10 @@ class Sender(Link):
         self._frame_max = 0
         self._head = b""
         self._pack = _FAST_HEAD.pack
+        # the same for tags of the caller's, as long as the last one was
+        self._tag_size = -1
+        self._tag_head = self._tag_code = b""
+        self._tag_pack = _FAST_HEAD.pack
 
     @property
     def credit(self) -> int:
@@ -248,13 +257,56 @@ class Sender(Link):
             output.wake()
         return True
 
+    def pass_on_tagged(self, payload: bytes, token: Any, tag: bytes) -> bool:
+        """`pass_on` with a delivery-tag of the caller's."""
+        sent = self._sent
+        window = self._window
+        output = self.output
+        delivery_id = window.next_id
+        more = len(tag)
+        if more != self._tag_size:
+            self._fit_tags(more)
+        size = len(payload) + self._overhead + more - 4
+        if (
+            sent >= self._gate
+            or size > self._frame_max
+            or delivery_id == window.stop
+            or len(window.unsettled) >= window.max_unsettled
+            or output.blocked
+            or self.snd_settle_mode == SETTLED
+            or more != self._tag_size
+        ):
+            return False
+        self._sent = sent + 1
+        window.next_id = (delivery_id + 1) & U32
+        window.unsettled[delivery_id] = (self, token)
+        buffers = output.buffers
+        buffers.append(self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, b"\x43\x42"))
+        buffers.append(payload)
+        if size > 4096 or len(buffers) > MANY:
+            output.spill(size)
+        if not output.dirty:
+            output.wake()
+        return True
+
+    def _fit_tags(self, size: int) -> None:
+        """Tags have so many bytes now."""
+        head = self._head
+        if 0 < size <= MAX_TAG and head:
+            self._tag_size = size
+            self._tag_head = b"%b%c%b" % (head[:8], head[8] + size - 4, head[9:])
+            self._tag_code = b"\xa0%c" % size
+            self._tag_pack = Struct(f">I{len(head)}sI2s{size}s2s").pack
+
     def _send_tagged(self, payload: bytes, token: Any, settled: bool, tag: bytes) -> int:
         """One frame with a tag of the caller's, as routed links need it."""
         window = self._window
         delivery_id = window.next_id
-        more = len(tag) - 4
-        size = len(payload) + self._overhead + more
-        if more > 28 or size > self._frame_max or delivery_id == window.stop:
+        more = len(tag)
+        if more != self._tag_size:
+            self._fit_tags(more)
+        size = len(payload) + self._overhead + more - 4
+        if more != self._tag_size or size > self._frame_max or delivery_id == window.stop:
             return self._send_slowly(payload, token, settled, tag, 0, None)
         self._sent += 1
         window.next_id = (delivery_id + 1) & U32
@@ -264,12 +316,9 @@ class Sender(Link):
         else:
             window.unsettled[delivery_id] = (self, token)
             tail = b"\x43\x42"
-        head = self._head
         output = self.output
-        output.buffers.append(
-            b"%b%b%c%b%b\xa0%c%b%b%b"
-            % (pack_u32(size), head[:8], head[8] + more, head[9:], pack_u32(delivery_id), len(tag), tag, tail, payload)
-        )
+        output.buffers.append(self._tag_pack(size, self._tag_head, delivery_id, self._tag_code, tag, tail))
+        output.buffers.append(payload)
         output.spill(size)
         if not output.dirty:
             output.wake()
@@ -288,8 +337,8 @@ class Sender(Link):
         finished wait behind it. Raises AmqpError if there is no credit."""
         if self._sent >= self._limit or self.detached or self.remote_attach is None or self.session.ended:
             raise AmqpError(errors.TRANSFER_LIMIT_EXCEEDED, f"no credit on link {self.name!r}")
-        if tag is not None and len(tag) > 32:
-            raise AmqpError(errors.INVALID_FIELD, "a delivery-tag has at most 32 bytes")
+        if tag is not None and len(tag) > MAX_TAG:
+            raise AmqpError(errors.INVALID_FIELD, f"a delivery-tag has at most {MAX_TAG} bytes")
         settled = settled or self.snd_settle_mode == SETTLED
         if tag is None:
             tag = b"s" + (self._sent & U32).to_bytes(4, "big")  # never one of the fast path's, which have four bytes
@@ -412,6 +461,7 @@ class Sender(Link):
         )
         self._head = head
         self._pack = _FAST_HEADS[len(head)].pack
+        self._tag_size = -1
         self._overhead = 4 + len(head) + 12
         self._frame_max = self.output.max_frame
         self._gate = self._limit

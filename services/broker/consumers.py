@@ -66,14 +66,19 @@ class TaggedOutlet:
         return self._link.drain
 
     def send(self, payload: Any, token: Any = None, *, settled: bool = False) -> Any:
-        return self._link.send(payload, token, settled=settled, tag=identity(token.id))
+        tag = identity(token.id)
+        if not settled and type(payload) is bytes and self._link.pass_on_tagged(payload, token, tag):
+            return None
+        return self._link.send(payload, token, settled=settled, tag=tag)
 
     def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any]) -> int:
         count = 0
+        pass_on, link = self._link.pass_on_tagged, self._link
         for payload, token in zip(payloads, tokens, strict=False):
-            if self._link.credit <= 0:
-                break
-            self.send(payload, token)
+            if not pass_on(payload, token, identity(token.id)):
+                if link.credit <= 0:
+                    break
+                self.send(payload, token)
             count += 1
         return count
 

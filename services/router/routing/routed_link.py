@@ -194,11 +194,15 @@ class RoutedLink:
         self, link: Receiver, delivery_id: int, settled: bool, payload: Any, tag: bytes, message_format: int
     ) -> None:
         egress = self.egress
-        if self.queue or self.stream is not None or egress.credit <= 0:
-            self.queue.append((payload, delivery_id, settled, tag, message_format))
-            self.peer_of(self.ingress).connection.waiting.add(self)
-        else:
-            self._put(payload, delivery_id, settled, tag, message_format)
+        if not self.queue and self.stream is None:
+            plain = type(payload) is bytes and not settled and not message_format
+            if plain and egress.pass_on_tagged(payload, (self, delivery_id), tag):
+                return
+            if egress.credit > 0:
+                self._put(payload, delivery_id, settled, tag, message_format)
+                return
+        self.queue.append((payload, delivery_id, settled, tag, message_format))
+        self.peer_of(self.ingress).connection.waiting.add(self)
 
     def _put(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
         if not is_whole(payload):
@@ -265,11 +269,11 @@ class RoutedLink:
             return
         if state is ACCEPTED:
             self.accepted += len(tokens)
+            self.ingress.accept_all([delivery_id for _, delivery_id in tokens])
         else:
             count_outcomes(self, state, len(tokens))
-        settle = self.settle
-        for _, delivery_id in tokens:
-            settle(delivery_id, state)
+            for _, delivery_id in tokens:
+                self.settle(delivery_id, state)
         if self.second:
             for _, delivery_id in tokens:
                 self.second.pop(delivery_id, None)
