@@ -32,6 +32,12 @@ AT_MOST: Final = 3.0
 """Seconds between two attempts. They are random in part: thousands of sources may have lost their broker at once."""
 _DELIVERY: Final = (b"\x70", b"\x71")
 """Sections header and delivery-annotations."""
+FULL: Final = 256
+"""A window that the client has not made smaller. After so many messages their size is looked at."""
+SMALL: Final = 1024
+"""Bytes. If they are not larger on average, the window is wider."""
+WIDER: Final = 4
+"""So many times: a subscriber gets no more than one window in the time that credit takes to the broker and back."""
 IDENTITY: Final = 8
 """Bytes of a delivery-tag that names a message."""
 
@@ -89,10 +95,12 @@ class SessionSource(LinkUser):
 
     __slots__ = (
         "_backoff",
+        "_bytes",
         "_changing",
         "_decided",
         "_draining",
         "_named",
+        "_seen",
         "_shared",
         "_who",
         "address",
@@ -136,6 +144,7 @@ class SessionSource(LinkUser):
         self._backoff = Backoff(AGAIN, AT_MOST, jitter=0.5)
         self._draining = False
         self._changing = False  # drains, to be attached as `final`
+        self._seen = self._bytes = 0  # messages since their size was looked at
         self._named = False  # the delivery-tags of the link name messages
         self._decided: set[int] = set()  # accepted, and not settled by the broker yet
 
@@ -158,6 +167,7 @@ class SessionSource(LinkUser):
         link.context = self
         link.on_delivery = self.deliver
         self.link = link
+        self._seen = self._bytes = 0
         if self._who.unsure(self):
             link.grant(self._who.window)
             self._draining = True
@@ -250,12 +260,25 @@ class SessionSource(LinkUser):
         link.session.settle(delivery_id)
         return True
 
+    def _fit_window(self, link: Receiver) -> None:
+        """Small messages, which the client takes: more of them may be on their way. Not if what was lost is to be found
+        again within the window."""
+        small = self._bytes <= FULL * SMALL and self._who.window >= FULL and not self.final
+        window = self._who.window * WIDER if small else self._who.window
+        self._seen = self._bytes = 0
+        if link.credit_window and link.credit_window != window:
+            link.credit_window = window
+
     # messages
 
     def deliver(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         shared, who = self._shared, self._who
+        self._seen += 1
+        self._bytes += len(payload)
+        if self._seen == FULL:
+            self._fit_window(link)
         try:
             if message_format:
                 raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")

@@ -1,0 +1,75 @@
+"""How many messages may be on their way to a client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
+from enmasse.model.sessions import Subscription
+from enmasse.model.topics import TopicMap
+from enmasse.mqtt.packets import Publish
+from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.sources import FULL, SMALL, WIDER, SessionSource
+from services.mqtt_gateway.ports import Delivery
+
+TOPICS = TopicMap({AddressName("t"): Address(type="topic")})
+
+
+class Link:
+    credit_window = 0
+
+
+class Rig:
+    """A source, its session and the backend; the client settles everything at once."""
+
+    rejected = expired = unmatched = delivered = 0
+    v5 = False
+
+    def __init__(self, window: int, final: bool = False) -> None:
+        self.window = window
+        self.reader = Reader(TOPICS)
+        self.interest = Filters("c", TOPICS, [Subscription(filter="#", qos=1)])
+        self.source = SessionSource(cast(Any, self), cast(Any, self), "q", final=final)
+        self.link = Link()
+        self.link.credit_window = window
+
+    def wall(self) -> float:
+        return 0.0
+
+    def arrived(self, source: SessionSource, delivery: Delivery) -> None:
+        """Nobody looks at it."""
+
+    def take(self, sizes: Sequence[int]) -> int:
+        """Messages of so many bytes come; the window then."""
+        owner = TOPICS.owner("t")
+        assert owner is not None
+        for size in sizes:
+            message = Route.of(owner).full(Publish("t", bytes(size)), TOPICS, 0.0)
+            self.source.deliver(cast(Any, self.link), 1, True, message, b"", 0)
+        return self.link.credit_window
+
+
+def test_small_messages_widen_the_window_and_large_ones_take_that_back() -> None:
+    rig = Rig(FULL)
+    assert rig.take([100] * (FULL - 1)) == FULL
+    assert rig.take([100]) == FULL * WIDER
+    assert rig.take([100] * FULL) == FULL * WIDER
+    assert rig.take([10 * SMALL] * FULL) == FULL
+    assert rig.take([10 * SMALL] * FULL) == FULL
+    assert rig.delivered == 4 * FULL
+
+
+@pytest.mark.parametrize(("window", "final"), [(FULL - 1, False), (FULL, True)])
+def test_not_beyond_what_the_client_has_asked_for_nor_with_qos_2(window: int, final: bool) -> None:
+    assert Rig(window, final).take([1] * FULL) == window
+
+
+def test_a_window_that_is_shut_stays_so() -> None:
+    rig = Rig(FULL)
+    rig.link.credit_window = 0
+    assert rig.take([1] * FULL) == 0
