@@ -29,7 +29,8 @@ class Member:
         )
 
     async def lead(self, health: Health, stop: asyncio.Event) -> bool:
-        """Stands by, not ready, until this process leads; False: it is to stop.
+        """Stands by until this process leads; False: it is to stop. It is ready meanwhile, as long as it can read the
+        Lease: a Deployment whose pods cannot all be ready is never complete.
 
         From then on nothing happens in the event loop, and nothing is changed by `api`, once the Lease may be somebody
         else's.
@@ -37,7 +38,7 @@ class Member:
 
         def show() -> None:
             problem, holder = self._leadership.problem, self._leadership.holder
-            health.set(False, f"stands by: {problem}" if problem else f"stands by: {holder or 'nobody'} leads")
+            health.set(not problem, f"stands by: {problem}" if problem else f"stands by: {holder or 'nobody'} leads")
 
         show()
         if not await self._leadership.lead(stop, show):

@@ -66,7 +66,13 @@ class Pod(Configserv):
         return json.loads(found[1]) if found is not None else {}
 
     def wait_ready(self) -> None:
-        wait_for(f"{self.name} is ready: {self.state}", lambda: self.state.get("ready"))
+        """As the one that leads."""
+
+        def leads() -> bool:
+            state = self.state
+            return bool(state.get("ready")) and not state["detail"].startswith("stands by")
+
+        wait_for(f"{self.name} is ready: {self.state}", leads)
 
     def again(self) -> None:
         """As the kubelet does: a process that has ended because it lost its Lease is started again."""

@@ -20,6 +20,8 @@ from services.mqtt_gateway.settings import GatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
 from services.router.config import RouterSettings
+from services.storage_controller.controller import ControllerSettings
+from services.storage_controller.drivers.objects import read_templates
 from services.subserv.app import SubservSettings
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.cluster import Cluster
@@ -32,6 +34,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "configserv": ConfigservSettings,
     "ragent": RouterAgentSettings,
     "router": RouterSettings,
+    "storage-controller": ControllerSettings,
     "mqtt-gateway": GatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
@@ -142,15 +145,34 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     for each in found:
         text = (each.get("data") or each.get("stringData") or {}).get("settings.json")
         component = each["metadata"].get("labels", {}).get("app.kubernetes.io/component")
-        if text is None or component not in SETTINGS or (component == "router" and values is DISPATCH):
+        if text is None or (component == "router" and values is DISPATCH):
             continue
         settings = msgspec.json.decode(text, type=SETTINGS[component])
         assert settings.health == "0.0.0.0:8080"
         read.add(component)
     wanted = set(SETTINGS)
     if values is BY_HAND:
-        wanted -= {"mqtt-gateway", "subserv", "mqtt-lwt"}
+        wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
+
+
+@values
+def test_the_storage_controller_accepts_its_templates(cluster: Cluster, values: Object, tmp_path: Path) -> None:
+    controller = objects(rendered(cluster, values), "ConfigMap").get("enmasse-storage-controller")
+    if values is BY_HAND:
+        assert controller is None
+        return
+    assert controller is not None
+    file = tmp_path / "templates.json"
+    file.write_text(controller["data"]["templates.json"])
+    found = read_templates(str(file))
+    assert set(found) == ({"default", "small", "big"} if values is EVERYTHING else {"default"})
+    assert found["default"]["image"].endswith(
+        "/artemis:0.1.0" if values is DISPATCH else "/broker:" + ("1.2.3" if values is EVERYTHING else "0.1.0")
+    )
+    if values is EVERYTHING:
+        assert (found["small"]["storageSize"], found["small"]["storageClass"]) == ("1Gi", "fast")
+        assert found["big"]["nodeSelector"] == {"disk": "ssd"}
 
 
 def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
@@ -380,7 +402,7 @@ def test_services_have_the_rights_they_need(cluster: Cluster, installed: str) ->
 
     assert rights("configserv") == {"configmaps", "leases.coordination.k8s.io", "events"}
     assert rights("storage-controller") == {
-        "configmaps", "services", "pods", "persistentvolumeclaims", "statefulsets.apps", "deployments.apps",
+        "configmaps", "services", "pods", "persistentvolumeclaims", "statefulsets.apps",
         "leases.coordination.k8s.io", "events",
     }  # fmt: skip
     for service in ("router", "ragent", "mqtt-gateway", "subserv", "mqtt-lwt", "redis", "broker"):

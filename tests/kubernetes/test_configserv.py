@@ -191,7 +191,7 @@ def test_one_leads_and_one_that_was_paused_too_long_does_nothing_more(cluster: C
         one.wait_ready()
         two.run()
         wait_for("the second stands by", lambda: two.state.get("detail") == "stands by: one leads")
-        assert two.state["ready"] is False and two.get("/livez") == (200, "live\n")
+        assert two.state["ready"] is True and two.get("/livez") == (200, "live\n")
 
         # Given back: the next one has it at once.
         assert one.stop() == 0
