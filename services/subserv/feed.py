@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import proton
 
-from enmasse import log, process
+from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Delivery, LinkClosed
@@ -40,6 +40,8 @@ class RetainedFeed:
         self.attached = False
         self.position = 0
         """Messages that have come since the service started."""
+        self.failures = 0
+        """Errors that nobody has foreseen: each has cost one message, or has begun the feed anew."""
         self._store = store
         self._receiver: ControlReceiver
         self._sender: ControlSender
@@ -60,7 +62,16 @@ class RetainedFeed:
         await self._receiver.opened()
         self._receiver.on_closed = self._sender.on_closed = lambda _: self._closed(connection)
         self.attached = True
-        self._task = process.spawn(self._run(), f"retained messages of {self.broker}")
+        self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(lambda task: self._ended(task, connection))
+
+    def _ended(self, task: asyncio.Task[None], connection: ControlConnection) -> None:
+        """It never ends by itself: what happens then, nobody has foreseen. Everything begins anew."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failures += 1
+            log.get(broker=self.broker).error("the feed of retained messages begins anew", exc_info=error)
+            if self._task is task:
+                self._closed(connection)
 
     def _closed(self, connection: ControlConnection) -> None:
         """Somebody has deleted the queue, say: everything begins anew."""
@@ -123,18 +134,31 @@ class RetainedFeed:
                     messages.append((self.position, delivery.data))
                 elif (future := self._markers.pop(marker, None)) is not None:
                     arrived.append((future, self.position))
-            while messages:
-                try:
-                    await self._store(self.broker, messages)
-                    break
-                except StoreError as error:
-                    log.get(broker=self.broker).error("retained messages cannot be stored", reason=str(error))
-                    await asyncio.sleep(AGAIN)
+            if messages:
+                await self._keep(messages)
             for delivery in batch:
                 delivery.accept()
             for future, position in arrived:
                 if not future.done():
                     future.set_result(position)
+
+    async def _keep(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Stores them. One that an unforeseen error keeps from being stored is left out, so that the others go on."""
+        while True:
+            try:
+                await self._store(self.broker, messages)
+                return
+            except StoreError as error:
+                log.get(broker=self.broker).error("retained messages cannot be stored", reason=str(error))
+                await asyncio.sleep(AGAIN)
+            except Exception as error:
+                if len(messages) == 1:
+                    self.failures += 1
+                    log.get(broker=self.broker).error("a message is not retained, by an error", exc_info=error)
+                    return
+                break
+        for each in messages:
+            await self._keep([each])
 
 
 def _marker(data: bytes) -> str | None:

@@ -217,6 +217,8 @@ class SubscriptionService:
             counted(len(self.sessions.by_client), "session"),
             counted(self.retained.index.count, "retained message"),
         ]
+        if failures := sum(broker.conversation.feed.failures for broker in self.brokers):
+            parts.append(f"retained messages were left out by {counted(failures, 'error')}: see the log")
         return True, ", ".join(parts)
 
     def counts(self) -> dict[str, int]:

@@ -272,6 +272,22 @@ def test_qos_2_is_stored_before_it_is_sent_and_told_again_until_it_is_stored(par
     inside(parts, test)
 
 
+@pytest.mark.parametrize(("reason", "told"), [(0x97, 0x97), (0x88, 0x83), (0x80, 0x80)])
+def test_who_is_disconnected_because_nothing_can_be_stored_is_told_so(
+    parts: tuple[Router, Configserv], reason: int, told: int
+) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a = await found.device(backend, "a")
+        found.sessions.answers["packets"] = Failure(condition="amqp:internal-error", description="full", reason=reason)
+        a.publish("ask", b"once", 2, 7)
+        await until(lambda: a.disconnected)
+        assert a.disconnected == [(told, "packet identifiers could not be stored: full")]
+        assert not a.outcomes
+
+    inside(parts, test)
+
+
 @pytest.mark.parametrize("payload", [b"once", b"another"])
 def test_a_packet_id_of_before_is_the_same_message_if_the_content_is(
     parts: tuple[Router, Configserv], payload: bytes

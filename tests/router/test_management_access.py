@@ -77,6 +77,29 @@ def test_clients_do_not_reach_what_services_tell_each_other(
             management.delete(LINK_ROUTE, f"s-{direction}")
 
 
+@pytest.mark.parametrize(
+    "node", ["$sub/b/mqtt.c", "amqp:/$sub/b/mqtt.c.d", "/$sub.b.share.g.1", "$sub/b%2Ec/retained", "$sub/b/mqtt/c"]
+)
+def test_clients_do_not_receive_for_mqtt_clients(
+    router: RouterProcess, management: Management, clients: BlockingConnection, node: str
+) -> None:
+    """Subscriptions of their own lie beside them."""
+    management.create(LINK_ROUTE, "b", prefix="$sub/b", direction="out", containerId="b")
+    management.create(LINK_ROUTE, "b.c", prefix="$sub/b%2Ec", direction="out", containerId="b")
+    gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
+    cases = [(clients, node, REFUSED), (gateway, node, "qd:no-route-to-dest")]
+    cases += [(clients, own, "qd:no-route-to-dest") for own in ("$sub/b/mine", "$sub/b/%6Dqtt.c", "$sub/b/x/mqtt.c")]
+    try:
+        for connection, address, condition in cases:
+            with pytest.raises(LinkDetached) as lost:
+                connection.create_receiver(address)
+            assert lost.value.condition == condition, address
+    finally:
+        gateway.close()
+        for name in ("b", "b.c"):
+            management.delete(LINK_ROUTE, name)
+
+
 def test_clients_without_management_send_and_receive(clients: BlockingConnection, address: str) -> None:
     receiver = clients.create_receiver(address, credit=2)
     first = post(clients.create_sender(address), Message(body="by name"))

@@ -262,10 +262,10 @@ class AmqpBackend:
     def held(self) -> list[tuple[str, int]]:
         return [(session.client_id, session.epoch) for session in self.sessions.values()]
 
-    def disconnect(self, client: str, epoch: int | None, reason: int) -> None:
+    def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
         session = self.sessions.get(client)
         if session is not None and epoch in (None, session.epoch) and session.client is not None:
-            session.client.disconnect(reason)
+            session.client.disconnect(reason, text)
 
     def sources(self, changed: SourcesChanged) -> None:
         session = self.sessions.get(changed.client)

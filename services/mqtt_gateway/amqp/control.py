@@ -23,6 +23,7 @@ from enmasse.amqp.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.sessions import (
     ADDRESS,
+    STALE,
     Close,
     Disconnect,
     Failure,
@@ -67,7 +68,7 @@ class Sessions(Protocol):
     def held(self) -> list[tuple[str, int]]:
         """Client and epoch of each session."""
 
-    def disconnect(self, client: str, epoch: int | None, reason: int) -> None:
+    def disconnect(self, client: str, epoch: int | None, reason: int, text: str = "") -> None:
         """Of this epoch, None: any."""
 
     def sources(self, changed: SourcesChanged) -> None: ...
@@ -272,13 +273,15 @@ class Control(LinkUser):
         if subject == "error":
             failure = msgspec.json.decode(body, type=Failure)
             self._log.error("changes of packet ids were refused", reason=failure.description)
+            reason, text = _of_refusal(failure), f"packet identifiers could not be stored: {failure.description}"
             reply = PacketsReply(stale=[change.client for change in batch.changes])
         else:
+            reason, text = reasons.SESSION_TAKEN_OVER, ""
             reply = msgspec.json.decode(body, type=PacketsReply)
         stale, taken, left = set(reply.stale), set(reply.taken), set(reply.left)
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
-            self._sessions.disconnect(client, epoch, reasons.SESSION_TAKEN_OVER)
+            self._sessions.disconnect(client, epoch, reason, text)
         for change, done in zip(batch.changes, batch.done, strict=True):
             if done is not None and change.client not in stale:
                 verdict = Verdict.DONE
@@ -353,6 +356,15 @@ class Control(LinkUser):
             request.reply.set_exception(RequestFailed(failure.reason, failure.description or failure.condition))
         else:
             request.reply.set_result(body)
+
+
+def _of_refusal(failure: Failure) -> int:
+    """Why a client is disconnected whose packet ids could not be stored (MQTT 5, 3.14.2.1)."""
+    if failure.condition == STALE:
+        return reasons.SESSION_TAKEN_OVER
+    if failure.reason == reasons.SERVER_UNAVAILABLE or failure.reason not in reasons.DISCONNECT_OF_SERVER:
+        return reasons.IMPLEMENTATION_SPECIFIC_ERROR
+    return failure.reason
 
 
 class _Unavailable(RequestFailed):

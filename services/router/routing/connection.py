@@ -25,6 +25,10 @@ MANAGEMENT_ELSEWHERE = (
 """Condition and description: the answer if a listener or connector has `management: false`."""
 SERVICE_NODES = "$mqtt"
 """Addresses below it are link routes by which services talk to each other."""
+SUBSCRIBERS = "$sub"
+"""`$sub/<broker>/<id>`: queues of subscribers. Those of AMQP clients are theirs."""
+OF_SERVICES = ("mqtt", "share", "retained")
+"""First token of an id that is no AMQP client's: MQTT sessions, shared subscriptions, the feed of retained messages."""
 LINKS_PER_SESSION = 1000
 RECEIVING_SESSIONS = 8
 
@@ -248,8 +252,13 @@ class RouterConnection:
 
     def check_service_node(self, name: str) -> None:
         """Raises AmqpError for a node of services, if this is a client on a listener with `management: false`."""
-        if SERVICE_NODES in name and self.is_client and not self.management and tokens(name)[0] == SERVICE_NODES:
+        if "$" not in name or not self.is_client or self.management:
+            return
+        parts = tokens(name)
+        if parts[0] == SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
+        if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
+            raise AmqpError("amqp:unauthorized-access", f"{name}: MQTT clients receive from it through a gateway")
 
     @property
     def is_container(self) -> bool:
