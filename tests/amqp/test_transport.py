@@ -260,6 +260,45 @@ def test_sender_stops_for_a_peer_that_does_not_read(loop: str) -> None:
 
 
 @BOTH
+def test_who_sends_is_not_called_again_while_it_sends(loop: str) -> None:
+    """A socket that takes much at once is blocked and free again within one write."""
+
+    class Flood(Recorder):
+        sent = depth = deepest = 0
+
+        def on_flow(self, link: Sender) -> None:
+            self.depth += 1
+            self.deepest = max(self.deepest, self.depth)
+            while link.credit and self.sent < 3000:
+                link.send(b"x" * 20_000, self.sent)
+                self.sent += 1
+            self.depth -= 1
+
+        def on_writable(self, connection: Connection) -> None:
+            self.events.append(("writable",))
+            for link in self.links.values():
+                if isinstance(link, Sender):
+                    self.on_flow(link)
+
+    async def main() -> None:
+        flood = Flood()
+        server = await serve(Hub(), "127.0.0.1", 0, lambda _: Connection(flood, container_id="s", is_client=False))
+        handler = Recorder(window=0)
+        client = Connection(handler, container_id="c", is_client=True)
+        await dial(Hub(), "127.0.0.1", server.port, client)
+        await until(lambda: client.state == "open")
+        receiver = client.begin().attach_receiver("r", Source(address="a"), Target())
+        receiver.credit_window = 2000
+        await until(lambda: len(handler.received) == 3000, "all messages")
+        assert "writable" in flood.names() and flood.deepest == 1
+        server.close()
+        client.close()
+        await until(lambda: not server.hub.wires)
+
+    run(loop, main)
+
+
+@BOTH
 def test_handler_that_raises_closes_its_connection_only(loop: str) -> None:
     class Broken(Store):
         def on_delivery(self, *args: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.broker.sansio import Core, more, outlet, taken
+from typing import Any
+
+from services.broker.core.queue import Queue
+from tests.broker.sansio import Core, Outlet, QueueConsumer, more, outlet, taken
 
 
 def test_consumers_take_turns_by_credit() -> None:
@@ -85,3 +88,37 @@ def test_a_drain_is_answered_after_everything_was_sent() -> None:
     outlet(consumer).drain = True
     more(consumer, 10)
     assert (taken(consumer), outlet(consumer).credit, outlet(consumer).drain) == ([0, 1, 2], 0, False)
+
+
+class AsksAgain(Outlet):
+    """A link that has been waiting for room: as soon as a large message has left, it asks for more, within `send`."""
+
+    def __init__(self, queue: Queue, credit: int) -> None:
+        super().__init__(credit)
+        self.queue = queue
+        self.consumer: QueueConsumer
+
+    def send(self, payload: bytes, token: Any = None, *, settled: bool = False) -> int:
+        number = super().send(payload, token, settled=settled)
+        self.queue.flow(self.consumer)
+        return number
+
+
+def test_who_asks_for_more_while_it_is_sent_to_gets_each_message_once() -> None:
+    core = Core()
+    q = core.queue()
+    for n in range(200):
+        core.send(n)
+    link = AsksAgain(q, 0)
+    consumer = QueueConsumer(q, 0)
+    consumer.outlet, link.consumer = link, consumer
+    q.attach(consumer)
+    got: list[Any] = []
+    for credit in (1, 30, 7, 100, 200):
+        link.credit = credit
+        q.flow(consumer)
+        got += taken(consumer)
+    core.send(200)
+    got += taken(consumer)
+    assert got == list(range(201))
+    assert len(consumer.unsettled) == 201 and q.count == 201

@@ -65,6 +65,7 @@ class Queue(QueueTotals):
         "routing_type",
         "schedule",
         "selection",
+        "sending",
         "simple",
         "stalled",
         "subscription",
@@ -114,6 +115,7 @@ class Queue(QueueTotals):
         self.client = client  # the container whose durable subscription it is
         self.paused = False
         self.stalled = False  # stands still until its next message can be read
+        self.sending = False  # messages that are still first in line are being sent
         self.deleted = False
         self.subscription: tuple[Any, ...] | None = None  # what a durable subscription was made for (see nodes)
 
@@ -253,7 +255,7 @@ class Queue(QueueTotals):
     # -- out -----------------------------------------------------------------------------------------------------------
     def dispatch(self) -> None:
         """Sends what can be sent now; after a slice of work the rest is postponed to a later turn."""
-        if self.paused or self.stalled:
+        if self.paused or self.stalled or self.sending:
             return
         more = self._dispatch_simply() if self.simple else self._dispatch_selectively()
         if more:
@@ -305,7 +307,11 @@ class Queue(QueueTotals):
                 break
             messages.append(message)
             payloads.append(payload)
-        sent = self._send_run(consumer, messages, payloads)
+        self.sending = True  # whom it sends to may ask for more meanwhile: these are still the first in line
+        try:
+            sent = self._send_run(consumer, messages, payloads)
+        finally:
+            self.sending = False
         for _ in range(sent):
             ready.popleft()
         return sent
