@@ -1,4 +1,4 @@
-"""`python -m benchmarks [router|broker|provision|mqtt …]`: side by side, as ratios, with median and spread."""
+"""`python -m benchmarks [router|broker|suite|provision|mqtt …]`: side by side, as ratios, with median and spread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-NAMES = ("router", "broker", "provision", "mqtt")
+NAMES = ("router", "broker", "suite", "provision", "mqtt")
 
 
 def main() -> int:
