@@ -65,6 +65,7 @@ test-node: prepare-node install
 	$(BIN)/python -m tests.kubernetes.binaries etcd kube helm coredns pause
 	$(BIN)/python -m tests.kubernetes.packages
 	$(BIN)/python -m tests.images
+	$(BIN)/python -m tests.kubernetes.images
 	$(BIN)/python -m tests.kubernetes.isolated $(BIN)/pytest tests/kubernetes/on_node --durations 10
 
 soak: install

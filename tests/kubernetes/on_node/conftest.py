@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kubernetes import images
 from tests.kubernetes.node import Node
 
 
@@ -15,6 +16,7 @@ def node() -> Iterator[Node]:
     running = Node()
     try:
         running.start()
+        running.load(images.FILE)
         yield running
     finally:
         running.stop()

@@ -6,7 +6,7 @@ import urllib.request
 from typing import Any
 
 from enmasse.testing import wait_for
-from tests.images import bases, store
+from tests.images import bases
 from tests.kubernetes.node import Node
 from tests.kubernetes.test_cluster import CONFINED
 
@@ -55,7 +55,6 @@ def web(name: str) -> list[dict[str, Any]]:
 
 
 def test_a_pod_runs_is_reached_and_comes_back(node: Node) -> None:
-    node.load(store.export(bases.PYTHON))
     namespace = node.namespace()
     place = ("--namespace", namespace)
     node.apply(*web("web"), namespace=namespace)
