@@ -5,7 +5,6 @@ Pods are scheduled and become ready at once, with made-up addresses; there are n
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class Cluster(ControlPlane):
         self.apply(*(_node(number) for number in range(NODES)))
         self.kwok.start()
         wait_for("the nodes are ready", lambda: sum(map(_ready, self.get("nodes"))) == NODES)
-
-    def define_routes(self) -> None:
-        """From now on the API server knows OpenShift's Route."""
-        self.kubectl("apply", "-f", str(Path(__file__).parent / "manifests" / "route.yaml"))
-        self.kubectl("wait", "--for=condition=Established", "crd/routes.route.openshift.io", "--timeout=60s")
-        wait_for("Route is described", lambda: "route.openshift.io" in json.dumps(self.openapi()["paths"]))
 
     def _kwok(self) -> list[str]:
         return [

@@ -192,6 +192,12 @@ class ControlPlane:
         """The description of all that the API server serves, resource definitions too (OpenAPI 2)."""
         return json.loads(self.kubectl("get", "--raw", "/openapi/v2"))
 
+    def define_routes(self) -> None:
+        """From now on the API server knows OpenShift's Route."""
+        self.kubectl("apply", "-f", str(Path(__file__).parent / "manifests" / "route.yaml"))
+        self.kubectl("wait", "--for=condition=Established", "crd/routes.route.openshift.io", "--timeout=60s")
+        wait_for("Route is described", lambda: "route.openshift.io" in json.dumps(self.openapi()["paths"]))
+
     def schemas(self) -> Path:
         """A folder of JSON schemas of all that the API server serves at this moment, for `schemas.check`."""
         folder = Path(tempfile.mkdtemp(prefix="schemas-", dir=self.folder))

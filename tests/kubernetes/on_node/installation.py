@@ -1,0 +1,232 @@
+"""The chart installed on the real node, and what a user of it does: clients by Service, clients from outside."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from enmasse.testing import free_port, wait_for
+from tests.images import bases
+from tests.kubernetes.node import Node
+from tests.kubernetes.processes import Server
+
+CHART = Path(__file__).parents[3] / "charts" / "enmasse"
+RELEASE = "enmasse"
+HOSTS = {"amqps": "messages.example.com", "mqtts": "devices.example.com"}
+"""By port: the names by which clients from outside come, over TLS."""
+PATIENCE = 240.0
+"""Seconds for whatever a loaded machine takes long for: eleven Pods start on two cores."""
+ADDRESSES = {
+    "orders": {"type": "queue", "flavor": "persisted-queue"},
+    "readings": {"type": "topic", "flavor": "persisted-topic", "mqttDefault": True},
+    "calls": {"type": "anycast"},
+}
+FLAVORS = {
+    f"persisted-{kind}": {
+        "type": kind,
+        "templateName": f"{kind}-persisted",
+        "templateParameters": {"STORAGE_CAPACITY": "1Gi"},
+    }
+    for kind in ("queue", "topic")
+}
+VALUES: dict[str, Any] = {
+    "image": {"repository": "localhost/enmasse", "pullPolicy": "Never"},
+    "redis": {"image": bases.REDIS, "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}},
+    "routes": {"enabled": True, "hosts": HOSTS},
+    **{
+        service: {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
+        for service in (
+            "router", "broker", "storageController", "configserv", "ragent", "mqttGateway", "subserv", "mqttLwt",
+        )
+    },
+}  # fmt: skip
+
+
+class Installation:
+    """A release of the chart in a namespace of its own."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.namespace = node.namespace("enmasse")
+        self.values = node.folder / "values.json"
+        self.values.write_text(json.dumps(VALUES))
+        self.proxy_port = free_port()
+        self.proxy: Server | None = None
+
+    # what an operator does
+
+    def install(self) -> None:
+        self.helm("install")
+        self.configure("flavors", FLAVORS)
+        self.configure("addresses", ADDRESSES)
+        wait_for("all addresses are ready", self._ready, PATIENCE)
+
+    def helm(self, verb: str, *options: str) -> None:
+        """`helm install` or `helm upgrade`; returns when all Pods are ready."""
+        place = ("--namespace", self.namespace, "--values", str(self.values), "--wait", f"--timeout={PATIENCE:.0f}s")
+        self.node.helm(verb, RELEASE, str(CHART), *place, *options)
+
+    def configure(self, kind: str, entries: dict[str, Any]) -> None:
+        """The content of `addresses.json` or `flavors.json`, as the chart's notes say it."""
+        patch = {"data": {f"{kind}.json": json.dumps(entries)}}
+        self.kubectl("patch", "configmap", f"{RELEASE}-{kind}", "--type=merge", f"--patch={json.dumps(patch)}")
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.node.kubectl(*arguments, "--namespace", self.namespace)
+
+    def status(self) -> Any:
+        """What the status beside the addresses says; {} if there is none yet."""
+        found = self.node.get(
+            "configmaps", namespace=self.namespace, selector=f"enmasse.io/status-of={RELEASE}-addresses"
+        )
+        return json.loads(found[0]["data"]["status.json"]) if found else {}
+
+    def _ready(self) -> bool:
+        states = {one["name"]: one.get("ready") for one in self.status().get("addresses", ())}
+        return states == dict.fromkeys(ADDRESSES, True)
+
+    # its pods
+
+    def pods(self, component: str) -> list[Any]:
+        label = f"app.kubernetes.io/component={component}"
+        return list(self.node.get("pods", namespace=self.namespace, selector=label))
+
+    def wait_ready(self, component: str, count: int | None = None) -> None:
+        def ready() -> bool:
+            pods = [pod for pod in self.pods(component) if "deletionTimestamp" not in pod["metadata"]]
+            return bool(pods) and count in (None, len(pods)) and all(map(is_ready, pods))
+
+        wait_for(f"{component} is ready", ready, PATIENCE)
+
+    def kill(self, component: str) -> None:
+        """SIGKILL to the process in each of its Pods; the kubelet starts it again. Returns when that is ready."""
+        before = self._restarts(component)
+        for pid in _processes(f"services.{component.replace('-', '_')}"):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(f"{component} was started again", lambda: self._restarts(component) > before, PATIENCE)
+        self.wait_ready(component)
+
+    def _restarts(self, component: str) -> int:
+        states = (one for pod in self.pods(component) for one in pod["status"].get("containerStatuses", ()))
+        return sum(one["restartCount"] for one in states)
+
+    # its clients
+
+    def address(self, service: str) -> str:
+        """The virtual address of a Service."""
+        return str(self.node.get("service", f"{RELEASE}-{service}", namespace=self.namespace)["spec"]["clusterIP"])
+
+    @property
+    def url(self) -> str:
+        return f"amqp://{self.address('router')}:5672"
+
+    def authority(self) -> Path:
+        """Who signed the certificates of the release."""
+        name = f"{RELEASE}-tls"
+        data = self.node.get("secret", name, namespace=self.namespace)["data"]
+        file = self.node.folder / "ca.crt"
+        file.write_bytes(base64.b64decode(data["ca.crt"]))
+        return file
+
+    def open_door(self) -> None:
+        """As an OpenShift router does it for Routes with pass-through: TLS is forwarded by the host name in it."""
+        program = "/usr/sbin/haproxy"
+        backends, rules = [], []
+        for route in self.node.get("routes.route.openshift.io", namespace=self.namespace):
+            spec = route["spec"]
+            assert spec["tls"]["termination"] == "passthrough"
+            service = self.node.get("service", spec["to"]["name"], namespace=self.namespace)["spec"]
+            port = next(one["port"] for one in service["ports"] if one["name"] == spec["port"]["targetPort"])
+            name = route["metadata"]["name"]
+            rules.append(f" use_backend {name} if {{ req_ssl_sni -i {spec['host']} }}")
+            backends.append(f"backend {name}\n server one {service['clusterIP']}:{port}")
+        limits = "defaults\n mode tcp\n timeout connect 10s\n timeout client 5m\n timeout server 5m"
+        hello = " tcp-request inspect-delay 5s\n tcp-request content accept if { req_ssl_hello_type 1 }"
+        door = "\n".join([f"frontend door\n bind *:{self.proxy_port}", hello, *rules])
+        file = self.node.folder / "haproxy.cfg"
+        file.write_text("\n".join([limits, door, *backends]) + "\n")
+        self.proxy = Server("haproxy", [program, "-db", "-f", str(file)], self.node.folder)
+        self.proxy.start()
+        names = self.node.folder / "hosts"
+        names.write_text(f"127.0.0.1 localhost {' '.join(HOSTS.values())}\n")
+        subprocess.run(["mount", "--bind", str(names), "/etc/hosts"], check=True)
+
+    def close(self) -> None:
+        if self.proxy is not None:
+            self.proxy.kill()
+
+
+class Device:
+    """An MQTT 5 client that publishes numbers with QoS 1 until `stop`, whatever happens to its connection."""
+
+    def __init__(self, host: str, port: int, topic: str, name: str, authority: Path | None = None) -> None:
+        self.topic = topic
+        self.acknowledged: set[int] = set()
+        self._numbers: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
+        self.client.reconnect_delay_set(1, 2)
+        self.client.on_publish = self._on_publish
+        if authority is not None:
+            self.client.tls_set(str(authority))
+        properties: Any = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 3600
+        self.client.connect(host, port, clean_start=False, properties=properties)
+        self.client.loop_start()
+        self._thread = threading.Thread(target=self._publish, daemon=True)
+        self._thread.start()
+
+    def _publish(self) -> None:
+        number = 0
+        while not self._end.wait(0.05):
+            if len(self._numbers) < 50:
+                with self._lock:  # its acknowledgement waits until its number is known
+                    info = self.client.publish(self.topic, str(number), qos=1)
+                    self._numbers[info.mid] = number
+                number += 1
+
+    def _on_publish(self, client: Any, data: Any, mid: int, reason: Any, properties: Any) -> None:
+        with self._lock:
+            number = self._numbers.pop(mid)
+        if not reason.is_failure:
+            self.acknowledged.add(number)
+
+    def wait_acknowledged(self, more: int) -> None:
+        count = len(self.acknowledged) + more
+        wait_for(f"{count} acknowledged for {self.topic}", lambda: len(self.acknowledged) >= count, PATIENCE)
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def is_ready(pod: Any) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _processes(module: str) -> list[int]:
+    """Of these namespaces, in which only Pods run a service."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if module.encode() in words:
+            found.append(int(place.parent.name))
+    return found
