@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from paho.mqtt.properties import Properties
 
 from enmasse.testing import free_port, wait_for
 from tests.images import bases
+from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
 from tests.kubernetes.processes import Server
 
@@ -75,7 +77,10 @@ class Installation:
     def helm(self, verb: str, *options: str) -> None:
         """`helm install` or `helm upgrade`; returns when all Pods are ready."""
         place = ("--namespace", self.namespace, "--values", str(self.values), "--wait", f"--timeout={PATIENCE:.0f}s")
-        self.node.helm(verb, RELEASE, str(CHART), *place, *options)
+        try:
+            self.node.helm(verb, RELEASE, str(CHART), *place, *options)
+        except Refused as error:
+            raise Refused(f"{error}\n{self.explain()}") from None
 
     def configure(self, kind: str, entries: dict[str, Any]) -> None:
         """The content of `addresses.json` or `flavors.json`, as the chart's notes say it."""
@@ -120,6 +125,16 @@ class Installation:
     def _restarts(self, component: str) -> int:
         states = (one for pod in self.pods(component) for one in pod["status"].get("containerStatuses", ()))
         return sum(one["restartCount"] for one in states)
+
+    def explain(self) -> str:
+        """Pods, what the cluster says of them, and the end of what they say themselves."""
+        told = [self.kubectl("get", "pods", "--output=wide"), self.kubectl("get", "events", "--sort-by=.lastTimestamp")]
+        for pod in self.node.get("pods", namespace=self.namespace):
+            if not is_ready(pod):
+                name = pod["metadata"]["name"]
+                with contextlib.suppress(Refused):
+                    told.append(f"{name}:\n{self.kubectl('logs', name, '--all-containers', '--tail=15')}")
+        return "\n".join(told)
 
     # its clients
 
