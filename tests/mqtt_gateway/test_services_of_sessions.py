@@ -11,6 +11,7 @@ import pytest
 from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, Takeover
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription, Will
 from services.mqtt_gateway.amqp import backend as backends
+from services.mqtt_gateway.amqp import wills
 from services.mqtt_gateway.ports import Ending, Refused
 from tests.configserv.running import FLAVORS, Configserv
 from tests.control.aio import asyncio_test, until
@@ -268,6 +269,31 @@ def test_qos_2_is_stored_before_it_is_sent_and_told_again_until_it_is_stored(par
         a.session.release(7)
         await until(lambda: a.free)
         assert (found.sessions.changes[-1].op, a.free) == ("in-", [7])
+
+    inside(parts, test)
+
+
+def test_wills_of_all_clients_are_bounded(parts: tuple[Router, Configserv], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wills, "MOST", 1500)
+
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        will = Will("news/gone", bytes(500), 1)
+        a, _ = [await found.device(backend, client, will=will) for client in "ab"]
+        for _ in range(3):
+            with pytest.raises(Refused) as refused:
+                await found.device(backend, "c", will=will)
+            assert refused.value.reason == 0x97
+        a.session.close(Ending.CLEAN, None, ())
+        monkeypatch.setattr(backends, "OPENING", 0.3)
+        found.wills.silent = True
+        with pytest.raises(Refused, match="not reached"):
+            await found.device(backend, "d", will=will)
+        found.wills.silent = False
+        await found.device(backend, "c", will=will)
+        with pytest.raises(Refused) as refused:
+            await found.device(backend, "d", will=will)
+        assert refused.value.reason == 0x97
 
     inside(parts, test)
 

@@ -30,6 +30,8 @@ from services.mqtt_gateway.ports import Refused
 ADDRESS: Final = "$lwt"
 AGAIN: Final = 0.25
 """Seconds until the link that was refused is attached again, or what was not accepted is sent again."""
+MOST: Final = 256 << 20
+"""Bytes of wills that are held at once; a client whose will is beyond is refused (reason 0x97)."""
 CLIENT: Final = Symbol("x-opt-client-id")
 DELAY: Final = Symbol("x-opt-will-delay")
 
@@ -84,6 +86,7 @@ class Wills(LinkUser):
         self._attached = False
         self._failing = False
         self._held: dict[str, bytes] = {}  # client → its will, as it was accepted
+        self._bytes = 0  # of these, and of those that are being stored
         self._waiting: deque[_Op] = deque()
         self._log = log.get(part="wills")
 
@@ -102,12 +105,16 @@ class Wills(LinkUser):
 
     async def put(self, client: str, message: bytes, timeout: float) -> None:
         """Stores a will, instead of the one before. Raises Refused."""
+        if self._bytes + len(message) > MOST:
+            raise Refused(reasons.QUOTA_EXCEEDED, f"the wills of this gateway's clients have {MOST} bytes already")
+        self._bytes += len(message)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(refused: Refused | None) -> None:
             if stored.done():
                 return
             if refused is None:
+                self._drop(client)
                 self._held[client] = message
                 stored.set_result(None)
             else:
@@ -121,13 +128,15 @@ class Wills(LinkUser):
         except TimeoutError:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the last-will service is not reached") from None
         finally:
+            if self._held.get(client) is not message:
+                self._bytes -= len(message)
             if not stored.done() or stored.cancelled():
                 op.done = _nothing
                 self._tell(_Op(client, "will-clear", _about(client, "will-clear"), _nothing))
 
     def clear(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
         """The will is dropped."""
-        self._held.pop(client, None)
+        self._drop(client)
         self._tell(_Op(client, "will-clear", _about(client, "will-clear"), done))
 
     def session_ended(self, client: str) -> None:
@@ -136,12 +145,17 @@ class Wills(LinkUser):
 
     def publish(self, client: str, done: Callable[[Refused | None], None] = _nothing) -> None:
         """The client is lost: the will is published, now or after its delay."""
-        self._held.pop(client, None)
+        self._drop(client)
         self._tell(_Op(client, "will-publish", _about(client, "will-publish"), done))
 
     def forget(self, client: str) -> None:
         """What becomes of the will is decided elsewhere."""
-        self._held.pop(client, None)
+        self._drop(client)
+
+    def _drop(self, client: str) -> None:
+        message = self._held.pop(client, None)
+        if message is not None:
+            self._bytes -= len(message)
 
     # the link
 

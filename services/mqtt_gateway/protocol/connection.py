@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from enmasse import log as logs
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
@@ -251,6 +253,8 @@ class Connection:
             session.close(self._ending, None, ())
             return
         limits = self._front.limits
+        if terms.request.will is not None:  # the session has it
+            self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
         self._inbound = Inbound(self, self.output, session, version, limits.receive_maximum, limits.topic_aliases)
