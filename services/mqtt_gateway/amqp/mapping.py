@@ -28,6 +28,7 @@ from enmasse.amqp.types import Int, Symbol, Timestamp
 from enmasse.model.addresses import AddressType
 from enmasse.model.topics import TopicMap, TopicOwner, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
+from services.mqtt_gateway.amqp.identity import MESSAGE_ID
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
 
 QOS: Final = Symbol("x-opt-mqtt-qos")
@@ -290,7 +291,8 @@ class Reader:
         front.again = header.delivery_count > 0
         front.expires = max(1, found.absolute_expiry_time) if found.absolute_expiry_time is not None else 0
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
-        if len(head) <= MAX_FRONT and found.message_id is None and found.correlation_id is None and not front.expires:
+        alike = found.message_id is None and found.correlation_id is None and not front.expires
+        if len(head) <= MAX_FRONT and alike and MESSAGE_ID not in annotations:
             if len(self._fronts) >= MAX_FRONTS:
                 self._fronts.clear()
             self._fronts[head] = front

@@ -20,6 +20,7 @@ from enmasse.backoff import Backoff
 from enmasse.model.sessions import Outgoing, is_shared
 from enmasse.mqtt.packets import NONE, Properties
 from services.mqtt_gateway.amqp.filters import Filters, Match
+from services.mqtt_gateway.amqp.identity import SIZE, of_message
 from services.mqtt_gateway.amqp.mapping import Front, Reader
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Delivery
@@ -38,8 +39,6 @@ SMALL: Final = 1024
 """Bytes. If they are not larger on average, the window is wider."""
 WIDER: Final = 4
 """So many times: a subscriber gets no more than one window in the time that credit takes to the broker and back."""
-IDENTITY: Final = 8
-"""Bytes of a delivery-tag that names a message."""
 
 
 class Receives(Protocol):
@@ -284,6 +283,10 @@ class SessionSource(LinkUser):
                 raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
             front, body = shared.reader.read(payload)
             spellings = self._spellings(front)
+            if self._named and len(tag) == SIZE:
+                identity: str | None = tag.hex()
+            else:
+                identity = of_message(payload) if link.second else None
         except AmqpError as error:
             shared.rejected += 1
             link.session.settle(
@@ -291,7 +294,6 @@ class SessionSource(LinkUser):
             )
             return
         match = self._match(front, spellings)
-        identity = tag.hex() if self._named and len(tag) == IDENTITY else None
         message = b""
         if front.qos == 2 and identity is not None and is_shared(self.address):
             identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live

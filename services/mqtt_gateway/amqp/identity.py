@@ -1,0 +1,46 @@
+"""What a message is known by over redelivery, if the delivery-tag does not name it (docs/engines.md).
+
+Apache ActiveMQ Artemis annotates what a divert copies with the id of the message and the divert: a number that it gives
+once. What was sent with a duplicate id it has once in a queue. Anything else it shows is not the message's own.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from enmasse.amqp.scan import PROPERTIES, after, section_at
+from enmasse.amqp.sections import Sections
+
+SIZE = 8
+"""Bytes, as of a delivery-tag that names a message."""
+MESSAGE_ID, DIVERT = "x-opt-ORIG-MESSAGE-ID", "x-opt-ORIG-QUEUE"
+_DUPLICATE_ID = "_AMQ_DUPL_ID"
+
+
+def of_message(payload: bytes) -> str | None:
+    """Hexadecimal; None: nothing names it. The bare message is part of it, because a broker that keeps messages in
+    memory counts anew after its end. Raises AmqpError."""
+    sections = Sections(payload)
+    annotations = sections.annotations
+    number = annotations.get(MESSAGE_ID)
+    if number is not None:
+        name = f"{number}|{annotations.get(DIVERT)}"
+    else:
+        duplicate = sections.application_properties.get(_DUPLICATE_ID)
+        if duplicate is None:
+            return None
+        name = f"{type(duplicate).__name__}|{duplicate}"
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=SIZE)
+    digest.update(memoryview(payload)[_bare(payload) :])
+    return digest.hexdigest()
+
+
+def _bare(payload: bytes) -> int:
+    """Where the bare message begins (part 3.2): what is before it may differ at the next delivery."""
+    at, end = 0, len(payload)
+    while at < end:
+        section, value = section_at(payload, at, end)
+        if section >= PROPERTIES:
+            break
+        at = after(payload, value, end)
+    return at

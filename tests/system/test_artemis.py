@@ -1,0 +1,131 @@
+"""The whole suite on Artemis brokers: what clients were promised holds over the SIGKILL of every process in the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from enmasse.testing import Suite, running, wait_for
+from tests.load import Consumer, Producer, subscribe
+from tests.system.seeing import carrier, component, find, wait_process
+
+ADDRESSES = {
+    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
+    "unique": {"type": "queue", "flavor": "small-persisted-queue", "duplicates": "message-id"},
+}
+PATIENCE = 240.0
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running(tmp_path_factory.mktemp("artemis"), ADDRESSES, options=("--broker", "artemis")) as found:
+        found.up(300)
+        yield found
+        assert found.down() == 0
+
+
+def kill(suite: Suite, name: str) -> None:
+    """Returns when it runs again."""
+    one = component(suite, name)
+    os.kill(one["pid"], signal.SIGKILL)
+    wait_process(suite, name, one["pid"])
+
+
+class Device:
+    """An MQTT 5 client that comes again, with a session that lasts. `got`: payload → how often it came."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.got: Counter[str] = Counter()
+        self.subscribed = threading.Event()
+        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
+        self.client.reconnect_delay_set(1, 1)
+        self.client.on_message = self._on_message
+        self.client.on_subscribe = lambda *_: self.subscribed.set()
+        properties: Any = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 3600
+        self.client.connect("localhost", port, clean_start=False, properties=properties)
+        self.client.loop_start()
+
+    def _on_message(self, client: Any, data: Any, message: Any) -> None:
+        self.got[message.payload.decode()] += 1
+
+    def subscribe(self, topic: str, qos: int) -> None:
+        wait_for("SUBACK", lambda: self._tried(topic, qos), PATIENCE)
+
+    def _tried(self, topic: str, qos: int) -> bool:
+        self.client.subscribe(topic, qos)
+        return self.subscribed.wait(10)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def test_qos_2_is_exactly_once_over_the_death_of_everybody(suite: Suite) -> None:
+    topics = carrier(suite, "mytopic")["name"]
+    device, reader = Device("device", suite.mqtt_port), Device("reader", suite.mqtt_port)
+    try:
+        reader.subscribe("mytopic/+/state", 2)
+        stop = threading.Event()
+        sent: list[Any] = []
+
+        def publish() -> None:
+            while not stop.wait(0.02):
+                sent.append(device.client.publish(f"mytopic/{len(sent) % 5}/state", str(len(sent)), qos=2))
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        for name in (topics, "mqtt_gateway-0", "subserv", "router-0", topics):
+            before = len(reader.got)
+            wait_for("messages arrive", lambda before=before: len(reader.got) > before + 20, PATIENCE)  # type: ignore[misc]
+            kill(suite, name)
+        stop.set()
+        publishing.join()
+        for info in sent:
+            info.wait_for_publish(PATIENCE)
+        wait_for("all have come", lambda: len(reader.got) >= len(sent), PATIENCE)
+        assert reader.got == Counter(map(str, range(len(sent))))
+    finally:
+        device.close()
+        reader.close()
+
+
+def test_nothing_accepted_is_lost_when_brokers_are_killed_under_load(suite: Suite) -> None:
+    """A queue, and a durable subscription whose client is away."""
+    subscribe(suite.url, "mytopic", "artemis")
+    away = Consumer(suite.url, "mytopic", container_id="artemis", subscription="durable")
+    producers = [Producer(suite.url, name) for name in ("orders", "mytopic")]
+    worker = Consumer(suite.url, "orders")
+    for client in (worker, *producers):
+        client.start()
+    for _ in range(2):
+        for producer in producers:
+            producer.wait_accepted(100)
+        for name in ("orders", "mytopic"):
+            kill(suite, carrier(suite, name)["name"])
+    for producer in producers:
+        producer.enough()
+        producer.wait_end()
+    away.start()
+    for producer, consumer in zip(producers, (worker, away), strict=True):
+        consumer.wait_all(producer)
+        assert producer.accepted == consumer.seen.keys() == set(range(producer.sent))
+    for client in (worker, away, *producers):
+        client.stop()
+
+
+def test_what_artemis_has_not_is_refused(suite: Suite) -> None:
+    unique = find(suite, "unique")
+    assert unique is not None
+    assert (unique["ready"], unique["phase"]) == (False, "Failed")
+    assert "duplicates" in unique["message"] and "artemis" in unique["message"]
