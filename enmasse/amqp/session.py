@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import Link, LinkConnection, SessionFault, from_error
+from enmasse.amqp.endpoint import FIRST, SECOND, Link, LinkConnection, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.held import Held
 from enmasse.amqp.incoming import IncomingWindow
@@ -373,6 +373,8 @@ class Session:
         link.snd_settle_mode = int(attach.snd_settle_mode)
         if link.is_sender:  # 2.7.3: the receiver's is the mode in use, the sender's only what it would like
             link.rcv_settle_mode = int(attach.rcv_settle_mode)
+        elif int(attach.rcv_settle_mode) != SECOND:
+            link.rcv_settle_mode = FIRST  # a sender that does not know `second` never settles: we do it first
         terminus = attach.target if link.is_sender else attach.source
         if terminus is not None:
             link.went_live()

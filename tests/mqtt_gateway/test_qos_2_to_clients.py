@@ -16,13 +16,13 @@ SOURCE = "$sub/b/mqtt.c"
 
 
 class Link:
-    """A link of rcv-settle-mode second, and the source that holds it."""
+    """A link, and the source that holds it. `second`: of rcv-settle-mode second."""
 
-    second = True
     address = SOURCE
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.second = world.second
         self.carried: dict[int, str] = {}
         self.accepted: list[int] = []  # stated, the broker has not read it yet
 
@@ -34,7 +34,10 @@ class Link:
 
 
 class World:
-    def __init__(self, messages: int) -> None:
+    """`second`: the broker settles, and so says that it has read an outcome."""
+
+    def __init__(self, messages: int, *, second: bool = True) -> None:
+        self.second = second
         self.queue = [f"{n:016x}" for n in range(messages)]
         self.records: dict[int, tuple[str, str]] = {}  # stored: packet id → identity, state
         self.pending: list[tuple[Op, int, str | None, Callable[[Verdict], None] | None]] = []
@@ -125,7 +128,8 @@ class World:
         if link is not None and link.accepted:
             number = link.accepted.pop(0)
             self.queue.remove(link.carried[number])
-            self.exchanges.settled(SOURCE, [number])
+            if self.second:
+                self.exchanges.settled(SOURCE, [number])
 
     def network(self) -> None:
         """A packet reaches the client, which answers."""
@@ -208,6 +212,33 @@ def test_each_message_reaches_the_client_once(messages: int, events: list[str]) 
             world.lose_link(event.endswith("read"))
         elif event.startswith(("crash", "close")):
             (world.crash if event.startswith("crash") else world.close)(event.endswith("read"))
+        else:
+            getattr(world, event)()
+        assert len(set(world.delivered)) == len(world.delivered), "nothing twice"
+    for _ in range(60):
+        for event in ("attach", "store", "network", "answer", "broker"):
+            getattr(world, event)()
+    assert sorted(world.delivered) == wanted
+    assert not world.queue
+    assert not world.records
+    assert not world.flying
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 3),
+    st.lists(
+        st.sampled_from([*["store", "broker", "network", "answer"] * 4, *["attach"] * 3, "lose", "lose read"]),
+        max_size=80,
+    ),
+)
+def test_once_too_if_the_broker_does_not_settle_and_the_gateway_lives(messages: int, events: list[str]) -> None:
+    """A broker without rcv-settle-mode second (docs/engines.md): link, router or broker may be lost at any moment."""
+    world = World(messages, second=False)
+    wanted = list(world.queue)
+    for event in events:
+        if event.startswith("lose"):
+            world.lose_link(event.endswith("read"))
         else:
             getattr(world, event)()
         assert len(set(world.delivered)) == len(world.delivered), "nothing twice"

@@ -71,31 +71,36 @@ class Device:
         self.client.loop_stop()
 
 
-def test_qos_2_is_exactly_once_over_the_death_of_everybody(suite: Suite) -> None:
+def test_qos_2_is_exactly_once_over_the_death_of_broker_subserv_and_router(suite: Suite) -> None:
+    """More messages than a link has credit for at first: Artemis does not settle, so the gateway does."""
     topics = carrier(suite, "mytopic")["name"]
     device, reader = Device("device", suite.mqtt_port), Device("reader", suite.mqtt_port)
+    acknowledged: list[Any] = []
+    device.client.on_publish = lambda *news: acknowledged.append(news)
+    sent, stop = 0, threading.Event()
+
+    def publish() -> None:
+        nonlocal sent
+        while not stop.wait(0.01):
+            device.client.publish(f"mytopic/{sent % 5}/state", str(sent), qos=2)
+            sent += 1
+
+    publishing = threading.Thread(target=publish)
     try:
         reader.subscribe("mytopic/+/state", 2)
-        stop = threading.Event()
-        sent: list[Any] = []
-
-        def publish() -> None:
-            while not stop.wait(0.02):
-                sent.append(device.client.publish(f"mytopic/{len(sent) % 5}/state", str(len(sent)), qos=2))
-
-        publishing = threading.Thread(target=publish)
         publishing.start()
-        for name in (topics, "mqtt_gateway-0", "subserv", "router-0", topics):
+        wait_for("more than a window arrives", lambda: len(reader.got) > 300, PATIENCE)
+        for name in (topics, "subserv", "router-0"):
             before = len(reader.got)
-            wait_for("messages arrive", lambda before=before: len(reader.got) > before + 20, PATIENCE)  # type: ignore[misc]
             kill(suite, name)
+            wait_for("messages arrive", lambda before=before: len(reader.got) > before + 50, PATIENCE)  # type: ignore[misc]
         stop.set()
         publishing.join()
-        for info in sent:
-            info.wait_for_publish(PATIENCE)
-        wait_for("all have come", lambda: len(reader.got) >= len(sent), PATIENCE)
-        assert reader.got == Counter(map(str, range(len(sent))))
+        wait_for("all are acknowledged", lambda: len(acknowledged) >= sent, PATIENCE)
+        wait_for("all have come", lambda: len(reader.got) >= sent, PATIENCE)
+        assert reader.got == Counter(map(str, range(sent)))
     finally:
+        stop.set()
         device.close()
         reader.close()
 

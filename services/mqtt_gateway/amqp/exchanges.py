@@ -18,6 +18,9 @@ from typing import Literal, Protocol, TypeAlias
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_shared
 from services.mqtt_gateway.ports import Delivery
 
+MOST_ENDED = 1024
+"""Messages of one session that have ended and may come again, because the broker does not settle."""
+
 Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
 
 
@@ -85,13 +88,14 @@ class _Exchange:
 class Exchanges:
     """Of one session. `sent`: what was under way when it was opened."""
 
-    __slots__ = ("_by_id", "_host", "_once", "_stated")
+    __slots__ = ("_by_id", "_ended", "_host", "_once", "_stated")
 
     def __init__(self, host: Host, sent: Sequence[Outgoing]) -> None:
         self._host = host
         self._by_id: dict[int, _Exchange] = {}
         self._once: dict[tuple[str, str], _Exchange] = {}  # by source and identity, until the broker has settled
         self._stated: dict[tuple[str, int], _Exchange] = {}  # accepted by delivery-id, and not settled by the broker
+        self._ended: dict[tuple[str, str], None] = {}  # of brokers that do not settle: what may come once more
         for each in sent:
             if each.state != "published" and each.identity is not None:
                 exchange = self._by_id[each.pid] = _Exchange(each.source, None, each.pid)
@@ -108,10 +112,13 @@ class Exchanges:
     def goes_on(self, delivery: Delivery) -> bool:
         """Whether it is a message that the client has, or is getting, already: then this is done here."""
         identity = delivery.identity
-        if identity is None or (delivery.qos < 2 and not self._once):
+        if identity is None or (delivery.qos < 2 and not self._once and not self._ended):
             return False
         known = self._once.get((delivery.source, identity))
         if known is None:
+            if (delivery.source, identity) in self._ended:
+                accept(delivery)
+                return True
             if delivery.qos == 2:
                 self._remember((delivery.source, identity), _Exchange(delivery.source, delivery))
             return False
@@ -120,6 +127,7 @@ class Exchanges:
         else:
             known.delivery.handle = delivery.handle
         if known.taken:
+            known.settled = False  # it has come again
             self._accept(known)
         return True
 
@@ -229,7 +237,7 @@ class Exchanges:
             return  # it is held
         if link is None or delivery.identity is None or not link.second:
             accept(delivery)
-            exchange.settled = True
+            exchange.settled = delivery.identity is None or not exchange.shared
         elif (source.address, delivery_id) not in self._stated and accept(delivery):
             self._stated[source.address, delivery_id] = exchange
 
@@ -277,6 +285,11 @@ class Exchanges:
             over = "end"
             if exchange.key is not None:
                 self._once.pop(exchange.key, None)
+        elif exchange.key is not None and self._once.pop(exchange.key, None) is not None:
+            # The broker was told and does not say whether it has heard it. More than are ever under way are remembered.
+            self._ended[exchange.key] = None
+            if len(self._ended) > MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
         packet_id, delivery = exchange.packet_id, exchange.delivery
         self._by_id.pop(packet_id, None)
         if delivery is None or delivery.identity is not None:

@@ -286,7 +286,7 @@ class SessionSource(LinkUser):
             if self._named and len(tag) == SIZE:
                 identity: str | None = tag.hex()
             else:
-                identity = of_message(payload) if link.second else None
+                identity = of_message(payload) if self.final else None
         except AmqpError as error:
             shared.rejected += 1
             link.session.settle(
