@@ -1,4 +1,4 @@
-"""The agent with the embedded router and broker: configured, used by clients, damaged by hand, killed."""
+"""The agent with real routers and the embedded broker: configured, used by clients, damaged by hand, killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import proton
+import pytest
 
 from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect
 from enmasse.testing import free_port
@@ -28,8 +30,9 @@ Play = Callable[[Scenario], None]
 class Engines:
     """A router that dials the agent and a broker with a queue `q` and a topic `t`."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: World, folder: Path, router: str = "embedded") -> None:
         self.world = world
+        self.router = router
         self.folder = folder
         self.broker_port, self.client_port = free_port(), world.client_port
         self.operators_port = free_port()
@@ -40,12 +43,19 @@ class Engines:
         await self.start_router()
 
     async def start_router(self) -> None:
-        entities = [
+        entities: list[list[Any]] = [
             ["router", {"id": "real", "mode": "standalone", "defaultDistribution": "unavailable"}],
             ["connector", {"name": "ragent", "host": "127.0.0.1", "port": str(self.world.port), "role": "normal"}],
             ["listener", {"name": "operators", "host": "127.0.0.1", "port": str(self.operators_port)}],
         ]
-        await self._run("router", {"entities": entities})
+        if self.router == "embedded":
+            await self._run("router", {"entities": entities})
+            return
+        file = self.folder / "qdrouterd.json"
+        file.write_text(json.dumps([["log", {"module": "DEFAULT", "enable": "warning+"}], *entities]))
+        path = shutil.which("qdrouterd")
+        assert path is not None
+        await self._start("router", "enmasse.startup", path, "--config", str(file))
 
     async def start_broker(self) -> None:
         settings: dict[str, Any] = {
@@ -69,10 +79,13 @@ class Engines:
     async def _run(self, service: str, settings: dict[str, Any]) -> None:
         file = self.folder / f"{service}.json"
         file.write_text(json.dumps({"name": service, "health": f"127.0.0.1:{free_port()}", **settings}))
-        self._processes[service] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"services.{service}", "--config", str(file),
-            env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-        )  # fmt: skip
+        await self._start(service, f"services.{service}", "--config", str(file))
+
+    async def _start(self, name: str, module: str, *arguments: str) -> None:
+        environment = {**os.environ, "ENMASSE_PARENT": str(os.getpid())}
+        self._processes[name] = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *arguments, env=environment
+        )
 
     async def kill(self, service: str) -> None:
         process = self._processes.pop(service)
@@ -113,9 +126,14 @@ class Engines:
             assert (await sent).accepted
 
 
-def scene(folder: Path, play: Play, story: Callable[[World, Engines], Any]) -> None:
+@pytest.fixture(params=["embedded", pytest.param("qdrouterd", marks=pytest.mark.needs("qdrouterd"))])
+def router(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def scene(folder: Path, play: Play, router: str, story: Callable[[World, Engines], Any]) -> None:
     async def scenario(world: World) -> None:
-        engines = Engines(world, folder)
+        engines = Engines(world, folder, router)
         try:
             world.router.kill()
             await engines.start()
@@ -140,7 +158,7 @@ async def everything_works(engines: Engines) -> None:
     await engines.round_trip("t/below/it")
 
 
-def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
+def test_ready_means_that_it_works(tmp_path: Path, play: Play, router: str) -> None:
     async def story(world: World, engines: Engines) -> None:
         await everything_works(engines)
         async with engines.at(engines.client_port) as connection:
@@ -152,10 +170,10 @@ def test_ready_means_that_it_works(tmp_path: Path, play: Play) -> None:
                 else:
                     raise AssertionError(f"{name} is not defined")
 
-    scene(tmp_path, play, story)
+    scene(tmp_path, play, router, story)
 
 
-def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: Play) -> None:
+def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: Play, router: str) -> None:
     async def story(world: World, engines: Engines) -> None:
         async with engines.at(engines.operators_port) as connection:
             node = Dispatch(connection, timeout=DEADLINE)
@@ -167,10 +185,10 @@ def test_what_is_deleted_by_hand_on_the_router_is_healed(tmp_path: Path, play: P
             await until(lambda: world.configserv.was_healed("t"))
         await everything_works(engines)
 
-    scene(tmp_path, play, story)
+    scene(tmp_path, play, router, story)
 
 
-def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play) -> None:
+def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play, router: str) -> None:
     async def story(world: World, engines: Engines) -> None:
         await engines.kill("router")
         await world.reported("any", "no router is connected")
@@ -184,4 +202,4 @@ def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play) -> None:
         await world.ready(*ALL)
         await everything_works(engines)
 
-    scene(tmp_path, play, story)
+    scene(tmp_path, play, router, story)

@@ -2,18 +2,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
-from tests.router.harness import Broker, Management, RouterProcess
+from tests.router.differences import CONTRACT, DISPATCH_DIFFERS
+from tests.router.harness import Broker, DispatchProcess, Management, RouterProcess
 
 _numbers = count(1)
+DISPATCH = "qdrouterd"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is of the contract runs with both routers."""
+    if "router" not in metafunc.fixturenames or metafunc.module.__name__.rpartition(".")[2] not in CONTRACT:
+        return
+    engines: list[Any] = ["embedded"]
+    if metafunc.function.__name__ not in DISPATCH_DIFFERS:
+        engines.append(pytest.param(DISPATCH, marks=pytest.mark.needs(DISPATCH)))
+    metafunc.parametrize("router", engines, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def router() -> Iterator[RouterProcess]:
+def router(request: pytest.FixtureRequest) -> Iterator[RouterProcess]:
     """A router that refuses undefined addresses, with a listener for clients and one for route containers."""
-    process = RouterProcess(
+    make = DispatchProcess if getattr(request, "param", "embedded") == DISPATCH else RouterProcess
+    process = make(
         [
             ["address", {"name": "any", "pattern": "any", "distribution": "balanced"}],
             ["address", {"name": "near", "pattern": "near", "distribution": "closest"}],

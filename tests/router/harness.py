@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from enmasse.testing import free_port
 
 __all__ = [
     "ADDRESS", "AUTO_LINK", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT", "SILENCE",
-    "Broker", "Management", "RouterProcess",
+    "Broker", "DispatchProcess", "Management", "RouterProcess",
     "body_of", "comes", "free_port", "idle", "outcome_of", "post", "pump", "pump_until", "rush", "wait_for",
 ]  # fmt: skip
 
@@ -150,41 +151,17 @@ class RouterProcess:
         self.health_port = free_port()
         self.url = f"127.0.0.1:{self.port}"
         self.folder = tempfile.TemporaryDirectory()
-        config = Path(self.folder.name) / "router.json"
-        config.write_text(
-            json.dumps(
-                {
-                    "name": router_id,
-                    "health": f"127.0.0.1:{self.health_port}",
-                    "entities": [
-                        ["router", {"id": router_id, "mode": mode, "defaultDistribution": default}],
-                        [
-                            "listener",
-                            {
-                                "name": "clients",
-                                "host": "127.0.0.1",
-                                "port": str(self.port),
-                                "idleTimeoutSeconds": SILENCE,
-                                **attributes,
-                            },
-                        ],
-                        [
-                            "listener",
-                            {
-                                "name": "containers",
-                                "host": "127.0.0.1",
-                                "port": self.container_port,
-                                "role": "route-container",
-                            },
-                        ],
-                        *entities,
-                    ],
-                }
-            )
-        )
+        here = {"host": "127.0.0.1"}
+        clients = {"name": "clients", **here, "port": str(self.port), "idleTimeoutSeconds": SILENCE, **attributes}
+        containers = {"name": "containers", **here, "port": str(self.container_port), "role": "route-container"}
         self.log = (Path(self.folder.name) / "log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "services.router", "--config", str(config)], cwd=ROOT, stderr=self.log
+        self._start(
+            [
+                ["router", {"id": router_id, "mode": mode, "defaultDistribution": default}],
+                ["listener", clients],
+                ["listener", containers],
+                *entities,
+            ]
         )
         try:
             wait_for(self._ready, "the router is ready")
@@ -193,6 +170,15 @@ class RouterProcess:
             self.process.wait()
             print(self.errors())
             raise
+
+    def _start(self, entities: list[list[Any]]) -> None:
+        config = Path(self.folder.name) / "router.json"
+        health = f"127.0.0.1:{self.health_port}"
+        config.write_text(json.dumps({"name": self.id, "health": health, "entities": entities}))
+        self._run(sys.executable, "-m", "services.router", "--config", str(config))
+
+    def _run(self, *command: str) -> None:
+        self.process = subprocess.Popen(command, cwd=ROOT, stderr=self.log)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.errors()
@@ -220,6 +206,24 @@ class RouterProcess:
         self.log.close()
         self.folder.cleanup()
         assert "Traceback" not in text, text
+
+
+class DispatchProcess(RouterProcess):
+    """The same with a real Qpid Dispatch, which is on PATH."""
+
+    def _start(self, entities: list[list[Any]]) -> None:
+        config = Path(self.folder.name) / "router.json"
+        config.write_text(json.dumps([["log", {"module": "DEFAULT", "enable": "warning+"}], *entities]))
+        self._run("qdrouterd", "--config", str(config))
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.errors()
+        for port in (self.port, self.container_port):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except OSError:
+                return False
+        return True
 
 
 class Management:
