@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, port_offset, report
+from enmasse.cli import cluster
+from enmasse.cli.common import COULD_NOT_START, UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
 from enmasse.text import offset_option
@@ -22,15 +23,15 @@ def command() -> None:
     """List, show, add and remove addresses.
 
     Works on the files in --config. Without it: on those of the running suite (at --port-offset), else on those in
-    this directory, else on those in the default folder of `enmasse up`. Changes take effect within a second while the
-    suite runs.
+    this directory, else on those in the default folder of `enmasse up`. With --namespace on the ConfigMaps of an
+    installation in a Kubernetes cluster. Changes take effect within a second while the suite runs.
     """
 
 
 def _options(function: Any) -> Any:
     function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
                             help="Folder of addresses.json.")(function)  # fmt: skip
-    return port_offset(function)
+    return cluster.options(port_offset(function))
 
 
 def _read(folder: Path) -> str:
@@ -93,14 +94,18 @@ def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
 @command.command("list")
 @_options
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
-def list_(config: Path | None, offset: int, as_json: bool) -> None:
+def list_(config: Path | None, offset: int, namespace: str | None, context: str | None, as_json: bool) -> None:
     """List the addresses in the file, with their state if the suite runs."""
     from enmasse.cli import validate
 
-    folder = edited_folder(config, offset)
-    wanted = _entries(folder, _read(folder))
-    running = _running(offset, folder)
-    in_memory = validate.in_memory(folder)
+    if namespace is not None:
+        wanted, running = cluster.rows(namespace, context)
+        in_memory: set[str] = set()
+    else:
+        folder = edited_folder(config, offset)
+        wanted = _entries(folder, _read(folder))
+        running = _running(offset, folder)
+        in_memory = validate.in_memory(folder)
     rows = [running.get(name) or _described(name, entry, in_memory) for name, entry in wanted.items()]
     rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
     if as_json:
@@ -115,22 +120,30 @@ def list_(config: Path | None, offset: int, as_json: bool) -> None:
 @click.argument("name", shell_complete=addresses)
 @_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
+def show(
+    name: str, config: Path | None, offset: int, namespace: str | None, context: str | None, as_json: bool
+) -> None:
     """Show the entry of one address in the file, and its state if the suite runs."""
     from enmasse.cli import validate
 
-    folder = edited_folder(config, offset)
-    wanted = _entries(folder, _read(folder))
-    running = _running(offset, folder).get(name)
+    in_memory: set[str] = set()
+    if namespace is not None:
+        wanted, found = cluster.rows(namespace, context)
+        where = f"namespace {namespace}"
+    else:
+        folder = edited_folder(config, offset)
+        wanted, found = _entries(folder, _read(folder)), _running(offset, folder)
+        where, in_memory = str(folder / "addresses.json"), validate.in_memory(folder)
+    running = found.get(name)
     if name not in wanted and running is None:
-        end(f"{folder / 'addresses.json'}: there is no address {name!r}.")
+        end(f"{where}: there is no address {name!r}.")
     shown = {"name": name, "configured": wanted.get(name), "status": running}
     if as_json:
         click.echo(json.dumps(shown))
         return
     click.echo(f"{name}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
     if running is None:
-        entry = _described(name, wanted[name], validate.in_memory(folder))
+        entry = _described(name, wanted[name], in_memory)
         running = {key: entry[key] for key in ("phase", "message")}
     for key, value in running.items():
         if key != "name" and value not in (None, "", []):
@@ -143,17 +156,30 @@ def show(name: str, config: Path | None, offset: int, as_json: bool) -> None:
 @click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
               help="Another property of the entry; VALUE is JSON or a string. May be repeated.")  # fmt: skip
+@click.option("--configmap", "config_map", metavar="NAME",
+              help="With --namespace: the ConfigMap that it is added to, if not that of the release.")  # fmt: skip
 @_options
 def add(
-    name: str, type_: str, flavor: str | None, properties: tuple[str, ...], config: Path | None, offset: int
+    name: str,
+    type_: str,
+    flavor: str | None,
+    properties: tuple[str, ...],
+    config_map: str | None,
+    config: Path | None,
+    offset: int,
+    namespace: str | None,
+    context: str | None,
 ) -> None:
     """Add an address to the file."""
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
 
-    folder = edited_folder(config, offset)
     entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
     entry.update(_property(text) for text in properties)
+    if namespace is not None:
+        click.echo(f"added {name} to {cluster.add(name, entry, namespace, context, config_map)}")
+        return
+    folder = edited_folder(config, offset)
     with _locked(folder):
         text = _read(folder)
         if name in _entries(folder, text):
@@ -169,7 +195,9 @@ def add(
 @click.argument("name", shell_complete=addresses)
 @click.option("--force", is_flag=True, help="Delete the messages it holds (needs the running suite).")
 @_options
-def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
+def remove(
+    name: str, force: bool, config: Path | None, offset: int, namespace: str | None, context: str | None
+) -> None:
     """Remove an address from the file.
 
     An address that holds messages is kept by the running suite until it is empty, or until it is removed with
@@ -178,6 +206,15 @@ def remove(name: str, force: bool, config: Path | None, offset: int) -> None:
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
 
+    if namespace is not None:
+        if force:
+            end(
+                "--force needs the suite of this machine; in a cluster the address goes when it is empty",
+                COULD_NOT_START,
+            )
+        where = cluster.remove(name, namespace, context, lambda problem: report(f"warning: {problem}"))
+        click.echo(f"removed {name} from {where}")
+        return
     folder = edited_folder(config, offset)
     with _locked(folder):
         text = _read(folder)

@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from enmasse.cli import cluster
 from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, port_offset, report
 
-POLL_SECONDS = 0.05
+POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.05, 1.0
 BROKERS = "brokers.json"
 FILES = ("addresses.json", "flavors.json", BROKERS)
 MOST = 20
@@ -32,18 +33,19 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
 @click.option("--wait", "wait", type=Seconds(), metavar="SECONDS",
               help="Wait until the current files are applied and everything is ready, at most so long.")  # fmt: skip
 @port_offset
-def command(as_json: bool, wait: float | None, offset: int) -> None:
-    """Show whether the running suite is ready.
+@cluster.options
+def command(as_json: bool, wait: float | None, offset: int, namespace: str | None, context: str | None) -> None:
+    """Show whether the running suite is ready; with --namespace, an installation in a Kubernetes cluster.
 
     Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
-    status, problem = _fetch(offset, wait)
+    status, problem = _fetch(offset, wait) if namespace is None else _fetch_cluster(namespace, context, wait)
     if as_json:
         click.echo(json.dumps(status if status is not None else EMPTY))
     elif status is not None:
         from enmasse.cli.tables import print_status
 
-        print_status(status, offset, problem[1:])
+        print_status(status, offset if namespace is None else None, problem[1:])
     if problem:
         report("\n".join(problem))
     if status is None:
@@ -80,6 +82,26 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list
             if left <= 0:
                 return None, [str(error)]
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _fetch_cluster(namespace: str, context: str | None, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """As `_fetch`, of an installation in a cluster."""
+    deadline = time.monotonic() + (wait or 0.0)
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            there = cluster.Installation(namespace, context)
+            hashes = there.hashes() if wait is not None else {}
+            status = there.status()
+            problem = _missing(hashes, status)
+            if wait is None or (status["ready"] and not problem):
+                return status, []
+            if left <= 0:
+                return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]
+        except cluster.Unreachable as error:
+            if left <= 0:
+                return None, [str(error)]
+        time.sleep(min(CLUSTER_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
 def _missing(hashes: Hashes, status: dict[str, Any]) -> list[str]:

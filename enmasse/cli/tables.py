@@ -26,9 +26,11 @@ Titles = Sequence[str]
 Rows = Sequence[Sequence[Any]]
 
 
-def print_status(status: dict[str, Any], offset: int, missing: Sequence[str] = ()) -> None:
-    """The status JSON as tables on stdout. `missing`: what --wait waited for in vain."""
-    _print_entry_points(status["components"], offset)
+def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[str] = ()) -> None:
+    """The status JSON as tables on stdout. `offset` None: of a cluster, whose entry points others know. `missing`: what
+    --wait waited for in vain."""
+    if offset is not None:
+        _print_entry_points(status["components"], offset)
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])

@@ -15,11 +15,12 @@ import msgspec
 
 from enmasse import log, process
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
+from enmasse.kubernetes.configuration import PREFIX
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES
 from enmasse.model.names import AddressName
-from services.configserv.drivers.kubernetes import PREFIX, ConfigMap
+from services.configserv.drivers.kubernetes import ConfigMap
 
 MANAGER = "enmasse-configserv"
 INTERVAL, COUNTS_INTERVAL = 1.5, 30.0

@@ -1,0 +1,294 @@
+"""`enmasse status` and `enmasse address` for an installation in a Kubernetes cluster: --namespace, --context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from enmasse.cli.common import UNREACHABLE, end
+
+CONFLICTS = 10
+"""Tries to write a ConfigMap that others write too."""
+LEADERS = ("configserv", "storage_controller")
+"""Services of which one pod leads and the others stand by, not ready."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Unreachable(Exception):
+    """The cluster does not answer, or has no installation; the text says what to do."""
+
+
+def options(function: F) -> F:
+    """The options --namespace and --context."""
+    function = click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --namespace).")(function)
+    return click.option(
+        "--namespace", metavar="NAME", help="Work on the installation in this namespace of a Kubernetes cluster."
+    )(function)
+
+
+class Part(NamedTuple):
+    """One key of a ConfigMap."""
+
+    config_map: dict[str, Any]
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"configmap/{self.config_map['metadata']['name']}/{self.key}"
+
+
+class Installation:
+    """What the commands need of one namespace. Raises Unreachable."""
+
+    def __init__(self, namespace: str, context: str | None) -> None:
+        from enmasse.kubernetes.api import connect
+        from enmasse.process import Fatal
+
+        self.namespace = namespace
+        try:
+            self._api = connect(context, namespace)
+        except Fatal as error:
+            raise Unreachable(str(error)) from None
+
+    def config_maps(self, selector: str, *usual: str) -> dict[str, dict[str, Any]]:
+        """Name → ConfigMap. Who may not list them gets those of the names in `usual`."""
+        from enmasse.kubernetes.api import CONFIG_MAP, ApiError
+
+        try:
+            return {item["metadata"]["name"]: item for item in self._api.read_all(CONFIG_MAP, selector)[0]}
+        except ApiError as error:
+            if error.status != 403:
+                raise Unreachable(str(error)) from None
+        try:
+            found = [self._api.get(CONFIG_MAP, name) for name in usual]
+        except ApiError as error:
+            raise Unreachable(str(error)) from None
+        return {item["metadata"]["name"]: item for item in found if item is not None}
+
+    def configuration(self) -> dict[str, dict[str, Any]]:
+        """The ConfigMaps with configuration. Raises Unreachable if there are none."""
+        from enmasse.kubernetes.configuration import SELECTOR
+
+        found = self.config_maps(SELECTOR, "enmasse-addresses", "enmasse-flavors")
+        if not found:
+            raise Unreachable(
+                f"EnMasse is not installed in namespace {self.namespace}: no ConfigMap there has the label"
+                " enmasse.io/config; --namespace and --context select another one"
+            )
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """The status JSON, in the shape that a suite on this machine gives it."""
+        from enmasse.kubernetes.labels import STATUS_KEY, STATUS_OF, status_name
+        from enmasse.supervisor.status import merge
+
+        names = [status_name(name) for name in self.configuration()]
+        found = self.config_maps(STATUS_OF, *names)
+        feed: dict[str, Any] = {"config": {}, "addresses": [], "errors": []}
+        for _, item in sorted(found.items()):
+            try:
+                part = json.loads(item["data"][STATUS_KEY])
+                feed["addresses"] += part["addresses"]
+                feed["errors"] += part["errors"]
+                feed["config"] |= part["config"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        return merge(self._components(), feed if found else None)
+
+    def hashes(self) -> dict[str, str | None]:
+        """File → what `config` of the status is once the ConfigMaps as they are now are applied."""
+        from enmasse.kubernetes.configuration import merged
+        from enmasse.model.configuration import BROKERS, content_hash
+
+        found = {file: content_hash(content) for file, content in merged(self.configuration()).items()}
+        return {file: value for file, value in found.items() if value is not None or file == BROKERS}
+
+    def parts(self) -> list[Part]:
+        """All that addresses are in."""
+        from enmasse.kubernetes.labels import CONFIG
+
+        return [
+            Part(item, key, text)
+            for _, item in sorted(self.configuration().items())
+            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
+            for key, text in sorted((item.get("data") or {}).items())
+            if key.endswith(".json")
+        ]
+
+    def home(self, config_map: str | None) -> Part:
+        """Where a new address goes: into the ConfigMap of this name, else into that of the release."""
+        from enmasse.kubernetes.labels import CONFIG
+
+        found = {
+            name: item
+            for name, item in self.configuration().items()
+            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
+        }
+        name = config_map or ("enmasse-addresses" if "enmasse-addresses" in found else min(found, default=""))
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
+            end(f"there is no ConfigMap {name!r} with addresses; there are {known}. Nothing was changed.")
+        data = found[name].get("data") or {}
+        key = min((key for key in data if key.endswith(".json")), default="addresses.json")
+        return Part(found[name], key, data.get(key, "{}\n"))
+
+    def write(self, part: Part, text: str) -> bool:
+        """False: somebody has changed the ConfigMap since it was read. Ends the command if it is refused."""
+        from enmasse.kubernetes.api import CONFIG_MAP, ApiError
+
+        body = {**part.config_map, "data": {**(part.config_map.get("data") or {}), part.key: text}}
+        body["metadata"] = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+        try:
+            self._api.replace(CONFIG_MAP, body)
+        except ApiError as error:
+            if error.status == 409:
+                return False
+            end(f"{part}: cannot be written: {error}; it is as it was.")
+        return True
+
+    def _components(self) -> list[dict[str, Any]]:
+        from enmasse.kubernetes.api import POD, ApiError
+        from enmasse.kubernetes.labels import COMPONENT, PART_OF
+
+        try:
+            pods, _ = self._api.read_all(POD, f"{PART_OF}=enmasse,{COMPONENT}")
+        except ApiError as error:
+            if error.status == 403:  # developers see addresses only
+                return []
+            raise Unreachable(str(error)) from None
+        rows = [_component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
+        led = {row["kind"] for row in rows if row["ready"]}
+        for row in rows:
+            if row["kind"] in LEADERS and row["kind"] in led and not row["ready"] and row["running"]:
+                row |= {"ready": True, "detail": "stands by"}
+        return [{key: value for key, value in row.items() if key != "running"} for row in rows]
+
+
+def _component(pod: dict[str, Any]) -> dict[str, Any]:
+    from enmasse.kubernetes.labels import COMPONENT
+
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+    waiting = [c["state"]["waiting"] for c in containers if (c.get("state") or {}).get("waiting")]
+    detail = "" if ready else "; ".join(w.get("reason", "") for w in waiting) or "not ready"
+    return {
+        "name": pod["metadata"]["name"],
+        "kind": pod["metadata"]["labels"][COMPONENT].replace("-", "_"),
+        "pid": None,
+        "ready": ready,
+        "restarts": sum(c.get("restartCount", 0) for c in containers),
+        "since": status.get("startTime") or pod["metadata"]["creationTimestamp"],
+        "detail": detail,
+        "endpoints": {},
+        "running": status.get("phase") == "Running" and not waiting,
+    }
+
+
+def installation(namespace: str, context: str | None) -> Installation:
+    """Ends the command if the cluster cannot be reached."""
+    try:
+        return Installation(namespace, context)
+    except Unreachable as error:
+        end(str(error), UNREACHABLE)
+
+
+def entries(part: Part) -> dict[str, Any]:
+    """The entries of a part. Ends the command if it cannot be read."""
+    from enmasse.cli.jsonfile import parse
+
+    try:
+        return {entry.key: entry.value for entry in parse(part.text)}
+    except (ValueError, RecursionError) as error:
+        end(f"{part}: is not a JSON object: {error}. Correct it first; nothing was changed.")
+
+
+def rows(namespace: str, context: str | None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The entries of all ConfigMaps, and the addresses of the status by name."""
+    try:
+        there = Installation(namespace, context)
+        wanted: dict[str, Any] = {}
+        for part in there.parts():
+            wanted |= entries(part)
+        return wanted, {entry["name"]: entry for entry in there.status()["addresses"]}
+    except Unreachable as error:
+        end(str(error), UNREACHABLE)
+
+
+def add(name: str, entry: dict[str, Any], namespace: str, context: str | None, config_map: str | None) -> str:
+    """Where it was added. Ends the command if it cannot be."""
+    from enmasse.cli import jsonfile
+
+    def change(there: Installation) -> tuple[Part, str]:
+        for part in there.parts():
+            if name in entries(part):
+                end(f"{part}: there is an address {name!r} already; nothing was changed.")
+        part = there.home(config_map)
+        entries(part)
+        text = jsonfile.add(part.text, name, entry)
+        if problems := _new_problems(there, part, text):
+            end("\n".join([*problems, "nothing was changed."]))
+        return part, text
+
+    return _edit(namespace, context, change)
+
+
+def remove(name: str, namespace: str, context: str | None, warn: Callable[[str], None]) -> str:
+    """Where it was removed from. Ends the command if there is none."""
+    from enmasse.cli import jsonfile
+
+    def change(there: Installation) -> tuple[Part, str]:
+        for part in there.parts():
+            if name in entries(part):
+                text = jsonfile.remove(part.text, name)
+                for problem in _new_problems(there, part, text):  # such as a dead-letter queue that others name
+                    warn(problem)
+                return part, text
+        end(f"namespace {namespace}: there is no address {name!r}; nothing was changed.")
+
+    return _edit(namespace, context, change)
+
+
+def _edit(namespace: str, context: str | None, change: Callable[[Installation], tuple[Part, str]]) -> str:
+    """Reads, changes and writes, again if somebody has written meanwhile."""
+    try:
+        there = Installation(namespace, context)
+        for _ in range(CONFLICTS):
+            part, text = change(there)
+            if there.write(part, text):
+                return str(part)
+    except Unreachable as error:
+        end(str(error), UNREACHABLE)
+    _busy(namespace)
+
+
+def _busy(namespace: str) -> NoReturn:
+    end(f"namespace {namespace}: others write this ConfigMap all the time; it is as they left it. Try again.")
+
+
+def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
+    """What is wrong with the addresses with this text that was not wrong before."""
+    from msgspec.structs import replace
+
+    from enmasse.kubernetes.configuration import merged
+    from enmasse.model.addresses import parse_addresses
+    from enmasse.model.configuration import ADDRESSES, FLAVORS
+    from enmasse.model.flavors import parse_flavors
+    from enmasse.model.jsonfile import Problem
+    from enmasse.model.merged import MergedDocument, Source
+
+    before = merged(there.configuration())
+    sources, flavor_sources = before[ADDRESSES], before[FLAVORS]
+    assert isinstance(sources, tuple)
+    flavors, _ = parse_flavors(MergedDocument(FLAVORS, flavor_sources if isinstance(flavor_sources, tuple) else ()))
+
+    def problems(found: tuple[Source, ...]) -> list[Problem]:
+        _, wrong = parse_addresses(MergedDocument(ADDRESSES, found), flavors)
+        return [replace(problem, line=None) for problem in wrong]
+
+    after = [source for source in sources if source.name != str(part)]
+    known = problems(sources)
+    return [str(p) for p in problems((*after, Source(str(part), text.encode()))) if p not in known]

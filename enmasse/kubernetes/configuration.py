@@ -1,0 +1,57 @@
+"""Configuration in ConfigMaps: each key `….json` of those with the label is a part of the file of their kind. Pure.
+
+A ConfigMap without any key holds nothing; one whose keys are named otherwise is an error, so that a misnamed key does
+not remove everything that it held.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.labels import CONFIG
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Content, Unreadable
+from enmasse.model.merged import Source
+
+FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS}
+"""Value of the label → the file that these ConfigMaps are together."""
+PREFIX = "configmap/"
+SELECTOR = f"{CONFIG} in ({', '.join(FILES)})"
+
+
+def merged(config_maps: Mapping[str, Object]) -> dict[str, Content]:
+    """The three files, of all ConfigMaps with configuration. Pure."""
+    sources: dict[str, list[Source]] = {}
+    for name, item in sorted(config_maps.items()):
+        file = FILES.get(item["metadata"].get("labels", {}).get(CONFIG))
+        if file is not None:
+            sources.setdefault(file, []).extend(_sources(name, item))
+    return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
+
+
+def _content(kind: str, sources: list[Source] | None) -> Content:
+    if sources is not None:
+        return tuple(sources)
+    # Without brokers.json there just are no brokers made by hand; the others cannot be taken away.
+    return None if kind == "brokers" else Unreadable(f"no ConfigMap has the label {CONFIG}={kind}")
+
+
+def _sources(name: str, item: Mapping[str, Any]) -> list[Source]:
+    text, binary = item.get("data") or {}, item.get("binaryData") or {}
+    found = {key: value.encode() for key, value in text.items()}
+    found |= {key: _binary(value) for key, value in binary.items()}  # what is not UTF-8 is put there by kubectl
+    parts = [Source(f"{PREFIX}{name}/{key}", data) for key, data in sorted(found.items()) if key.endswith(".json")]
+    if found and not parts:
+        # It cannot be parsed, and the reason says why: the entries that it held stay.
+        return [Source(f"{PREFIX}{name}/{min(found)}", b"no key of this ConfigMap ends in .json")]
+    return parts
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except binascii.Error:
+        return b"\xff"
