@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from enmasse.kubernetes.api import connect
 from enmasse.kubernetes.events import Events
