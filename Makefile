@@ -8,7 +8,7 @@ WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients
 .PHONY: compiled-tests all-tests soak demo bench lock images chart-docs clean
-.PHONY: prepare-kubernetes prepare-node test-kubernetes test-node
+.PHONY: prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
 
@@ -67,6 +67,10 @@ test-node: prepare-node install
 	$(BIN)/python -m tests.images
 	$(BIN)/python -m tests.kubernetes.images
 	$(BIN)/python -m tests.kubernetes.isolated $(BIN)/pytest tests/kubernetes/on_node --durations 10
+
+# Each image alone, in podman; as root.
+test-images: prepare-node install
+	$(BIN)/pytest tests/images --durations 10
 
 soak: install
 	$(BIN)/python -m tests.soak

@@ -37,7 +37,7 @@ ONE_WORKER = "tests/contract/"
 NICE = 5
 PROGRAMS = ("qdrouterd",)
 """What tests with the mark `needs` run: no package has it, so it is not on every machine."""
-ON_DEMAND = (Path(__file__).parent / "kubernetes", Path(__file__).parent / "kubernetes" / "on_node")
+ON_DEMAND = tuple(Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images"))
 """Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 
 

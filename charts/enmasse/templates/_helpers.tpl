@@ -76,6 +76,12 @@ affinity:
 
 {{/* Probes of a service. */}}
 {{- define "enmasse.probes" -}}
+# A start takes seconds, on a node that starts many pods a minute.
+startupProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 90
 livenessProbe:
   httpGet: {path: /livez, port: health}
   periodSeconds: 10
