@@ -234,7 +234,6 @@ def _router_entities(name: str, ragent: str, operators: int, services: int) -> l
                 "port": str(services),
                 "role": "route-container",
                 "management": False,
-                "linkCapacity": 1000,  # many clients share a gateway's links
             },
         ],
     ]
