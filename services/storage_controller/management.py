@@ -61,6 +61,11 @@ class BrokerManagement:
         """Deletes a topic with what subscribes to it."""
         return self._node.invoke("broker", "deleteAddress", _wire(name), True)
 
+    async def address_names(self) -> list[AddressName]:
+        """Every address, those that users of a topic have made below it, too."""
+        names = await self._node.invoke("broker", "getAddressNames")
+        return [address_name(WireName(str(name))) for name in names] if isinstance(names, list) else []
+
     async def mismatch(self, name: AddressName, kind: str) -> str:
         """Why what is there under this name is not of this kind; empty if it is. Raises RequestFailed if none is."""
         what, operation = ("address", "getRoutingTypes") if kind == "topic" else ("queue", "getRoutingType")

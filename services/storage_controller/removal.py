@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from enmasse import log
@@ -166,11 +166,19 @@ class Removal:
             if name not in topics and await self._has_settings(name):
                 work.append((name, management.remove_settings(policies.matches(name)[0])))
         refused = await all_done(work, GONE)
+        if topics and not broker.engine.levels_exist:
+            refused |= await self._delete_levels(topics)
         for name in names:
             broker.deleted(name)
         for name, reason in refused.items():
             self._log.warning("cannot delete", address=name, reason=reason)
         await self._look()
+
+    async def _delete_levels(self, topics: Collection[AddressName]) -> dict[AddressName, str]:
+        """What users of these topics have made below them. Nobody makes it again: the settings for that are gone."""
+        found = [(root_of(name, topics), name) for name in await self._management.address_names()]
+        work = [(root, self._management.delete_address(name)) for root, name in found if root is not None]
+        return await all_done(work, GONE)
 
     async def _has_settings(self, name: AddressName) -> bool:
         settled = self._broker.settled.get(name)

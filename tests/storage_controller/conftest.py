@@ -12,12 +12,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import proton
 import pytest
 
 from enmasse.control import Artemis, ControlConnection, ControlError, connect
+from enmasse.supervisor.artemis import find
+from enmasse.supervisor.plan import ARTEMIS, Spec
 from enmasse.testing import free_port
 from services.storage_controller.app import serve
 from services.storage_controller.controller import ControllerSettings
@@ -25,6 +27,7 @@ from services.storage_controller.drivers.local import LocalSettings
 from tests.control.aio import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, until
 
+EngineName = Literal["embedded", "artemis"]
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
 REPORTER = "storage_controller"
 FLAVORS: dict[str, Any] = {
@@ -40,7 +43,8 @@ FLAVORS: dict[str, Any] = {
 class Supervisor:
     """The other side of the local driver: starts, restarts and ends brokers as the files say."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: EngineName) -> None:
+        self._engine = engine
         self.desired = folder / "desired"
         self.actual = folder / "actual.json"
         self.paused: set[str] = set()
@@ -137,12 +141,19 @@ class Supervisor:
         for key in ("data_dir", "page_dir"):
             if full[key] is not None:
                 full[key] = str(self._folder / full[key])
-        file = self._folder / f"{name}.config"
-        file.write_text(json.dumps(full))
+        if self._engine == ARTEMIS:
+            command = await asyncio.to_thread(self._artemis, name, full)
+        else:
+            file = self._folder / f"{name}.config"
+            file.write_text(json.dumps(full))
+            command = [sys.executable, "-m", "services.broker", "--config", str(file)]
         self.processes[name] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services.broker", "--config", str(file),
-            env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
-        )  # fmt: skip
+            *command, env={**os.environ, "ENMASSE_PARENT": str(os.getpid())}
+        )
+
+    def _artemis(self, name: str, settings: dict[str, Any]) -> list[str]:
+        spec = Spec(name, ARTEMIS, {**settings, "log_level": "error"}, engine=ARTEMIS)
+        return find().prepare(spec, self._folder / "run")
 
     async def _end(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -154,9 +165,10 @@ class Supervisor:
 class World:
     """Everything around one controller."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: EngineName) -> None:
         self.configserv = FakeConfigserv()
-        self.supervisor = Supervisor(folder)
+        self.supervisor = Supervisor(folder, engine)
+        self._engine = engine
         self._folder = folder
         self._stop = asyncio.Event()
         self._controller: asyncio.Task[None] | None = None
@@ -174,7 +186,7 @@ class World:
         await self.configserv.stop()
 
     def start_controller(self) -> None:
-        driver = LocalSettings(str(self.supervisor.desired), str(self.supervisor.actual))
+        driver = LocalSettings(str(self.supervisor.desired), str(self.supervisor.actual), self._engine)
         config = ControllerSettings(
             name="storage_controller",
             health=f"127.0.0.1:{free_port()}",
@@ -278,12 +290,18 @@ class World:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[[Scenario], None]:
+def engine() -> EngineName:
+    """Of the brokers in the world; tests parametrise it."""
+    return "embedded"
+
+
+@pytest.fixture
+def play(tmp_path: Path, engine: EngineName) -> Callable[[Scenario], None]:
     """Runs a scenario in a world."""
 
     def run(scenario: Scenario) -> None:
         async def main() -> None:
-            world = World(tmp_path)
+            world = World(tmp_path, engine)
             await world.start()
             try:
                 await scenario(world)
