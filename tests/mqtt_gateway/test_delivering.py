@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -28,7 +29,10 @@ from enmasse.mqtt.packets import (
     Subscription,
 )
 from services.mqtt_gateway.ports import Delivery, Ending
+from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.limits import Limits
+from services.mqtt_gateway.protocol.outbound import Outbound
+from services.mqtt_gateway.protocol.subscribing import Subscribing
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -625,3 +629,21 @@ def test_what_nobody_keeps_waits_up_to_the_window_and_is_dropped_beyond_it(qos: 
     peer.connection.set_blocked(False)
     assert len(_messages(peer.take())) == kept
     assert world.front.kept == 0
+
+
+def test_what_a_connection_held_is_freed_when_it_has_gone() -> None:
+    """At once: the collector of the gateway hardly ever looks at what has been there for long."""
+    world = World()
+    peer = _subscribed(world)
+    for qos in (0, 1, 2):
+        _publish(world, b"held", qos)
+    gc.collect()
+    gc.disable()
+    try:
+        peer.vanish()
+        world.peers.clear()
+        world.backend.sessions.clear()
+        left = [each for each in gc.get_objects() if isinstance(each, Outbound | Inbound | Subscribing)]
+        assert not left
+    finally:
+        gc.enable()

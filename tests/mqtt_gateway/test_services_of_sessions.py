@@ -4,6 +4,8 @@ before what, and what is said again after one of them was away."""
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -294,6 +296,25 @@ def test_wills_of_all_clients_are_bounded(parts: tuple[Router, Configserv], monk
         with pytest.raises(Refused) as refused:
             await found.device(backend, "d", will=will)
         assert refused.value.reason == 0x97
+
+    inside(parts, test)
+
+
+def test_a_session_is_freed_when_it_is_over(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: House) -> None:
+        backend = await found.backend()
+        a = await found.device(backend, "a")
+        a.session.subscribe(Subscribe(1, (Subscription("news/#", 2), Subscription("ask", 1))))
+        await until(lambda: a.answers)
+        session = weakref.ref(a.session)
+        gc.collect()
+        gc.disable()
+        try:
+            a.session.close(Ending.CLEAN, None, ())
+            del a.session
+            await until(lambda: session() is None, "nobody to hold the session")
+        finally:
+            gc.enable()
 
     inside(parts, test)
 

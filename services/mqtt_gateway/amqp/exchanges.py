@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_shared
 from services.mqtt_gateway.ports import Delivery
@@ -58,6 +58,25 @@ class Host(Protocol):
         """Stores a change of a packet id, in order; `done` is called when it is durable, or was refused."""
 
     def step(self, packet_id: int, step: Step) -> None: ...
+
+
+class _Nobody:
+    def change(
+        self,
+        op: Op,
+        packet_id: int,
+        key: str | None,
+        source: str,
+        done: Callable[[Verdict], None] | None,
+        message: bytes = b"",
+    ) -> None:
+        pass
+
+    def step(self, packet_id: int, step: Step) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
 
 
 def accept(delivery: Delivery) -> bool:
@@ -106,6 +125,10 @@ class Exchanges:
     def _remember(self, key: tuple[str, str], exchange: _Exchange) -> None:
         exchange.key = key
         self._once[key] = exchange
+
+    def let_go(self) -> None:
+        """The session has ended: nobody is told any more."""
+        self._host = _NOBODY
 
     # messages
 

@@ -399,7 +399,9 @@ class MqttSession:
             source.close()
         self._queues.clear()
         self._addresses.clear()
-        self._house.closed(self, ending, expiry, [*sent, *self._once.completed()])
+        completed = self._once.completed()
+        self._once.let_go()
+        self._house.closed(self, ending, expiry, [*sent, *completed])
 
 
 def _mark(publish: Publish) -> str:

@@ -119,6 +119,10 @@ class Connection:
             self._close(Ending.LOST, reasons.UNSPECIFIED_ERROR)
         self._front.times.forget(self)
         self.output.take()
+        # its parts know it: let go, they and what they hold are freed now, not when the collector looks (rarely)
+        self._inbound = self._outbound = self._subscribing = _NOTHING
+        self._session = None
+        self.intake.let_go()
 
     # --- deadlines ----------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ class Host(Protocol):
         """A packet has begun and is not complete."""
 
 
+_NOBODY: Final[Any] = None
+
 Handlers = Mapping[type[Packet], tuple[int, Callable[[Any, Any], None]]]
 """By class of packet: its number (2.2.1), and what the host does with it."""
 
@@ -109,6 +111,10 @@ class Intake:
         self._raw, self._packets, self._again, self._fault = b"", [], None, None
         self._front.keep(-self._kept, 0)
         self._kept = 0
+
+    def let_go(self) -> None:
+        """After `close`, last of all: the host is not called any more."""
+        self._host = _NOBODY
 
     def hold_back(self, packet: Packet, why: int) -> None:
         """This packet, which is being processed, is to be processed again once nothing holds it up."""
