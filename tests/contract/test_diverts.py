@@ -49,6 +49,11 @@ def test_one_queue_of_many_topics_in_order(c: BlockingConnection, m: Management,
     receiver = attach(c, session, 5)
     assert bodies(receiver, 4) == [0, 1, 3, 4]
     nothing(receiver)
+    publish(c, f"{t}/humidity", "waits")
+    until(lambda: m.rows()[session]["messageCount"] == "1", "the acknowledgements")
+    row = m.rows()[session]
+    assert (row["messageCount"], row["internalQueue"], row["user"]) == ("1", "false", "subserv:1"), "`$` hides nothing"
+    assert bodies(receiver, 1) == ["waits"]
     name = f"{session}|{t}/+/temperature"
     assert name in m("getDivertNames")
     m("destroyDivert", name)

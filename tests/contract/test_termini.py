@@ -10,7 +10,7 @@ from proton import Terminus as PTerminus
 from proton.reactor import ReceiverOption, SenderOption
 from proton.utils import BlockingConnection, BlockingSender, LinkDetached, SendException
 
-from tests.broker.harness import Management, Terminus, attach, bodies, take, until
+from tests.broker.harness import Management, Terminus, attach, bodies, nothing, take, until
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
 
@@ -112,3 +112,39 @@ class Dynamic(SenderOption):
 def temporary(connection: BlockingConnection, kind: str) -> tuple[BlockingSender, str]:
     creator = connection.create_sender(None, name=f"creator-{kind}", options=Dynamic(f"temporary-{kind}"))
     return creator, creator.link.remote_target.address
+
+
+class AutoLink(ReceiverOption, SenderOption):
+    """As a router attaches for a waypoint: its own terminus has no address."""
+
+    def apply(self, link: Any) -> None:
+        (link.target if link.is_receiver else link.source).type = PTerminus.UNSPECIFIED
+
+
+def test_links_of_a_router(broker: Broker, m: Management, q: str) -> None:
+    """The broker gives back the address; without that the router takes the link for one that failed."""
+    with broker.connect("router-0", properties={symbol("product"): "qpid-dispatch-router"}) as router:
+        out = router.create_sender(q, name="qdlink.out", options=AutoLink())
+        assert out.link.remote_target.address == q
+        inward = attach(router, q, 0, name="qdlink.in", options=AutoLink())
+        assert inward.link.remote_source.address == q
+        out.send(Message(body="x", durable=True))
+        inward.link.flow(2)
+        assert bodies(inward, 1) == ["x"]
+        nothing(inward)
+        with pytest.raises(LinkDetached, match="amqp:not-found"):
+            router.create_sender(f"{q}-missing", name="qdlink.2", options=AutoLink())
+        out.close()
+        again = router.create_sender(q, name="qdlink.out", options=AutoLink())
+        again.send(Message(body="y", durable=True))
+    assert m.count(q) == 1
+
+
+def test_the_same_names_from_two_routers(broker: Broker, q: str) -> None:
+    """A link's name is its connection's; so are names of senders in the relay."""
+    with broker.connect("router-1") as one, broker.connect("router-2") as two:
+        for router in (one, two):
+            router.create_sender(q, name="qdlink.same").send(Message(body="x"))
+            router.create_sender(None, name="relay.same@client").send(Message(body="y", address=q))
+        receiver = attach(one, q, 4, name="same")
+        assert sorted(bodies(receiver, 4)) == ["x", "x", "y", "y"]
