@@ -10,6 +10,7 @@ from enmasse.control import ControlConnection, ControlError, Dispatch, connect
 from enmasse.settings import host_port
 from enmasse.supervisor.probe import TIMEOUT, ChildHealth
 
+PRODUCT: Final = "Apache Qpid Dispatch"
 _LISTENER: Final = "org.apache.qpid.dispatch.listener"
 _NODE: Final = "org.apache.qpid.dispatch.router.node"
 
@@ -57,7 +58,9 @@ class QdrouterdProbe:
                 endpoints[str(row["name"])] = at
         nodes = await self._node.query(_NODE, ["id", "routerLink"])
         neighbours = [str(row["id"]) for row in nodes if _is_neighbour(row)]
-        return ChildHealth(True, f"neighbours: {', '.join(sorted(neighbours))}" if neighbours else "", endpoints)
+        version = self._connection.remote_properties.get("version", "")
+        more = f"; neighbours: {', '.join(sorted(neighbours))}" if neighbours else ""
+        return ChildHealth(True, f"{PRODUCT} {str(version)[:40]}{more}", endpoints)
 
     async def _answers(self, at: str) -> bool:
         if at not in self._answering:

@@ -77,6 +77,7 @@ def test_a_suite(config: Path, tmp_path: Path) -> None:
         up.until_ready()
         shown = up.component("router-0")
         assert shown["engine"] == "qdrouterd"
+        assert shown["detail"].startswith("Apache Qpid Dispatch 1.")
         assert shown["endpoints"]["amqp"] == f"127.0.0.1:{5672 + up.offset}"
         _passes(up, "myqueue", "one")
         _mqtt(up)

@@ -38,11 +38,12 @@ def scale(up: Up, count: int) -> None:
 
 def meshed(up: Up, count: int) -> None:
     names = [f"router-{number}" for number in range(count)]
-    wanted = {name: f"neighbours: {', '.join(n for n in names if n != name)}" if count > 1 else "" for name in names}
+    wanted = {name: ", ".join(other for other in names if other != name) for name in names}
 
     def shown() -> bool:
         status = up.status()
-        routers = {c["name"]: c["detail"] for c in status["components"] if c["kind"] == "router"}
+        details = {c["name"]: c["detail"] for c in status["components"] if c["kind"] == "router"}
+        routers = {name: detail.partition("; neighbours: ")[2] for name, detail in details.items()}
         return bool(status["ready"]) and routers == wanted
 
     wait_for(shown, what=f"a mesh of {count}; {up.try_status()}")
