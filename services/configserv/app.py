@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enmasse import settings
 from enmasse.control import listen
 from enmasse.health import Health
+from enmasse.model.configuration import Applied
 from services.configserv.drivers import Contents, Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService, ConfigservSettings
@@ -77,7 +78,12 @@ async def _in_cluster(
     await store.open()
     service = ConfigService(store, config.reporters, health)
     driver = KubernetesDriver(member.api)
-    intake = Intake(store, service.compute, service.take)
+
+    def take(applied: Applied) -> None:
+        service.take(applied)
+        maps.changed()
+
+    intake = Intake(store, service.compute, take)
     maps = StatusMaps(
         member.api,
         member.labels,
@@ -86,12 +92,7 @@ async def _in_cluster(
         origins=lambda: service.origins,
     )
     service.on_status = maps.changed
-
-    def configure(contents: Contents) -> None:
-        intake.configure(contents)
-        maps.changed()
-
-    await _serve(config, service, health, driver, configure, stop)
+    await _serve(config, service, health, driver, intake.configure, stop)
     intake.close()
     maps.close()
     await member.close()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from enmasse.kubernetes.lease import LOST
 from enmasse.testing import free_port, wait_for
 from tests.configserv.running import Client, Configserv
@@ -29,6 +31,17 @@ def config_map(name: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name, "labels": {CONFIG: kind}},
         "data": texts,
     }
+
+
+def grant(cluster: Cluster, namespace: str, component: str, *more: str) -> str:
+    """The service account of a component with the rights that the chart gives it, and its objects of the kinds in
+    `more`; gives the user for `Cluster.token`."""
+    chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
+    template = ("template", "enmasse", chart, "--show-only", f"templates/{component}.yaml", "--namespace", namespace)
+    kinds = ("ServiceAccount", "Role", "RoleBinding", *more)
+    found = yaml.safe_load_all(cluster.helm(*template))
+    cluster.apply(*(each for each in found if each and each["kind"] in kinds), namespace=namespace)
+    return f"{namespace}/enmasse-{component}"
 
 
 class Pod(Configserv):

@@ -13,7 +13,7 @@ import proton
 
 from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.running import FLAVORS, Pod, config_map, pods, status
+from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods, status
 
 QUEUE = {"type": "queue", "flavor": "q"}
 
@@ -29,7 +29,8 @@ def errors(pod: Pod) -> list[dict[str, Any]]:
 
 def test_configmaps_are_one_configuration_and_errors_name_them(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    with pods(tmp_path, cluster, namespace, "one") as (one,):
+    user = grant(cluster, namespace, "configserv")
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         one.run()
         wait_for("it says what is missing", lambda: "no ConfigMap has the label" in str(one.state.get("detail")))
         cluster.apply(
@@ -86,8 +87,9 @@ def test_configmaps_are_one_configuration_and_errors_name_them(cluster: Cluster,
 
 def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv")
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "team-status"}, "data": {"mine": "1"}}
-    with pods(tmp_path, cluster, namespace, "one") as (one,):
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         cluster.apply(
             foreign,
             config_map("enmasse-flavors", "flavors", {"flavors.json": {**FLAVORS, "x": {"type": "queue"}}}),
@@ -96,7 +98,7 @@ def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -
             namespace=namespace,
         )
         one.start()
-        wait_for("it is written", lambda: status(cluster, namespace, "enmasse-addresses"))
+        wait_for("it is written", lambda: status(cluster, namespace, "enmasse-addresses").get("errors"))
         found = status(cluster, namespace, "enmasse-addresses")
         assert [each["name"] for each in found["addresses"]] == ["a", "b"]
         assert [(each["file"], each["entry"]) for each in found["errors"]] == [
@@ -130,7 +132,8 @@ def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -
 
 def test_ten_thousand_addresses_in_ten_configmaps(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    with pods(tmp_path, cluster, namespace, "one") as (one,):
+    user = grant(cluster, namespace, "configserv")
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         cluster.apply(config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}), namespace=namespace)
         for part in range(10):
             content = {f"telemetry/site-{part}/device-{n}": QUEUE for n in range(1000)}
@@ -149,6 +152,7 @@ def test_ten_thousand_addresses_in_ten_configmaps(cluster: Cluster, tmp_path: Pa
 
 def test_the_api_server_away_and_back(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv")
 
     def applied(pod: Pod, name: str) -> bool:
         pod.again()  # nobody leads while nobody can renew the Lease for more than 10 s
@@ -156,7 +160,7 @@ def test_the_api_server_away_and_back(cluster: Cluster, tmp_path: Path) -> None:
             return addresses(pod) == {name}
         return False
 
-    with pods(tmp_path, cluster, namespace, "one") as (one,):
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         cluster.apply(
             config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
             config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
@@ -181,7 +185,8 @@ def holder(cluster: Cluster, namespace: str) -> str:
 
 def test_one_leads_and_one_that_was_paused_too_long_does_nothing_more(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    with pods(tmp_path, cluster, namespace, "one", "two", "three") as (one, two, three):
+    user = grant(cluster, namespace, "configserv")
+    with pods(tmp_path, cluster, namespace, "one", "two", "three", user=user) as (one, two, three):
         cluster.apply(
             config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
             config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),

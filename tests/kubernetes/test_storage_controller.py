@@ -6,22 +6,26 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from enmasse.kubernetes.api import connect
 from enmasse.kubernetes.events import Events
 from enmasse.model.flavors import Flavor, Parameters
+from enmasse.testing import free_port, wait_for
 from services.storage_controller import policies
 from services.storage_controller.drivers import DriverError, KubernetesDriver, KubernetesSettings, RunningBroker
 from tests.control.aio import asyncio_test, until
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.running import config_map, grant, pods
 
-CHART = Path(__file__).parents[2] / "charts" / "enmasse"
 TEMPLATE = {"image": "localhost/broker:1", "storageSize": "2Gi", "fsGroup": 0}
 OWN = ("statefulset", "service", "configmap")
 KEPT = Flavor(type="queue", template_name="queue-persisted")
@@ -33,10 +37,7 @@ NAME = "enmasse-small-0"
 def namespace(cluster: Cluster) -> str:
     """With what the release makes for the storage controller, its Role first of all."""
     made = cluster.namespace()
-    text = cluster.helm("template", "enmasse", str(CHART), "--show-only", "templates/storage-controller.yaml",
-                        "--namespace", made)  # fmt: skip
-    wanted = ("ServiceAccount", "ConfigMap", "Role", "RoleBinding")
-    cluster.apply(*(each for each in yaml.safe_load_all(text) if each and each["kind"] in wanted), namespace=made)
+    grant(cluster, made, "storage-controller", "ConfigMap")
     return made
 
 
@@ -307,3 +308,85 @@ def test_the_api_server_away(house: House) -> None:
             await seen(driver, lambda b: b.ready)
 
     run()
+
+
+def test_the_service_itself_makes_a_pool_for_a_thousand_addresses(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """From ConfigMaps to StatefulSets, by processes with the chart's rights. Pods of these nodes are not reached."""
+    flavors = {"small": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 3}}}
+    cluster.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": flavors}),
+        config_map(
+            "enmasse-addresses",
+            "addresses",
+            {"addresses.json": {f"q{n}": {"type": "queue", "flavor": "small"} for n in range(1000)}},
+        ),
+        namespace=namespace,
+    )
+    user = f"{namespace}/enmasse-storage-controller"
+    (tmp_path / "templates.json").write_text(json.dumps({"default": TEMPLATE}))
+
+    def stateful_sets() -> list[str]:
+        return [item["metadata"]["name"] for item in cluster.get("statefulsets", namespace=namespace)]
+
+    with pods(tmp_path, cluster, namespace, "configserv") as (configserv,), contextlib.ExitStack() as stack:
+        configserv.start()
+        controllers = []
+        for name in ("one", "two"):
+            settings = {
+                "name": name,
+                "health": f"127.0.0.1:{free_port()}",
+                "configserv": configserv.settings["listen"],
+                "driver": {
+                    "kind": "kubernetes",
+                    "namespace": namespace,
+                    "release": "enmasse",
+                    "engine": "embedded",
+                    "templates": str(tmp_path / "templates.json"),
+                },
+            }
+            controllers.append(stack.enter_context(controller(tmp_path, settings, str(cluster.kubeconfig_of(user)))))
+            if name == "one":
+                wait_for("the brokers are made", lambda: len(stateful_sets()) == 3)
+        one, two = controllers
+        wait_for("the second stands by", lambda: "stands by: one leads" in detail(two[1]))
+        assert "not reached: small-0, small-1, small-2" in wait_for(
+            "it says what it waits for", lambda: "not reached" in detail(one[1]) and detail(one[1])
+        )
+        one[0].kill()
+        cluster.kubectl("delete", "statefulset", "enmasse-small-1", "--namespace", namespace)
+        wait_for("the other one makes it again", lambda: len(stateful_sets()) == 3)
+        two[0].terminate()
+        assert two[0].wait(60) == 0
+        lease = cluster.get("lease", "enmasse-storage-controller", namespace=namespace)
+        assert not lease["spec"].get("holderIdentity")
+
+
+@contextlib.contextmanager
+def controller(
+    folder: Path, settings: dict[str, Any], kubeconfig: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A process of the storage controller, and where its health is."""
+    file = folder / f"{settings['name']}.json"
+    file.write_text(json.dumps(settings))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "services.storage_controller", "--config", str(file)],
+        env={**os.environ, "KUBECONFIG": kubeconfig, "ENMASSE_PARENT": str(os.getpid())},
+    )
+    try:
+        yield process, settings["health"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def detail(health: str) -> str:
+    """What it says of itself; empty while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{health}/healthz", timeout=30) as answer:
+            return str(json.load(answer)["detail"])
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["detail"])
+    except OSError:
+        return ""
