@@ -398,7 +398,8 @@ class _Receiving(Attempt):
         )
 
     def on_message(self, event: Any) -> None:
-        number = event.message.body
+        body = event.message.body
+        number = int(bytes(body)) if isinstance(body, memoryview) else body  # as text, from an MQTT client
         self.consumer.came.append(number)
         self.consumer.seen[number] += 1
 

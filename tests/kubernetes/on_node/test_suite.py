@@ -54,12 +54,8 @@ class Load:
         consumer.start()
         wait_for("every order", lambda: self.producer.accepted <= set(consumer.seen), PATIENCE)
         consumer.stop()
-        wait_for("every reading", lambda: self.device.acknowledged <= _numbers(self.subscriber), PATIENCE)
+        wait_for("every reading", lambda: self.device.acknowledged <= set(self.subscriber.seen), PATIENCE)
         self.subscriber.stop()
-
-
-def _numbers(subscriber: Consumer) -> set[int]:
-    return {int(bytes(body)) for body in subscriber.seen}  # what a device published came as bytes
 
 
 def test_devices_consumers_and_queues_reach_each_other(installed: Installation) -> None:
