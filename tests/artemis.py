@@ -18,6 +18,8 @@ from enmasse.testing import free_port, wait_for
 HEADER = b"AMQP\x03\x01\x00\x00"
 QUICK = ("-XX:TieredStopAtLevel=1",)
 """For function tests only: less CPU for the start, less speed afterwards."""
+ENVIRONMENT = {"JDK_JAVA_OPTIONS": " ".join(QUICK)}
+"""The same for the brokers of a suite."""
 
 
 class Artemis:

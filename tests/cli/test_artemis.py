@@ -14,6 +14,7 @@ from enmasse.supervisor.artemis import Artemis, check_data
 from enmasse.supervisor.datadir import DataDir, open_data_dir
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import Spec
+from tests.artemis import ENVIRONMENT
 from tests.cli.running import Up, alive, enmasse, wait_for
 
 BROKER = ("--without", "mqtt", "--broker", "artemis")
@@ -30,7 +31,9 @@ def test_no_java_to_run_it_with(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_suite(config: Path, tmp_path: Path) -> None:
+def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     data = tmp_path / "data"
     with Up(config, data, fake=False, options=BROKER) as up:
         up.until_ready()
