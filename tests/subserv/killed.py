@@ -17,6 +17,7 @@ from enmasse import process
 from enmasse.control.link import ControlSender, Delivery
 from enmasse.control.management import Management
 from enmasse.stores import Store
+from services.subserv import service
 from services.subserv.app import SubservSettings, serve
 
 FOLDER = Path(sys.argv.pop(1))
@@ -60,6 +61,7 @@ def written(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
+    service.FORGET = 3600.0  # no broker has the messages of groups that the gateway tells of: they would be forgotten
     counted(Management, "request")
     counted(ControlSender, "send")
     counted(Delivery, "accept")
