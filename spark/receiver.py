@@ -168,6 +168,8 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
         capabilities=("topic",) if durable else (),
         rcv_settle_mode=mode,
     )
+    # Routers answer `first` and settle all the same what we have not; of a peer that does not, `Intake.next` finds out.
+    receiver.link.second = mode == SECOND
     receiver.link.credit_window = settings.credit
     return receiver
 

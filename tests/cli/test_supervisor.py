@@ -179,8 +179,8 @@ def ready_fact(up: Up, **expected: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("evil", {"kind": "router"}, "kind: expected one of ['broker']"),
-        ("evil", {"kind": "../../evil"}, "kind: expected one of ['broker']"),
+        ("evil", {"kind": "router"}, "kind: expected one of ['artemis', 'broker']"),
+        ("evil", {"kind": "../../evil"}, "kind: expected one of ['artemis', 'broker']"),
         ("evil", {"name": "other"}, "name: expected 'evil'"),
         ("evil", {"schema": 2}, 'expected an object with "schema": 1'),
         ("evil", {"settings": []}, "settings: expected an object"),

@@ -33,13 +33,14 @@ def killed(broker: Broker) -> Iterator[str]:
             for n in range(6):
                 marked = {"_AMQ_DUPL_ID": f"{queue}-{n}"}
                 sender.send(Message(body=n, durable=n != 3, properties=marked))
-        c.create_sender(f"{x}-t/a").send(Message(body="published", durable=True))
         receiver = attach(c, f"{x}-failed", 1)
         take(receiver)
         modify(receiver, failed=True)
         receiver.close()
         receiver = attach(c, f"{x}-taken", 3)
         bodies(receiver, 3)
+        # Comes last: what a consumer says needs no answer, and is on disk when what follows it is.
+        c.create_sender(f"{x}-t/a").send(Message(body="published", durable=True))
     broker.kill()
     broker.start()
     yield x
