@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enmasse.model.sessions import Outgoing, PacketChange
-from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Step, Verdict
+from services.mqtt_gateway.amqp.exchanges import Exchanges, Op, Verdict
 from services.mqtt_gateway.ports import Delivery
 from services.subserv.given import Given
 from services.subserv.sessions import PacketTable
+from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
 SOURCE = "$sub/b/share.g.1"
 
@@ -29,23 +30,7 @@ class Queue:
                 self.messages[message] = None
 
 
-class Link:
-    second = True
-    address = SOURCE
-
-    def __init__(self, member: Member) -> None:
-        self.member = member
-        self.carried: dict[int, str] = {}
-        self.accepted: list[int] = []
-
-    def accept(self, link: Link, delivery_id: int) -> bool:
-        if link is not self.member.link:
-            return False
-        self.accepted.append(delivery_id)
-        return True
-
-
-class Member:
+class Member(MqttHalf):
     def __init__(self, name: str, queue: Queue, service: Given, room: bool) -> None:
         self.name, self.queue, self.service, self.room = name, queue, service, room
         self.records = PacketTable(service)
@@ -81,7 +66,7 @@ class Member:
 
     def attach(self) -> None:
         if self.link is None:
-            self.link = Link(self)
+            self.link = Link(self, SOURCE)
         link = self.link
         for message, holder in self.queue.messages.items():
             if holder is None and len(link.carried) < 50:
@@ -95,16 +80,6 @@ class Member:
                     self.deliver(delivery, message)
                 return
 
-    def deliver(self, delivery: Delivery, message: str) -> None:
-        pid = self.known.pop(message, None)
-        if pid is not None:
-            self.flying[pid] = delivery
-            self.to_client.append(("publish", pid, message))
-            return
-        pid = next(n for n in range(1, 100) if n not in self.flying)
-        self.flying[pid] = delivery
-        self.exchanges.assign(delivery, pid)
-
     def change(
         self,
         op: Op,
@@ -115,16 +90,6 @@ class Member:
         message: bytes = b"",
     ) -> None:
         self.pending.append((PacketChange(self.name, 1, op, packet_id, key, source, message), done))
-
-    def step(self, packet_id: int, step: Step) -> None:
-        delivery = self.flying[packet_id]
-        if step is Step.ASSIGNED:
-            assert delivery is not None
-            self.to_client.append(("publish", packet_id, delivery.identity or ""))
-        elif step is Step.RECEIVED:
-            self.to_client.append(("pubrel", packet_id, ""))
-        else:
-            del self.flying[packet_id]
 
     def store(self) -> None:
         if self.pending:

@@ -281,13 +281,16 @@ class Exchanges:
             return  # it may have come to others
         stated = set(map(id, self._stated.values()))
         for exchange in list(self._once.values()):
-            if exchange.taken and exchange.source == source and id(exchange) not in stated:
+            if exchange.taken and not exchange.settled and exchange.source == source and id(exchange) not in stated:
                 self._gone(exchange)
 
     def lost(self, source: str) -> None:
         """What was not settled comes again, and so may what was accepted."""
         for key in [key for key in self._stated if key[0] == source]:
             self._end(self._stated.pop(key))
+        for exchange in self._once.values():
+            if exchange.source == source:
+                exchange.settled = False  # a broker that does not settle may not have read it
 
     def _gone(self, exchange: _Exchange) -> None:
         """The broker has forgotten the message."""
