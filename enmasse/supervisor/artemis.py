@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from enmasse import engine_mark
 from enmasse.artemis import distribution, instance
 from enmasse.supervisor import desired
-from enmasse.supervisor.child import HealthProbe
+from enmasse.supervisor.child import HealthProbe, foreign
 from enmasse.supervisor.datadir import DataDir
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.files import read_file, write_text
@@ -52,14 +51,7 @@ class Artemis:
             made_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in instance.files(made).items():
             _write(Path(made.etc) / name, text)
-        # enmasse.startup makes it die with its parent; -P: modules are not imported from the current directory.
-        return [
-            sys.executable,
-            "-P",
-            "-m",
-            "enmasse.startup",
-            *instance.command(made, self._home, self._java, self._archive),
-        ]
+        return foreign(*instance.command(made, self._home, self._java, self._archive))
 
     def probe(self, spec: Spec) -> HealthProbe:
         return LazyProbe("enmasse.supervisor.artemis_probe", "ArtemisProbe", spec.settings["listen"])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +66,12 @@ class Service:
 
     def probe(self, spec: Spec) -> HealthProbe:
         return Probe(LOOPBACK, spec.health_port)
+
+
+def foreign(*command: str) -> list[str]:
+    """What to execute so that a program of others dies with its parent. (-P: modules are not imported from the current
+    directory.)"""
+    return [sys.executable, "-P", "-m", "enmasse.startup", *command]
 
 
 def written(file: Path, content: Any) -> Path:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
-from enmasse.supervisor.child import HealthProbe, written
+from enmasse.supervisor.child import HealthProbe, foreign, written
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import EMBEDDED, Spec
 from enmasse.supervisor.probe import LazyProbe
@@ -50,8 +49,7 @@ class Qdrouterd:
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
         file = written(folder / f"{spec.name}.json", spec.settings["entities"])
-        # enmasse.startup makes it die with its parent; -P: modules are not imported from the current directory.
-        return [sys.executable, "-P", "-m", "enmasse.startup", self._path, "--config", str(file)]
+        return foreign(self._path, "--config", str(file))
 
     def probe(self, spec: Spec) -> HealthProbe:
         return LazyProbe("enmasse.supervisor.qdrouterd_probe", "QdrouterdProbe", spec.settings["operators"])

@@ -1,4 +1,4 @@
-"""Asks a Qpid Dispatch router by its management what a service of ours shows in its health: it has no such page."""
+"""What a Qpid Dispatch router is asked to know how it is, over its listener for operators."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from typing import Final
 
-from enmasse.control import ControlConnection, ControlError, Dispatch, connect
+from enmasse.control import ControlConnection, Dispatch
 from enmasse.settings import host_port
+from enmasse.supervisor.management_probe import ManagementProbe
 from enmasse.supervisor.probe import TIMEOUT, ChildHealth
 
 PRODUCT: Final = "Apache Qpid Dispatch"
@@ -15,42 +16,28 @@ _LISTENER: Final = "org.apache.qpid.dispatch.listener"
 _NODE: Final = "org.apache.qpid.dispatch.router.node"
 
 
-class QdrouterdProbe:
-    """Asks one router over one connection to its listener for operators, as long as that lasts."""
+class QdrouterdProbe(ManagementProbe):
+    """Asks one router."""
 
     def __init__(self, operators: str) -> None:
-        self._host, self._port = host_port(operators)
-        self._connection: ControlConnection | None = None
+        super().__init__(operators, _Router())
+
+
+class _Router:
+    def __init__(self) -> None:
         self._node: Dispatch
+        self._version = ""
         self._answering: set[str] = set()
         """Listeners (host:port) that have taken a connection: Dispatch shows also those whose port it could not get."""
 
-    async def ask(self) -> ChildHealth:
-        """Ready if it answers; its endpoints are the listeners that take connections. Never raises but for
-        cancellation."""
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                return await self._ask()
-        except TimeoutError:
-            self.close()
-            return ChildHealth(False, f"does not answer its management within {TIMEOUT:g} s")
-        except (ControlError, OSError) as error:
-            started = self._connection is not None
-            self.close()
-            return ChildHealth(False, f"its management failed: {error}" if started else "starting")
+    async def opened(self, connection: ControlConnection) -> None:
+        self._answering.clear()  # it may be another process by now
+        self._version = str(connection.remote_properties.get("version", ""))[:40]
+        self._node = Dispatch(connection, timeout=TIMEOUT)
+        await self._node.opened()
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        self._answering.clear()
-
-    async def _ask(self) -> ChildHealth:
-        if self._connection is None or self._connection.is_gone:
-            self._connection = None
-            self._connection = await connect(self._host, self._port, container="supervisor", timeout=TIMEOUT)
-            self._node = Dispatch(self._connection, timeout=TIMEOUT)
-            await self._node.opened()
+    async def seen(self) -> ChildHealth:
+        """Ready if it answers; its endpoints are the listeners that take connections."""
         endpoints = {}
         for row in await self._node.query(_LISTENER, ["name", "host", "port"]):
             at = f"{row['host']}:{row['port']}"
@@ -58,9 +45,8 @@ class QdrouterdProbe:
                 endpoints[str(row["name"])] = at
         nodes = await self._node.query(_NODE, ["id", "routerLink"])
         neighbours = [str(row["id"]) for row in nodes if _is_neighbour(row)]
-        version = self._connection.remote_properties.get("version", "")
         more = f"; neighbours: {', '.join(sorted(neighbours))}" if neighbours else ""
-        return ChildHealth(True, f"{PRODUCT} {str(version)[:40]}{more}", endpoints)
+        return ChildHealth(True, f"{PRODUCT} {self._version}{more}", endpoints)
 
     async def _answers(self, at: str) -> bool:
         if at not in self._answering:
