@@ -34,7 +34,6 @@ POD = Kind("v1", "pods", "Pod")
 CLAIM = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 EVENT = Kind("v1", "events", "Event")
 STATEFUL_SET = Kind("apps/v1", "statefulsets", "StatefulSet")
-DEPLOYMENT = Kind("apps/v1", "deployments", "Deployment")
 BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
 

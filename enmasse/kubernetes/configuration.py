@@ -32,6 +32,11 @@ def merged(config_maps: Mapping[str, Object]) -> dict[str, Content]:
     return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
 
 
+def home(source: str) -> str:
+    """The name of the ConfigMap of a source; empty if the source is none of a ConfigMap."""
+    return source.removeprefix(PREFIX).partition("/")[0] if source.startswith(PREFIX) else ""
+
+
 def _content(kind: str, sources: list[Source] | None) -> Content:
     if sources is not None:
         return tuple(sources)

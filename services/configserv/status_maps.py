@@ -15,7 +15,7 @@ import msgspec
 
 from enmasse import log, process
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
-from enmasse.kubernetes.configuration import PREFIX
+from enmasse.kubernetes.configuration import home
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES
@@ -96,9 +96,9 @@ class StatusMaps:
     def _remember(self) -> None:
         origins = self._origins()
         for name, origin in origins.items():
-            self._homes[name] = origin.removeprefix(PREFIX).partition("/")[0]
+            self._homes[name] = home(origin)
         if len(self._homes) > 2 * len(origins) + 1000:
-            self._homes = {name: home for name, home in self._homes.items() if name in origins}
+            self._homes = {name: where for name, where in self._homes.items() if name in origins}
 
     async def _is_ours(self, name: str) -> bool:
         """Somebody else's ConfigMap may have the name of a status: it is left alone."""
@@ -132,11 +132,11 @@ def divided(
     addresses: dict[str, list[feeds.AddressStatus]] = {each.name: [] for each in config_maps}
     errors: dict[str, list[feeds.ErrorStatus]] = {each.name: [] for each in config_maps}
     for address in status.addresses:
-        home = homes.get(address.name, "")
-        addresses[home if home in addresses else general].append(address)
+        where = homes.get(address.name, "")
+        addresses[where if where in addresses else general].append(address)
     for error in status.errors:
-        home = error.file.removeprefix(PREFIX).partition("/")[0] if error.file.startswith(PREFIX) else ""
-        errors[home if home in errors else first.get(error.file, general)].append(error)
+        where = home(error.file)
+        errors[where if where in errors else first.get(error.file, general)].append(error)
     return {name: _text(status.config, addresses[name], errors[name]) for name in addresses}
 
 

@@ -28,6 +28,15 @@ class DesiredBroker(NamedTuple):
     template: str = ""
     """The flavor's templateName."""
 
+    def limits_and_defaults(self) -> dict[str, Any]:
+        """By the names of the settings of services/broker: the same wherever it runs."""
+        found: dict[str, Any] = {}
+        if self.capacity is not None:
+            found |= {"capacity": self.capacity, "capacity_policy": self.capacity_policy}
+        if self.max_subscriptions is not None:
+            found["max_subscriptions"] = self.max_subscriptions
+        return {**found, "settings": dict(self.defaults)}
+
 
 class Manifest(NamedTuple):
     """What a driver makes of a DesiredBroker. Equal manifests: the same broker, nothing is to be done.

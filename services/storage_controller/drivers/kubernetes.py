@@ -80,16 +80,16 @@ class KubernetesDriver:
             self._templates = read_templates(settings.templates)
         except TemplatesError as error:
             raise Fatal(str(error)) from None
-        mine = f"{MANAGED_BY}={MANAGER},{INSTANCE}={settings.release}"
+        self._mine = f"{MANAGED_BY}={MANAGER},{INSTANCE}={settings.release}"
         self._stale = True
         self._complete = asyncio.Event()
         self._views = {
             kind: View(api, kind, selector, self._changed)
             for kind, selector in (
-                (STATEFUL_SET, mine),
-                (SERVICE, mine),
-                (CONFIG_MAP, mine),
-                (BUDGET, mine),
+                (STATEFUL_SET, self._mine),
+                (SERVICE, self._mine),
+                (CONFIG_MAP, self._mine),
+                (BUDGET, self._mine),
                 (POD, f"{INSTANCE}={settings.release},{COMPONENT}=broker"),
             )
         }
@@ -119,12 +119,7 @@ class KubernetesDriver:
     # a BrokerDriver
 
     def manifest(self, broker: DesiredBroker) -> Manifest:
-        settings: dict[str, Any] = {"persisted": broker.persisted, "global_max_size": broker.memory}
-        if broker.capacity is not None:
-            settings |= {"capacity": broker.capacity, "capacity_policy": broker.capacity_policy}
-        if broker.max_subscriptions is not None:
-            settings["max_subscriptions"] = broker.max_subscriptions
-        settings["settings"] = dict(broker.defaults)
+        settings = {"persisted": broker.persisted, "global_max_size": broker.memory, **broker.limits_and_defaults()}
         template = self._templates.get(broker.template) or self._templates["default"]
         content = {"engine": self.engine.name, "settings": settings, "template": template}
         storage = claim_name(self._name(broker.name)) if broker.persisted else None
@@ -136,8 +131,7 @@ class KubernetesDriver:
         sets = self._views[STATEFUL_SET].objects()
         for name, item in sets.items():
             self._read(item, f"statefulset/{name}", found, damaged)
-        selector = f"{MANAGED_BY}={MANAGER},{INSTANCE}={self._settings.release}"
-        claims, _ = await self._call(lambda: self._api.read_all(CLAIM, selector))
+        claims, _ = await self._call(lambda: self._api.read_all(CLAIM, self._mine))
         for item in claims:
             metadata = item["metadata"]
             if metadata.get("labels", {}).get(BROKER) not in sets and "deletionTimestamp" not in metadata:

@@ -47,16 +47,12 @@ class LocalDriver:
     def manifest(self, broker: DesiredBroker) -> Manifest:
         """The settings of a broker, by the names that services/broker has for them; other products' are made of the
         same. Paths are relative to where brokers keep their data."""
-        settings: dict[str, Any] = {
+        settings = {
             "data_dir": broker.name if broker.persisted else None,
             "global_max_size": broker.memory,
             "page_dir": f"{broker.name}-pages",
+            **broker.limits_and_defaults(),
         }
-        if broker.capacity is not None:
-            settings |= {"capacity": broker.capacity, "capacity_policy": broker.capacity_policy}
-        if broker.max_subscriptions is not None:
-            settings["max_subscriptions"] = broker.max_subscriptions
-        settings["settings"] = dict(broker.defaults)
         return _manifest(broker.flavor, settings)
 
     async def applied(self) -> tuple[dict[str, Manifest], dict[str, str]]:
