@@ -12,8 +12,6 @@ from enmasse.cli.common import UNREACHABLE, end
 
 CONFLICTS = 10
 """Tries to write a ConfigMap that others write too."""
-LEADERS = ("configserv", "storage_controller")
-"""Services of which one pod leads and the others stand by, not ready."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -106,27 +104,28 @@ class Installation:
         found = {file: content_hash(content) for file, content in merged(self.configuration()).items()}
         return {file: value for file, value in found.items() if value is not None or file == BROKERS}
 
-    def parts(self) -> list[Part]:
-        """All that addresses are in."""
+    def of_addresses(self) -> dict[str, dict[str, Any]]:
+        """The ConfigMaps with addresses, by name, in the order of their names."""
         from enmasse.kubernetes.labels import CONFIG
 
+        return {
+            name: item
+            for name, item in sorted(self.configuration().items())
+            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
+        }
+
+    def parts(self) -> list[Part]:
+        """All that addresses are in."""
         return [
             Part(item, key, text)
-            for _, item in sorted(self.configuration().items())
-            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
+            for item in self.of_addresses().values()
             for key, text in sorted((item.get("data") or {}).items())
             if key.endswith(".json")
         ]
 
     def home(self, config_map: str | None) -> Part:
         """Where a new address goes: into the ConfigMap of this name, else into that of the release."""
-        from enmasse.kubernetes.labels import CONFIG
-
-        found = {
-            name: item
-            for name, item in self.configuration().items()
-            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
-        }
+        found = self.of_addresses()
         name = config_map or ("enmasse-addresses" if "enmasse-addresses" in found else min(found, default=""))
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
@@ -159,12 +158,7 @@ class Installation:
             if error.status == 403:  # developers see addresses only
                 return []
             raise Unreachable(str(error)) from None
-        rows = [_component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
-        led = {row["kind"] for row in rows if row["ready"]}
-        for row in rows:
-            if row["kind"] in LEADERS and row["kind"] in led and not row["ready"] and row["running"]:
-                row |= {"ready": True, "detail": "stands by"}
-        return [{key: value for key, value in row.items() if key != "running"} for row in rows]
+        return [_component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
 
 
 def _component(pod: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +178,6 @@ def _component(pod: dict[str, Any]) -> dict[str, Any]:
         "since": status.get("startTime") or pod["metadata"]["creationTimestamp"],
         "detail": detail,
         "endpoints": {},
-        "running": status.get("phase") == "Running" and not waiting,
     }
 
 
