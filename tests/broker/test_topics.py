@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proton import Message, symbol
+from proton import symbol
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-from tests.broker.harness import BrokerProcess, Management, Terminus, attach
+from tests.broker.harness import BrokerProcess, Terminus, attach
 
 DURABLE = Terminus("topic", durable=True)
-
-
-@pytest.fixture
-def t(m: Management) -> Iterator[str]:
-    name = f"t-{uuid.uuid4()}"
-    m("createAddress", name, "MULTICAST")
-    yield name
-    m("deleteAddress", name, True)
-
-
-def publish(c: BlockingConnection, address: str, *texts: str, **fields: object) -> None:
-    sender = c.create_sender(address, name=str(uuid.uuid4()))
-    for text in texts:
-        sender.send(Message(body=text, **fields))
-    sender.close()
-
-
-def gone(m: Management, queue: str) -> bool:
-    return queue not in m.rows()
 
 
 @pytest.mark.parametrize("through_router", [False, True])

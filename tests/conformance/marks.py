@@ -23,9 +23,3 @@ def clauses(v3: str = "", v5: str = "") -> Callable[[Test], Test]:
         return test
 
     return marked
-
-
-def not_yet(what: str) -> pytest.MarkDecorator:
-    """A clause that the gateway is known to break: the table says that it is not met, the mark what is wrong. A test
-    that holds all the same fails: the mark and the table are to be mended."""
-    return pytest.mark.xfail(reason=what, strict=True)
