@@ -266,6 +266,14 @@ def body_of(message: Message) -> Any:
     return _copied(message.body)
 
 
+def _tag(delivery: Any) -> str:
+    """Proton reads a tag as text only. A router's own tag is a number: from 128 on it is no UTF-8."""
+    try:
+        return str(delivery.tag)
+    except UnicodeDecodeError:
+        return ""
+
+
 def _copied(body: Any) -> Any:
     """Proton's binary bodies are views that do not last."""
     return bytes(body) if isinstance(body, memoryview) else body
@@ -467,7 +475,7 @@ class Broker(MessagingHandler):
     def on_message(self, event: Any) -> None:
         address = event.link.target.address
         self.stored.setdefault(address, []).append(_copied(event.message.body))
-        self.tags.append(event.delivery.tag)
+        self.tags.append(_tag(event.delivery))
         if self.hold:
             self.held.append(event.delivery)
         else:

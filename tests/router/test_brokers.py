@@ -31,6 +31,9 @@ _names = count(1)
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
     started = [BrokerProcess(tmp_path_factory.mktemp(f"b{n}"), name=f"b{n}", data_dir=None).start() for n in range(2)]
+    for n, broker in enumerate(started):
+        with broker.manage() as m:
+            m("createAddress", f"topic{n}", "MULTICAST")
     yield started
     for process in started:
         process.stop()
@@ -42,8 +45,6 @@ def dialled(router: RouterProcess, brokers: list[BrokerProcess]) -> Iterator[Man
     management = router.management()
     for n, broker in enumerate(brokers):
         management.create(CONNECTOR, f"t-b{n}", role="route-container", host="127.0.0.1", port=str(broker.port))
-        with broker.manage() as m:
-            m("createAddress", f"topic{n}", "MULTICAST")
         for direction in ("in", "out"):
             management.create(
                 LINK_ROUTE, f"t-topic{n}-{direction}", prefix=f"topic{n}", direction=direction, connection=f"t-b{n}"
