@@ -73,7 +73,7 @@ class Intake:
 
     def attached(self, receiver: ClientReceiver) -> None:
         """Deliveries come over this link from now on."""
-        self.unsettled.connected(reports=self.mode == SECOND)
+        self.unsettled.connected(reports=receiver.link.second)
         receiver.on_settled = self.settled
 
     def take(self, deliveries: list[Delivery]) -> None:
@@ -168,8 +168,6 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
         capabilities=("topic",) if durable else (),
         rcv_settle_mode=mode,
     )
-    # Routers answer `first` and settle all the same what we have not; of a peer that does not, `Intake.next` finds out.
-    receiver.link.second = mode == SECOND
     receiver.link.credit_window = settings.credit
     return receiver
 

@@ -25,6 +25,8 @@ from services.mqtt_gateway.ports import Ending
 from tests.certificates import Authority
 from tests.mqtt_gateway.live import Live, live
 
+PATIENCE = 120.0
+"""Seconds for the handshakes of TLS and WebSocket: the client's own five are too few on a loaded machine."""
 PROTOCOLS = pytest.mark.parametrize("protocol", [paho.MQTTv311, paho.MQTTv5])
 
 
@@ -67,6 +69,7 @@ class Device:
             protocol=protocol,
             transport=transport,
         )
+        self.client.connect_timeout = PATIENCE
         if transport == "websockets":
             self.client.ws_set_options(path="/mqtt")
         if tls is not None:

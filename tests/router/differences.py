@@ -31,6 +31,7 @@ OPEN = "does not show whether a listener's port could be opened; its log says it
 DELAY = "ignores a delivery delay on its own addresses"
 COORDINATOR = "refuses transactions with `amqp:precondition-failed`"
 UNTOLD = "does not tell a receiver that settles second that the broker was lost before it had settled"
+FIRST = "answers rcv-settle-mode `first` to receivers that ask for `second`, though it settles for them"
 FILTER = "seems to grant filters that have no effect: its attach repeats them"
 FIXED = "keeps the treatment of an address until its last link is gone"
 QUEUE = "knows no selectors, no browsing and no other way to read a queue: the consumer gets everything"
@@ -47,6 +48,8 @@ DISPATCH_DIFFERS: Final = {
     "test_receivers_connection_lost": DRAIN,
     "test_a_queue_from_end_to_end": DRAIN,
     "test_a_broker_is_lost_with_messages_under_way": DRAIN,
+    "test_a_receiver_gets_the_settle_mode_that_it_asks_for": FIRST,
+    "test_settlement_reaches_a_receiver_of_mode_second": FIRST,
     "test_a_filter_that_has_no_effect_is_not_granted": FILTER,
     "test_a_filter_nobody_knows_is_not_granted": FILTER,
     "test_an_address_configured_anew_is_treated_anew": FIXED,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from proton import Delivery, Link, Message
 from proton.reactor import AtMostOnce, LinkOption
 
-from tests.router.harness import PREFIX, Management, RouterProcess, idle, outcome_of, post, wait_for
+from enmasse.aio.client import connect
+from enmasse.amqp.link import SECOND
+from enmasse.amqp.message import Message as Sent
+from tests.router.harness import DEADLINE, PREFIX, Management, RouterProcess, idle, outcome_of, post, wait_for
 
 
 class Settled(LinkOption):
@@ -16,6 +21,13 @@ class Settled(LinkOption):
 
     def apply(self, link: Link) -> None:
         link.snd_settle_mode = Link.SND_SETTLED
+
+
+class Second(LinkOption):
+    """A receiver that settles when the sender has settled."""
+
+    def apply(self, link: Link) -> None:
+        link.rcv_settle_mode = Link.RCV_SECOND
 
 
 @pytest.mark.parametrize(
@@ -97,6 +109,46 @@ def test_a_state_before_settlement_is_relayed(router: RouterProcess, address: st
             got.settle()
             connection.wait(lambda: delivery.settled, msg="the receiver's settlement")
     connection.close()
+
+
+def test_a_receiver_gets_the_settle_mode_that_it_asks_for(router: RouterProcess, address: str) -> None:
+    """Of what comes settled there is nothing to settle."""
+    connection = router.connect()
+    asked = {"second": [Second()], "first": [], "settled": [Settled(), Second()]}
+    got = {
+        name: connection.create_receiver(address, name=name, options=options).link.remote_rcv_settle_mode
+        for name, options in asked.items()
+    }
+    assert got == {"second": Link.RCV_SECOND, "first": Link.RCV_FIRST, "settled": Link.RCV_FIRST}
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["balanced", "multicast"])
+def test_settlement_reaches_a_receiver_of_mode_second(
+    router: RouterProcess, address: str, multicast: str, kind: str
+) -> None:
+    """The client of ours believes the mode that the router answers."""
+    node = address if kind == "balanced" else multicast
+
+    async def both() -> tuple[list[int], list[int]]:
+        settled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
+        async with connect(f"amqp://{router.url}") as consumer, connect(f"amqp://{router.url}") as producer:
+            receiver = await consumer.receiver(node, rcv_settle_mode=SECOND)
+            receiver.on_settled = settled.put_nowait
+            sender = await producer.sender(node)
+            accepted: list[int] = []
+            told: list[int] = []
+            for n in range(3):
+                sent = asyncio.create_task(sender.send(Sent(n)))
+                delivery = await receiver.receive(timeout=DEADLINE)
+                await delivery.accept()
+                await sent
+                accepted.append(delivery.id)
+                told += await asyncio.wait_for(settled.get(), DEADLINE)
+        return accepted, told
+
+    accepted, told = asyncio.run(both())
+    assert told == accepted
 
 
 def test_receiver_lost_released_what_waits_modified_what_was_sent(router: RouterProcess, address: str) -> None:

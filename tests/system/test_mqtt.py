@@ -40,6 +40,7 @@ class Mqtt:
             CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False,
             transport="websockets" if web else "tcp",
         )  # fmt: skip
+        self.client.connect_timeout = PATIENCE  # of TLS and WebSocket handshakes, too
         if authority is not None:
             self.client.tls_set(str(authority))
         self.present: bool | None = None

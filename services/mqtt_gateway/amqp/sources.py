@@ -179,7 +179,7 @@ class SessionSource(LinkUser):
         self._backoff.reset()
         answer = link.remote_attach
         offered = (answer.offered_capabilities if answer is not None else None) or ()
-        self._named = self.identified and (self.link.second or MESSAGE_IDENTITY in offered)
+        self._named = self.identified and MESSAGE_IDENTITY in offered
         if self.on_ready is not None:
             self.on_ready()
         if self._draining:

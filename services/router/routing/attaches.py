@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from enmasse.amqp.errors import NOT_FOUND, AmqpError, no_transactions
-from enmasse.amqp.link import Link, Receiver, Sender
+from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.amqp.performatives import Coordinator
 from services.router.routing import termini
 from services.router.routing.address import RoutedAddress
@@ -22,7 +22,6 @@ from services.router.routing.routed_link import survives
 from services.router.routing.router import Router
 
 SND_SETTLED = 1
-FIRST = 0
 
 
 class Attaches:
@@ -123,12 +122,15 @@ class Attaches:
                 return
             source = self._granted(address, text, source, incoming=False)
         record = OutLink(connection, link, address)
-        if link.remote_attach is not None and link.remote_attach.snd_settle_mode == SND_SETTLED:
+        asked = link.remote_attach
+        if asked is not None and asked.snd_settle_mode == SND_SETTLED:
             record.presettle = True
         link.context = record
         connection.add(record)
         connection.receivers += 1
-        link.accept(source, link.remote_target, rcv_settle_mode=FIRST)
+        # Granted as asked (2.7.3): what a receiver has stated without settling is settled when the sender has settled.
+        second = asked is not None and asked.rcv_settle_mode == SECOND and not record.presettle
+        link.accept(source, link.remote_target, rcv_settle_mode=SECOND if second else FIRST)
         record.know_limit()
         address.add_out(record)
 
