@@ -58,7 +58,7 @@ all-tests: lint compiled-tests
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --durations 10
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.contained $(BIN)/pytest tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
 
 # A kubelet with containerd and our images, in namespaces of their own: as root.
 test-node: prepare-node install

@@ -14,6 +14,8 @@ from tests.kubernetes.controlplane import LOOPBACK, ControlPlane
 from tests.kubernetes.processes import Server
 
 NODES = 3
+MANAGED = "kubernetes.io/os=linux"
+"""The label of the nodes that kwok manages; `kubelet` has others."""
 
 
 class Cluster(ControlPlane):
@@ -36,7 +38,7 @@ class Cluster(ControlPlane):
         return [
             binary("kwok"),
             f"--kubeconfig={self.kubeconfig}",
-            "--manage-all-nodes=true",
+            f"--manage-nodes-with-label-selector={MANAGED}",
             f"--server-address={LOOPBACK}:{free_port()}",
             f"--config={folder('kwok') / 'files.yaml'}",
             "--node-lease-duration-seconds=40",

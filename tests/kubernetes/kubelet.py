@@ -1,0 +1,273 @@
+"""A node that runs the pods of one namespace as processes of this machine: no images, no containers, no network.
+
+The services are those of this checkout, with the chart's settings and service accounts. A pod is started, becomes
+ready, is restarted and ended as a kubelet does it, by its probe for readiness and its exit status. Each pod has an
+address of loopback of its own, so ports are those of the chart; names of Services and pods are looked up in a file.
+What this is not: limits, security contexts, network policies, and the seconds of `preStop` (a pod ends at once).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.cluster import Cluster
+
+LOOK = 0.2
+"""Seconds between two looks at the pods."""
+PROBE = 1.0
+HEARTBEAT = 10.0
+HEALTH = 8080
+_addresses = (f"127.{os.getpid() % 200 + 20}.{random.randrange(250)}.{n}" for n in itertools.count(1))
+
+
+class Running:
+    """A pod that runs here."""
+
+    def __init__(self, pod: dict[str, Any], folder: Path) -> None:
+        self.name, self.uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        self.labels = pod["metadata"]["labels"]
+        self.component = self.labels["app.kubernetes.io/component"]
+        self.folder, self.address = folder, next(_addresses)
+        self.started = _stamp()
+        self.restarts, self.ready, self.ends = -1, False, False
+        self.command: list[str] = []
+        self.environment: dict[str, str] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.shown: Any = None
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def run(self) -> None:
+        self.restarts += 1
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def probe(self) -> None:
+        try:
+            with urllib.request.urlopen(f"http://{self.address}:{HEALTH}/readyz", timeout=PROBE) as answer:
+                self.ready = answer.status == 200
+        except OSError:
+            self.ready = False
+
+    def status(self) -> dict[str, Any]:
+        state = {"running": {"startedAt": self.started}}
+        container = {"name": self.component, "image": "x", "imageID": "x", "ready": self.ready, "started": True}
+        conditions = {"Initialized": True, "PodScheduled": True, "ContainersReady": self.ready, "Ready": self.ready}
+        return {
+            "phase": "Running",
+            "startTime": self.started,
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "conditions": [{"type": key, "status": str(value)} for key, value in conditions.items()],
+            "containerStatuses": [{**container, "restartCount": self.restarts, "state": state}],
+        }
+
+
+class Kubelet(threading.Thread):
+    """The node `name`, which only pods with its toleration come to."""
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+        super().__init__(name="kubelet", daemon=True)
+        self.node = f"runs-{namespace}"
+        self.hosts = folder / "hosts.json"
+        self.failure: BaseException | None = None
+        self._cluster, self._namespace, self._folder = cluster, namespace, folder
+        self._pods: dict[str, Running] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._probe_at = self._beat_at = 0.0
+        from kubernetes.client import CoreV1Api
+
+        self._api = CoreV1Api(cluster.client())
+        self.hosts.write_text("{}")
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a pod that is to run here has in its specification."""
+        key = "enmasse.io/test"
+        toleration = {"key": key, "operator": "Equal", "value": self.node, "effect": "NoSchedule"}
+        return {"nodeSelector": {key: self.node}, "tolerations": [toleration]}
+
+    def begin(self) -> None:
+        room = {"cpu": "64", "memory": "512Gi", "pods": "1000"}
+        taints = [{"key": "enmasse.io/test", "value": self.node, "effect": "NoSchedule"}]
+        labels = {"enmasse.io/test": self.node}
+        metadata = {"name": self.node, "labels": labels}
+        self._api.create_node({"metadata": metadata, "spec": {"taints": taints}})
+        self._api.patch_node_status(self.node, {"status": {"allocatable": room, "capacity": room}})
+        self.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+        for pod in self._pods.values():
+            pod.signal(signal.SIGKILL)
+            if pod.process is not None:
+                pod.process.wait()
+
+    # what tests ask for
+
+    def pods(self, component: str) -> list[Running]:
+        """Those that run, the oldest first."""
+        with self._lock:
+            return [pod for pod in self._pods.values() if pod.component == component]
+
+    def logs(self) -> str:
+        """The end of what each has written: for the report of a failed test."""
+        with self._lock:
+            pods = list(self._pods.values())
+        return "\n".join(f"{pod.name}:\n{pod.log.read_text(errors='replace')[-1500:]}" for pod in pods)
+
+    # in the thread
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                # The API server may be away, or an object changed meanwhile: it is looked at again.
+                with contextlib.suppress(OSError, _failures()):
+                    self._turn()
+                self._ended.wait(LOOK)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _turn(self) -> None:
+        now = datetime.now().timestamp()
+        if now >= self._beat_at:
+            self._beat_at = now + HEARTBEAT
+            self._beat()
+        found = {pod["metadata"]["uid"]: pod for pod in self._list(self._api.list_namespaced_pod)}
+        mine = {uid: pod for uid, pod in found.items() if pod["spec"].get("nodeName") == self.node}
+        for uid in [uid for uid in self._pods if uid not in mine]:
+            self._forget(uid)  # deleted with force
+        for uid, pod in mine.items():
+            if uid not in self._pods and "deletionTimestamp" not in pod["metadata"]:
+                self._admit(pod)
+            elif uid in self._pods:
+                self._care(self._pods[uid], pod)
+            else:
+                self._gone(pod["metadata"]["name"], uid)
+        self._write_hosts()
+
+    def _care(self, pod: Running, seen: dict[str, Any]) -> None:
+        process = pod.process
+        if "deletionTimestamp" in seen["metadata"]:
+            if not pod.ends:
+                pod.ends = True
+                pod.signal(signal.SIGTERM)
+            if process is None or process.poll() is not None:
+                self._gone(pod.name, pod.uid)
+                self._forget(pod.uid)
+                return
+        elif process is None or process.poll() is not None:
+            pod.run()
+        pod.probe()
+        status = pod.status()
+        if status != pod.shown:
+            self._api.patch_namespaced_pod_status(pod.name, self._namespace, {"status": status})
+            pod.shown = status
+
+    def _admit(self, pod: dict[str, Any]) -> None:
+        """Makes its folders and its command; a ConfigMap that is missing is waited for."""
+        spec = pod["spec"]
+        (container,) = spec["containers"]
+        made = Running(pod, self._folder / pod["metadata"]["uid"])
+        paths: dict[str, str] = {}
+        for mount in container["volumeMounts"]:
+            volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            folder = self._folder / "volumes" / claim if claim else made.folder / mount["name"]
+            folder.mkdir(parents=True, exist_ok=True)
+            paths[mount["mountPath"]] = str(folder)
+        for mount in container["volumeMounts"]:
+            volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
+            if "configMap" in volume:
+                data = self._api.read_namespaced_config_map(volume["configMap"]["name"], self._namespace).data
+                for key, text in data.items():
+                    for path in ("/etc/enmasse", "/var/lib/enmasse"):
+                        text = text.replace(path, paths[path])
+                    (Path(paths[mount["mountPath"]]) / key).write_text(text)
+        service = f"services.{made.component.replace('-', '_')}"
+        config = f"{paths['/etc/enmasse']}/settings.json"
+        made.command = [
+            sys.executable, "-m", "tests.kubernetes.named",
+            str(self.hosts), made.address, service, "--config", config,
+        ]  # fmt: skip
+        made.environment = {**os.environ, "ENMASSE_PARENT": str(os.getpid())}
+        if any(each.get("name") == "ENMASSE_NAME" for each in container.get("env", ())):
+            made.environment["ENMASSE_NAME"] = made.name
+        if spec.get("automountServiceAccountToken"):
+            user = f"{self._namespace}/{spec['serviceAccountName']}"
+            made.environment["KUBECONFIG"] = str(self._cluster.kubeconfig_of(user))
+        made.run()
+        with self._lock:
+            self._pods[made.uid] = made
+
+    def _forget(self, uid: str) -> None:
+        with self._lock:
+            pod = self._pods.pop(uid)
+        pod.signal(signal.SIGKILL)
+        if pod.process is not None:
+            pod.process.wait()
+
+    def _gone(self, name: str, uid: str) -> None:
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        self._api.delete_namespaced_pod(name, self._namespace, body=body)
+
+    def _beat(self) -> None:
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": _stamp()}
+        self._api.patch_node_status(self.node, {"status": {"conditions": [ready]}})
+
+    def _write_hosts(self) -> None:
+        hosts: dict[str, list[str]] = {}
+        for service in self._list(self._api.list_namespaced_service):
+            name, spec = service["metadata"]["name"], service["spec"]
+            chosen = [pod for pod in self._pods.values() if spec.get("selector", {}).items() <= pod.labels.items()]
+            everybody = spec.get("publishNotReadyAddresses", False)
+            served = [pod for pod in chosen if everybody or (pod.ready and not pod.ends)]
+            for full in (name, f"{name}.{self._namespace}.svc"):
+                hosts[full] = [pod.address for pod in served]
+                hosts |= {f"{pod.name}.{full}": [pod.address] for pod in served}
+        text = json.dumps(hosts, sort_keys=True)
+        if text != self.hosts.read_text():
+            fresh = self.hosts.with_suffix(".new")
+            fresh.write_text(text)
+            fresh.rename(self.hosts)
+
+    def _list(self, request: Any) -> list[dict[str, Any]]:
+        answer = request(self._namespace, _preload_content=False)
+        found: list[dict[str, Any]] = json.loads(answer.data)["items"]
+        return found
+
+
+def _failures() -> type[Exception]:
+    from kubernetes.client import ApiException
+
+    found: type[Exception] = ApiException
+    return found
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
