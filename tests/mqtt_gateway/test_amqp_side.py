@@ -85,8 +85,8 @@ def test_messages_both_ways(router: Router, configserv: Configserv) -> None:
 def test_what_nobody_takes_has_a_reason(
     router: Router, configserv: Configserv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "PATIENCE", 1.0)
-    monkeypatch.setattr(lanes, "STORED_PATIENCE", 2.0)
+    monkeypatch.setattr(lanes, "PATIENCE", 10)
+    monkeypatch.setattr(lanes, "STORED_PATIENCE", 20)
 
     async def test(found: House) -> None:
         backend = await found.backend()

@@ -122,7 +122,7 @@ def test_what_is_received_from_addresses_themselves() -> None:
 
 def test_long_topics_are_not_remembered() -> None:
     """A client may name a new one of 64 KiB with every message."""
-    publishing, filters = Publishing(TOPICS, lambda: 0.0), of(Subscription(filter="t/#", qos=0))
+    publishing, filters = Publishing(TOPICS), of(Subscription(filter="t/#", qos=0))
     tracemalloc.start()
     for number in range(200):
         topic = f"t/{number}/{'x' * 60_000}"

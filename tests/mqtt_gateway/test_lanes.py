@@ -45,6 +45,16 @@ class FakeLink:
         """As Sender.settle."""
 
 
+class FakeSession:
+    """Attaches links that stay without an answer."""
+
+    link: FakeLink
+
+    def attach_sender(self, name: object, source: object, target: object) -> FakeLink:
+        self.link = FakeLink()
+        return self.link
+
+
 class Who:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,9 +75,8 @@ class Who:
 
 class Rig:
     def __init__(self, type: AddressType | None = "anycast") -> None:
-        self.time = 0.0
         self.counters = Counters()
-        self.lane = Lane("a", type, self.counters, lambda: self.time)
+        self.lane = Lane("a", type, self.counters)
         self.link = FakeLink()
         self.lane.link = cast(Any, self.link)
 
@@ -86,9 +95,9 @@ class Rig:
         self.link = FakeLink()
         self.lane.link = cast(Any, self.link)
 
-    def pass_time(self, seconds: float) -> None:
-        self.time += seconds
-        self.lane.tick()
+    def tick(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.lane.tick()
 
 
 def test_clients_take_turns_however_much_one_of_them_sends() -> None:
@@ -158,7 +167,7 @@ def test_what_is_lost_and_never_sent_again_has_an_unknown_outcome_the_rest_a_def
     rig.lane.send(who, 1, 1, b"1")
     rig.lane.send(who, 2, 1, b"2")
     rig.lose()
-    rig.pass_time(lanes.PATIENCE)
+    rig.tick(lanes.PATIENCE)
     assert who.outcomes == [(1, UNKNOWN), (2, 0x83)]
     assert who.waiting == 0
 
@@ -174,7 +183,7 @@ def test_what_is_given_back_is_tried_again_and_holds_up_its_client_only() -> Non
     assert rig.link.sent == [b"a", b"b", b"x"]
     rig.outcome(Modified(delivery_failed=True))
     rig.grant(10)
-    rig.pass_time(lanes.PAUSE)
+    rig.tick()
     assert rig.link.sent[3:] == [b"a", b"b", b"c", b"x"]
     assert rig.counters.repeated == 3
 
@@ -188,7 +197,7 @@ def test_what_is_given_back_in_parts_keeps_its_order() -> None:
     rig.outcome(RELEASED, 1)
     rig.lose()
     rig.grant(10)
-    rig.pass_time(lanes.PAUSE)
+    rig.tick()
     assert rig.link.sent == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
@@ -205,15 +214,88 @@ def test_outcomes_have_reasons() -> None:
     rig.outcome(Rejected(error=Error(condition=Symbol("amqp:not-found"))))
     assert who.outcomes == [(0, 0x97), (1, 0x87), (2, 0x99), (3, 0x83), (8, 0x83)]
     rig.link.credit = 0
-    rig.pass_time(lanes.STORED_PATIENCE)
+    rig.tick(lanes.STORED_PATIENCE)
     assert who.outcomes[-1] == (9, 0x83), "a configured address that the router does not know yet is waited for"
+
+
+def test_a_slow_address_uses_up_nobody_s_patience() -> None:
+    """However long a message is on its way: it has no outcome, and those behind it wait."""
+    rig, who = Rig(), Who("w")
+    rig.grant(1)
+    rig.lane.send(who, 1, 1, b"1")
+    rig.lane.send(who, 2, 1, b"2")
+    for packet_id in (1, 2):
+        rig.tick(10 * lanes.PATIENCE)
+        assert len(who.outcomes) == packet_id - 1
+        rig.outcome(ACCEPTED)
+        rig.grant(1)
+    rig.tick(10 * lanes.PATIENCE)
+    assert who.outcomes == [(1, 0), (2, 0)]
+    rig.lane.send(who, 3, 1, b"3")
+    rig.tick(10 * lanes.PATIENCE)
+    rig.lose()
+    rig.tick(lanes.PATIENCE - 1)
+    assert rig.lane.waiting == 1, "it waits for a link from now on only"
+    rig.tick()
+    assert who.outcomes[-1] == (3, UNKNOWN)
+
+
+def test_credit_that_comes_now_and_then_is_enough() -> None:
+    rig, who = Rig(), Who("w")
+    for n in range(10):
+        rig.lane.send(who, n, 1, b"")
+    for _ in range(10):
+        rig.tick(lanes.PATIENCE - 1)
+        rig.grant(1)
+        rig.outcome(ACCEPTED)
+    assert who.outcomes == [(n, 0) for n in range(10)]
+
+
+def test_what_is_given_back_is_tried_a_number_of_times_however_long_a_try_takes() -> None:
+    rig, who = Rig("queue"), Who("w")
+    rig.grant(1000)
+    rig.lane.send(who, 1, 1, b"m")
+    for _ in range(lanes.STORED_PATIENCE - 1):
+        rig.tick(3)
+        rig.outcome(RELEASED)
+        rig.tick()
+    assert len(rig.link.sent) == lanes.STORED_PATIENCE
+    assert not who.outcomes
+    rig.outcome(RELEASED)
+    rig.tick()
+    assert who.outcomes == [(1, 0x83)]
+    assert rig.lane.waiting == 0
+
+
+def test_a_link_that_is_refused_again_and_again_is_waited_for_no_longer() -> None:
+    rig, who = Rig(), Who("w")
+    rig.lane.on_detach(cast(Any, rig.link), None)
+    rig.lane.send(who, 1, 1, b"m")
+    session = FakeSession()
+    for _ in range(lanes.PATIENCE):
+        rig.lane.attach(cast(Any, session))
+        rig.lane.on_detach(cast(Any, session.link), None)
+        rig.tick()
+    assert who.outcomes == [(1, 0x83)]
+
+
+def test_a_multicast_address_whose_link_is_lost_may_have_receivers() -> None:
+    rig, who = Rig("multicast"), Who("w")
+    rig.lane.on_detach(cast(Any, rig.link), None)
+    rig.lane.send(who, 1, 1, b"m")
+    rig.tick(lanes.MULTICAST_PATIENCE)
+    assert not who.outcomes
+    rig.lane.link = cast(Any, rig.link)
+    rig.grant(1)
+    rig.outcome(ACCEPTED)
+    assert who.outcomes == [(1, 0)]
 
 
 def test_nobody_at_a_multicast_address_is_no_failure() -> None:
     rig, who = Rig("multicast"), Who("w")
     rig.lane.send(who, 1, 1, b"")
     rig.lane.send(who, 2, 0, b"")
-    rig.pass_time(lanes.MULTICAST_PATIENCE + 0.1)
+    rig.tick(lanes.MULTICAST_PATIENCE)
     assert who.outcomes == [(1, 0x10)]
     rig.lane.send(who, 3, 0, b"")
     assert rig.counters.dropped == 2
@@ -254,14 +336,14 @@ def test_each_message_has_one_outcome_and_a_client_s_first_sendings_are_in_order
         elif what == "release":
             rig.outcome(RELEASED, n)
         elif what == "time":
-            rig.pass_time(0.11)
+            rig.tick()
         else:
             everything += rig.link.sent
             rig.lose()
     rig.grant(1000)
     while rig.lane.waiting or rig.link.unsettled:
         rig.outcome(ACCEPTED, 1000)
-        rig.pass_time(0.11)
+        rig.tick()
     everything += rig.link.sent
     assert sorted(packet_id for who in clients for packet_id, _ in who.outcomes) == list(range(1, count + 1))
     assert all(who.waiting == who.waiting_bytes == 0 and not who.held for who in clients)

@@ -57,7 +57,7 @@ def uses(publishing: Publishing, router: FakeRouter, topic: str) -> str | None:
 
 
 def test_one_link_for_all_topics_or_one_for_each() -> None:
-    publishing = Publishing(TOPICS, lambda: 0.0)
+    publishing = Publishing(TOPICS)
     ours, dispatch = FakeRouter("ANONYMOUS-RELAY", RELAYS_TO_TOPICS), FakeRouter("ANONYMOUS-RELAY")
     publishing.up(cast(Any, ours))
     assert [uses(publishing, ours, topic) for topic in ("t/a", "t/b")] == [None, None]
@@ -66,7 +66,7 @@ def test_one_link_for_all_topics_or_one_for_each() -> None:
 
 
 def test_topics_without_end_have_few_links_and_no_memory() -> None:
-    publishing, router = Publishing(TOPICS, lambda: 0.0), FakeRouter()
+    publishing, router = Publishing(TOPICS), FakeRouter()
     publishing.up(cast(Any, router))
     uses(publishing, router, "q")
     for number in range(3 * MAX_LINKS):

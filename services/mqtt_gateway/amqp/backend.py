@@ -18,6 +18,7 @@ from enmasse.model.feeds import Addresses
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
+from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.mapping import Reader
 from services.mqtt_gateway.amqp.publishing import Publishing
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 OPENING: Final = 8.0
 """Seconds that the subscription service and the last-will service have for a CONNECT."""
-TICK: Final = 0.1
-"""Seconds between two looks at what waits."""
 CLOSING: Final = 3.0
 """Seconds in which what sessions have asked for is done before the connections go."""
 TAKING: Final = 1.5
@@ -48,7 +47,7 @@ class AmqpBackend:
         self.reader = Reader(self.topics)
         self.rejected = self.expired = self.unmatched = self.delivered = 0
         self.sessions: dict[str, MqttSession] = {}
-        self.publishing = Publishing(self.topics, time.monotonic)
+        self.publishing = Publishing(self.topics)
         self.control = Control(name, self)
         self.wills = Wills()
         self._data = Uplink(*router, name, self._data_up)
@@ -135,7 +134,7 @@ class AmqpBackend:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(lanes.TICK)
             self.publishing.tick()
 
     def _on_addresses(self, body: Addresses) -> None:

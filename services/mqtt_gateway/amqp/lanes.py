@@ -2,12 +2,14 @@
 
 What has no credit waits, each client in its own line, and the lines take turns of a few messages; so a client that
 sends too much waits for itself. What is lost with the link is sent again, in its order, before what came later.
+
+Only the address can use up a message's patience: ticks count in which nobody gives the lane credit, and tries that were
+given back. A message that is on its way may take as long as it takes, and so may a machine that is busy.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from enmasse.amqp.errors import AmqpError
@@ -19,18 +21,18 @@ from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import UNKNOWN
 
-PATIENCE: Final = 5.0
-"""Seconds a message of QoS 1 or 2 waits for somebody who takes it, also over a lost connection."""
-STORED_PATIENCE: Final = 15.0
-"""The same where a broker takes it, which may have to start again."""
-MULTICAST_PATIENCE: Final = 0.5
-"""Seconds until a multicast address without credit is known to have no receivers."""
+TICK: Final = 0.1
+"""Seconds between two ticks of a lane; more if the machine is busy. What was given back is sent again at the next."""
+PATIENCE: Final = 50
+"""Ticks in which nobody gives credit, and tries that were given back, until a message of QoS 1 or 2 is given up."""
+STORED_PATIENCE: Final = 300
+"""The same where a broker takes it, which may have to start again and read what it has stored."""
+MULTICAST_PATIENCE: Final = 5
+"""Ticks until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
 """Messages of a client that go before it is the turn of the next. What goes together is handled together."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """And bytes: of large messages one goes."""
-PAUSE: Final = 0.1
-"""Seconds until what was given back is tried again."""
 MAX_WAITING: Final = 256
 """Messages of one client that wait; at it the client is not read."""
 MAX_WAITING_BYTES: Final = 4 << 20
@@ -57,15 +59,16 @@ class Publisher(Protocol):
 
 
 class Entry(NamedTuple):
-    """A message on its way. `until`: when waiting ends; `number`: its place among those of the lane; `unknown`: it may
-    have arrived already."""
+    """A message on its way. `since`: the tick at which it began to wait; `number`: its place among those of the lane;
+    `tries`: those that failed; `unknown`: it may have arrived already."""
 
     who: Publisher
     packet_id: int
     qos: int
     payload: bytes
-    until: float
+    since: int
     number: int
+    tries: int = 0
     unknown: bool = False
 
 
@@ -85,23 +88,21 @@ class Counters:
 
 class Lane(LinkUser):
     """`address` None: the anonymous relay. `type` None: reply addresses of AMQP clients. At those and at multicast
-    addresses it is no failure if nobody receives. `now`: seconds, monotonic."""
+    addresses it is no failure if nobody receives."""
 
-    def __init__(
-        self, address: str | None, type: AddressType | None, counters: Counters, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, address: str | None, type: AddressType | None, counters: Counters) -> None:
         self.address = address
         self.type = type
         self.link: Sender | None = None
         self.used = 0.0
         """When it was used last, as its owner counts."""
         self._counters = counters
-        self._now = now
         self._lines: OrderedDict[Publisher, deque[Entry]] = OrderedDict()
         self._resting: dict[Publisher, deque[Entry]] = {}  # lines that begin with what was given back
-        self._rest_until = 0.0
         self._number = 0
-        self._dry_since: float | None = now()  # when it was first seen to have no credit; None: it had some since
+        self._tick = 0
+        self._fed = 0  # the last tick at which it had credit, or messages were on their way
+        self._asked = 0  # the last tick at which the link was attached, or lost
         self._error: AmqpError | None = None
         self._attaching: Link | None = None
 
@@ -110,7 +111,7 @@ class Lane(LinkUser):
         return self.type is None or self.type == "multicast"
 
     @property
-    def _patience(self) -> float:
+    def _patience(self) -> int:
         return STORED_PATIENCE if self.type in STORED else PATIENCE
 
     @property
@@ -129,7 +130,7 @@ class Lane(LinkUser):
         if link is not None and who not in self._lines and who not in self._resting:
             if qos:
                 self._number += 1
-                entry = Entry(who, packet_id, qos, payload, self._now() + self._patience, self._number)
+                entry = Entry(who, packet_id, qos, payload, self._tick, self._number)
                 if link.pass_on(payload, entry):
                     return
                 if link.credit > 0:
@@ -144,16 +145,13 @@ class Lane(LinkUser):
             self._counters.dropped += 1
             return
         self._number += 1
-        self._wait(Entry(who, packet_id, qos, payload, self._now() + self._patience, self._number))
+        self._wait(Entry(who, packet_id, qos, payload, self._tick, self._number))
 
     def _hopeless(self) -> bool:
         """Nobody has taken anything for so long that nobody is there. It is not so if credit was just used up:
         more is on its way."""
-        if self._credit():
-            return False
-        if self._dry_since is None:
-            self._dry_since = self._now()
-        return self._now() - self._dry_since > (MULTICAST_PATIENCE if self._multicast else PATIENCE)
+        dry = self._tick - max(self._fed, self._asked)
+        return not self._credit() and dry >= (MULTICAST_PATIENCE if self._multicast else PATIENCE)
 
     def _credit(self) -> bool:
         return self.link is not None and self.link.granted > 0
@@ -175,11 +173,9 @@ class Lane(LinkUser):
         come back before. `rest`: the lines wait for the next tick."""
         self._counters.repeated += len(entries)
         lines = self._lines
-        if rest and not self._resting:
-            self._rest_until = self._now() + PAUSE
         back: dict[Publisher, list[Entry]] = {}
         for entry in entries:
-            back.setdefault(entry.who, []).append(entry)
+            back.setdefault(entry.who, []).append(entry._replace(since=self._tick, tries=entry.tries + 1))
             self._counts(entry.who, 1, len(entry.payload))
         for who, mine in back.items():
             line = deque(sorted([*mine, *(self._resting.get(who) or lines.get(who) or ())], key=_place))
@@ -208,7 +204,7 @@ class Lane(LinkUser):
             who, line = lines.popitem(last=False)
             size = count = 0
             while line and count < AT_ONCE and size < AT_ONCE_BYTES and link.credit > 0:
-                _, _, qos, payload, _, _, _ = entry = line.popleft()
+                _, _, qos, payload, _, _, _, _ = entry = line.popleft()
                 if not qos:
                     link.send(payload, settled=True)
                 elif not link.pass_on(payload, entry):
@@ -228,7 +224,7 @@ class Lane(LinkUser):
         link = session.attach_sender(None, Source(), Target(address=self.address))
         link.context = self
         self._attaching = link
-        self._dry_since = self._now()
+        self._asked = self._tick
 
     @property
     def attached(self) -> bool:
@@ -244,12 +240,12 @@ class Lane(LinkUser):
     def on_attached(self, link: Link) -> None:
         if link is self._attaching and link.remote_target is not None and isinstance(link, Sender):
             self.link, self._attaching = link, None
-            self._dry_since = self._now()
+            self._asked = self._tick
 
     def on_flow(self, link: Sender) -> None:
         if self.link is link:
             if link.granted:
-                self._dry_since = None
+                self._fed = self._tick
             if self._lines:
                 self._pump()
 
@@ -260,7 +256,7 @@ class Lane(LinkUser):
             self._attaching = None
         else:
             return
-        self._dry_since = self._now()
+        self._asked = self._tick
         self._error = error
         if error is not None and error.condition in _FINAL:
             self._fail_all(error)
@@ -269,7 +265,7 @@ class Lane(LinkUser):
         if state is ACCEPTED:
             outcomes = self._counters.outcomes
             outcomes[0] = outcomes.get(0, 0) + len(tokens)
-            for who, packet_id, qos, _, _, _, _ in tokens:
+            for who, packet_id, qos, _, _, _, _, _ in tokens:
                 who.sent(packet_id, qos, 0, "")
         elif state is None:
             self._again([entry._replace(unknown=True) for entry in tokens], rest=False)
@@ -311,24 +307,28 @@ class Lane(LinkUser):
     # time
 
     def tick(self) -> None:
-        """Some times a second: what waited long enough is given up, what paused is tried again."""
-        now = self._now()
-        if self._resting and now >= self._rest_until:
-            resting, self._resting = self._resting, {}
-            for who, line in resting.items():
-                self._lines[who] = line
-            self._pump()
+        """Each TICK: what waited long enough is given up, what was given back is sent again."""
+        self._tick += 1
+        link = self.link
+        if link is not None and (link.granted or link.unsettled):
+            self._fed = self._tick
         for lines in (self._lines, self._resting):
             for who, line in list(lines.items()):
-                while line and self._is_over(line[0], now):
+                while line and self._is_over(line[0]):
                     entry = line.popleft()
                     if not line:
                         del lines[who]
                     self._give_up(entry)
                     self._left(entry.who, 1, len(entry.payload))
+        if self._resting:
+            self._lines.update(self._resting)
+            self._resting = {}
+            self._pump()
 
-    def _is_over(self, entry: Entry, now: float) -> bool:
-        return entry.until <= now or (self._multicast and not entry.unknown and self._hopeless())
+    def _is_over(self, entry: Entry) -> bool:
+        if self._tick - max(entry.since, self._fed) >= self._patience or entry.tries >= self._patience:
+            return True
+        return self._multicast and self.link is not None and not entry.unknown and self._hopeless()
 
     def _give_up(self, entry: Entry) -> None:
         if not entry.qos:
@@ -345,7 +345,7 @@ class Lane(LinkUser):
             return f"{self.address or 'the topic'} takes no messages now: {self._error.description}"
         if self.link is None:
             return "the router is not reached"
-        return f"nobody took a message to {self.address or 'the topic'} for {self._patience:g} s"
+        return f"nobody took a message to {self.address or 'the topic'} for {self._patience * TICK:g} s"
 
     def _fail_all(self, error: AmqpError) -> None:
         lines = [*self._lines.values(), *self._resting.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from enmasse.amqp.connection import Connection
@@ -32,18 +31,15 @@ class Way:
 
 
 class Publishing:
-    """`now`: seconds, monotonic."""
-
-    def __init__(self, topics: TopicMap, now: Callable[[], float]) -> None:
+    def __init__(self, topics: TopicMap) -> None:
         self.counters = Counters()
         self._topics = topics
-        self._now = now
         self._session: AmqpSession | None = None
         self._relays = True
         """The router's anonymous terminus reaches topics: one link is enough for all of them."""
         self._ways: dict[str, Way | None] = {}
-        self._relay = Lane(None, "topic", self.counters, now)
-        self._replies = Lane(None, None, self.counters, now)
+        self._relay = Lane(None, "topic", self.counters)
+        self._replies = Lane(None, None, self.counters)
         self._lanes: dict[str, Lane] = {}
         self._turn = 0.0
 
@@ -111,7 +107,7 @@ class Publishing:
         link = route.link or route.to
         lane = self._lanes.get(link)
         if lane is None:
-            lane = Lane(link, owner.type, self.counters, self._now)
+            lane = Lane(link, owner.type, self.counters)
             if owner.type != "topic":
                 self._lanes[link] = lane
         lane.type = owner.type
@@ -141,7 +137,7 @@ class Publishing:
             self._lanes.pop(lane.address, None)
 
     def tick(self) -> None:
-        """Some times a second."""
+        """Each lanes.TICK."""
         for lane in self._all():
             lane.tick()
             if not lane.attached and (lane in (self._relay, self._replies) or not lane.idle):
