@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from enmasse.control.errors import RESOURCE_LIMIT, ControlError
 from enmasse.stores import StoreError
@@ -27,20 +27,38 @@ MAX_UNDER_WAY = 64 * 1024 * 1024
 Answer = Callable[[], None]
 
 
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """By which grace times and delays run: the event loop."""
+
+    def time(self) -> float:
+        """Seconds, monotonic."""
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
+
+
 class Keeper:
     """The wills from one reading of the store to its failure, which `failed` is told: after that the book may differ
     from the store, and both are begun anew.
     """
 
     def __init__(
-        self, book: WillBook, records: Records, publisher: Publisher, failed: Callable[[StoreError], None]
+        self,
+        book: WillBook,
+        records: Records,
+        publisher: Publisher,
+        failed: Callable[[StoreError], None],
+        clock: Clock,
     ) -> None:
         self.book = book
         self._records = records
         self._publisher = publisher
         self._failed = failed
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._clock = clock
+        self._timer: Timer | None = None
         self._life = secrets.token_hex(8)
         self._number = 0
         self._under_way = 0
@@ -59,9 +77,9 @@ class Keeper:
             will = self.book.clear(request.key, link)
             done = self._records.remove([] if will is None else [will])
         elif request.operation == "session-ended":
-            done = self._turned(self.book.session_ended(request.key, link, self._loop.time()))
+            done = self._turned(self.book.session_ended(request.key, link, self._clock.time()))
         else:
-            done = self._turned(self.book.lose(request.key, link, self._loop.time()))
+            done = self._turned(self.book.lose(request.key, link, self._clock.time()))
         self._then(done, answer)
 
     def detached(self, link: Link) -> None:
@@ -70,11 +88,11 @@ class Keeper:
 
     def failed(self, link: Link) -> None:
         """With an error that its client gave."""
-        self._then(self._turned(self.book.failed(link, self._loop.time())))
+        self._then(self._turned(self.book.failed(link, self._clock.time())))
 
     def lost(self, link: Link) -> None:
         """Nobody knows what became of its clients."""
-        self.book.lost(link, self._loop.time())
+        self.book.lost(link, self._clock.time())
         self._set_timer()
 
     # the way to clients
@@ -86,7 +104,7 @@ class Keeper:
 
     def resume(self) -> None:
         """Clients can reach us."""
-        self.book.resume(self._loop.time())
+        self.book.resume(self._clock.time())
         self._set_timer()
 
     def _put(self, request: Request, link: Link) -> Done:
@@ -111,7 +129,7 @@ class Keeper:
         self._under_way -= size
 
     def _turned(self, turned: Turned) -> Done:
-        done = self._records.turned(turned, self._loop.time())
+        done = self._records.turned(turned, self._clock.time())
         if turned.delayed:
             self._set_timer()
         if turned.due:
@@ -140,11 +158,11 @@ class Keeper:
             self._timer.cancel()
             self._timer = None
         if (at := self.book.next_time()) is not None:
-            self._timer = self._loop.call_at(at, self._pass_time)
+            self._timer = self._clock.call_at(at, self._pass_time)
 
     def _pass_time(self) -> None:
         self._timer = None
-        turned = self.book.pass_time(self._loop.time(), AT_ONCE)
+        turned = self.book.pass_time(self._clock.time(), AT_ONCE)
         if turned.delayed or turned.due:
             self._then(self._turned(turned))
         self._set_timer()

@@ -1,4 +1,4 @@
-"""Links to `$lwt`: one for each AMQP client, one for each gateway with the wills of all its clients."""
+"""Links to `$lwt`, one for each AMQP client, and to `$mqtt/wills`, one for each gateway with its clients' wills."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.requests import read
 
 ADDRESS = "$lwt"
+GATEWAYS = "$mqtt/wills"
+"""As `$lwt`, for gateways: here `x-opt-client-id` is the id of an MQTT client. Listeners for clients refuse it."""
+NODES = (ADDRESS, GATEWAYS)
 CONTAINER = "lwt-service"
 """Our container-id, by which routers know where `$lwt` leads."""
 WINDOW = 500
@@ -42,7 +45,7 @@ class Links:
         """A client's attach: accepted, or refused with the reason."""
         if not isinstance(link, ControlReceiver):
             link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
-        elif link.remote_target != ADDRESS:
+        elif link.remote_target not in NODES:
             link.refuse(NOT_FOUND, f"{str(link.remote_target)[:100]!r} is not here: attach to {ADDRESS}")
         elif link.name in (self._own, f"{self._own}@{CONTAINER}"):  # routers add the container that attaches
             link.accept()
@@ -57,18 +60,18 @@ class Links:
         self._counters.links += 1
         link.max_message_size = link.proton_link.max_message_size = MAX_MESSAGE
         link.window = WINDOW
-        link.on_message = partial(self._received, number)
+        link.on_message = partial(self._received, number, link.remote_target == GATEWAYS)
         link.on_closed = partial(self._closed, number, link)
         link.accept()
         link.grant(WINDOW)
 
-    def _received(self, number: Link, delivery: Delivery) -> None:
+    def _received(self, number: Link, gateway: bool, delivery: Delivery) -> None:
         try:
             if delivery.settled:
                 raise ControlError(NOT_ALLOWED, "sent settled: send it unsettled and wait until it is accepted")
             if len(delivery.data) > MAX_REQUEST:
                 raise ControlError(MESSAGE_SIZE, f"a will with its properties has at most {MAX_REQUEST} bytes")
-            request = read(delivery.data, delivery.link.name)
+            request = read(delivery.data, delivery.link.name, gateway=gateway)
             self._keeper.request(request, number, delivery.accept)
         except ControlError as error:
             self._counters.refused += 1

@@ -35,13 +35,14 @@ class Request(NamedTuple):
     message: Message | None = None
 
 
-def read(data: bytes, link_name: str) -> Request:
-    """The request in a message that came over the link of this name. Raises ControlError: why it is refused."""
+def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
+    """The request in a message that came over the link of this name. `gateway`: it speaks for MQTT clients; other links
+    speak for themselves only. Raises ControlError: why it is refused."""
     try:
         message = Message.decode(data)
     except AmqpError as error:
         raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
-    key = _key(message.annotations.get(CLIENT_ID), link_name)
+    key = _key(message.annotations.get(CLIENT_ID), link_name, gateway)
     if (operation := _OTHERS.get(message.subject)) is not None:
         return Request(operation, key)
     if message.subject != "will":
@@ -73,14 +74,16 @@ def publication(request: Request, id: str) -> bytes:
         raise ControlError(DECODE_ERROR, f"the message cannot be published: {error}"[:200]) from None
 
 
-def _key(client: object, link_name: str) -> str:
-    """Clients that name themselves and links that are named are two kinds: neither can speak for the other."""
+def _key(client: object, link_name: str, gateway: bool) -> str:
+    """MQTT clients, links, and the clients that a link tells of are three kinds: none can speak for another."""
     if client is None:
         kind, name = "link:", link_name
-    elif isinstance(client, str):
+    elif not isinstance(client, str):
+        raise ControlError(INVALID_FIELD, f"{CLIENT_ID}: a string")
+    elif gateway:
         kind, name = "client:", str(client)
     else:
-        raise ControlError(INVALID_FIELD, f"{CLIENT_ID}: a string")
+        kind, name = f"of link {len(link_name)}:", link_name + str(client)
     if not _is_text(name) or len(name.encode()) > MAX_KEY:
         raise ControlError(INVALID_FIELD, f"{CLIENT_ID}, or the link's name: text of at most {MAX_KEY} bytes")
     return kind + name

@@ -19,8 +19,8 @@ from enmasse.model.topics import TopicMap
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
 from services.mqtt_lwt.book import State, WillBook
-from services.mqtt_lwt.keeper import Keeper, due
-from services.mqtt_lwt.links import ADDRESS, CONTAINER, MAX_LINKS, Counters, Links
+from services.mqtt_lwt.keeper import Clock, Keeper, due
+from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 
@@ -44,8 +44,9 @@ class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forb
 class LastWillService:
     """Reads the store, then talks to the router; if the store fails, both anew."""
 
-    def __init__(self, config: LastWillSettings) -> None:
+    def __init__(self, config: LastWillSettings, clock: Clock) -> None:
         self._config = config
+        self._clock = clock
         self._store = make_store(config.store)
         self._counters = Counters()
         self._topics: TopicMap | None = None
@@ -68,7 +69,7 @@ class LastWillService:
             await self._store.close()
 
     async def _live(self) -> None:
-        life = _Life(self._config, Records(self._store), self._counters)
+        life = _Life(self._config, Records(self._store), self._counters, self._clock)
         try:
             await life.load()
             if self._topics is not None:
@@ -129,7 +130,7 @@ class LastWillService:
 class _Life:
     """From one reading of the store to its failure."""
 
-    def __init__(self, config: LastWillSettings, records: Records, counters: Counters) -> None:
+    def __init__(self, config: LastWillSettings, records: Records, counters: Counters, clock: Clock) -> None:
         self.book = WillBook(config.grace_seconds)
         self.publisher = Publisher(self.book, records, self._fail)
         self.reachable = False
@@ -137,12 +138,13 @@ class _Life:
         self._config = config
         self._records = records
         self._counters = counters
-        self._keeper = Keeper(self.book, records, self.publisher, self._fail)
+        self._clock = clock
+        self._keeper = Keeper(self.book, records, self.publisher, self._fail, clock)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def load(self) -> None:
         """Raises StoreError."""
-        await self._records.load(self.book, asyncio.get_running_loop().time())
+        await self._records.load(self.book, self._clock.time())
         self.publisher.add(due(self.book))
 
     async def run(self) -> None:
@@ -180,7 +182,6 @@ class _Life:
         connection.on_attach = Links(connection, self._keeper, self._counters, PROBE).attach
 
     async def _session(self, connection: ControlConnection) -> None:
-        self.unreachable = f"the router has no way to {ADDRESS} yet"
         self.publisher.connected(connection)
         try:
             await self._until_reachable(connection)
@@ -194,20 +195,22 @@ class _Life:
             self._keeper.suspend()
 
     async def _until_reachable(self, connection: ControlConnection) -> None:
-        """Tries to attach to `$lwt` as clients do, by the router, until it leads here."""
-        while True:
-            probe = connection.sender(ADDRESS, name=PROBE)
-            with contextlib.suppress(ControlError):
-                await probe.opened()
-                probe.close()
-                return
-            await asyncio.sleep(PROBE_AGAIN)
+        """Tries to attach to each node as clients do, by the router, until it leads here."""
+        for node in NODES:
+            self.unreachable = f"the router has no way to {node} yet"
+            while True:
+                probe = connection.sender(node, name=PROBE)
+                with contextlib.suppress(ControlError):
+                    await probe.opened()
+                    probe.close()
+                    break
+                await asyncio.sleep(PROBE_AGAIN)
 
 
-async def serve(config: LastWillSettings, stop: asyncio.Event) -> None:
+async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | None = None) -> None:
     """The service: runs until `stop` is set. Raises process.Fatal if a port cannot be had, or for a bad store URL."""
     try:
-        service = LastWillService(config)
+        service = LastWillService(config, clock or asyncio.get_running_loop())
     except ValueError as error:
         raise process.Fatal(f"setting 'store': {error}") from None
     state = health.Health(config.health, service.metrics, check=service.healthy, counts=service.counts)

@@ -37,7 +37,7 @@ ROUTER: Final = AddressName("")
 """Stands for what is no address's in places that are about addresses: connectors, listeners and nodes of services."""
 
 SUBSCRIPTION_CONTROL: Final = "$subctrl"
-LAST_WILL: Final = "$lwt"
+LAST_WILL, MQTT_WILLS = "$lwt", "$mqtt/wills"
 MQTT_SESSIONS: Final = "$mqtt/sessions"
 LWT_CONTAINER, SUBSCRIPTION_CONTAINER = "lwt-service", "subscription-service"
 """The container-ids with which the services that have these nodes open their connections."""
@@ -256,6 +256,7 @@ SERVICE_NODES: Final = (
         {"pattern": SUBSCRIPTION_CONTROL, "distribution": "balanced", "waypoint": False},
     ),
     _node_route(LAST_WILL, "in", LWT_CONTAINER),
+    _node_route(MQTT_WILLS, "in", LWT_CONTAINER),
     _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),
     _node_route(MQTT_SESSIONS, "out", SUBSCRIPTION_CONTAINER),
 )

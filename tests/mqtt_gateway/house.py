@@ -44,11 +44,12 @@ class Router:
         for name, prefix, container, directions in (
             ("sessions", "$mqtt/sessions", "subscription-service", ("in", "out")),
             ("lwt", "$lwt", "lwt-service", ("in",)),
+            ("wills", "$mqtt/wills", "lwt-service", ("in",)),
         ):
             for direction in directions:
                 fields = {"name": f"{name}-{direction}", "prefix": prefix, "containerId": container}
                 routes.append(["linkRoute", {**fields, "direction": direction}])
-        listener = {"host": "127.0.0.1", "port": str(self.clients), "name": "clients"}
+        listener = {"host": "127.0.0.1", "port": str(self.clients), "name": "clients", "management": False}
         services = {"host": "127.0.0.1", "port": str(self.services), "name": "services", "role": "route-container"}
         self._config.write_text(
             json.dumps(

@@ -11,7 +11,6 @@ from tests.mqtt_lwt.house import House
 from tests.redis_server import RedisServer
 
 _numbers = count(1)
-GRACE = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     store: StoreSettings = SqliteSettings(str(folder / "wills.sqlite"))
     if request.param == "redis":
         store = RedisSettings(request.getfixturevalue("redis_server").url, f"test-{next(_numbers)}")
-    made = House(folder, store, GRACE)
+    made = House(folder, store)
     try:
         yield made
     finally:

@@ -57,10 +57,15 @@ def broker_entities(port: int) -> list[list[Any]]:
     return entities
 
 
-class Service:
-    """`python -m services.mqtt_lwt`; with `dies` it kills itself at that point (tests/mqtt_lwt/dying.py)."""
+GRACE = 3600.0
+"""Seconds that clients have to come again: more than a test takes. `Service.pass_time` ends them."""
 
-    def __init__(self, folder: Path, router: int, configserv: str, store: StoreSettings, grace: float) -> None:
+
+class Service:
+    """`python -m services.mqtt_lwt`, whose clock tests move; with `dies` it kills itself at that point
+    (tests/mqtt_lwt/dying.py)."""
+
+    def __init__(self, folder: Path, router: int, configserv: str, store: StoreSettings) -> None:
         self.health = f"127.0.0.1:{free_port()}"
         self.log = folder / "lwt.log"
         self._config = folder / "lwt.json"
@@ -72,17 +77,16 @@ class Service:
                     "router": f"127.0.0.1:{router}",
                     "configserv": configserv,
                     "store": msgspec.to_builtins(store),
-                    "grace_seconds": grace,
+                    "grace_seconds": GRACE,
                 }
             )
         )
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, dies: str = "", ready: bool = True) -> None:
-        module = ["tests.mqtt_lwt.dying", dies] if dies else ["services.mqtt_lwt"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *module, "--config", str(self._config)],
+                [sys.executable, "-m", "tests.mqtt_lwt.dying", dies or "never", "--config", str(self._config)],
                 cwd=ROOT,
                 stderr=log,
                 env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},
@@ -104,16 +108,28 @@ class Service:
         except OSError:
             return {"ready": False, "detail": "", "counts": {}}
 
-    def metric(self, name: str) -> float:
-        """The sum of the series of a metric."""
+    def metric(self, name: str, labels: str = "[^}]*") -> float:
+        """The sum of the series of a metric; `labels`: a pattern of those that are meant."""
         with urllib.request.urlopen(f"http://{self.health}/metrics", timeout=PATIENCE) as answer:
             text = answer.read().decode()
-        return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{{labels}}})? (\S+)$", text, re.MULTILINE))
 
     def wills(self) -> int:
         """How many it has; -1 while it does not say."""
         says = self.says()
         return int(says["counts"]["wills"]) if says["ready"] else -1
+
+    def pass_time(self) -> None:
+        """As much time as the grace time passes for the service, once a client is lost or a delay runs."""
+        wait_for("a time runs", self._times_run)
+        self.send(signal.SIGUSR1)
+
+    def _times_run(self) -> bool:
+        return self.metric("lwt_wills", 'state="(?:orphaned|delayed)"') > 0
+
+    def send(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -129,10 +145,10 @@ class Service:
 
 
 class Client:
-    """An AMQP client with a link to `$lwt`."""
+    """A client with a link to `node`, which it reaches through a listener of the router: its port."""
 
-    def __init__(self, house: House, name: str = "client", link: str = "will") -> None:
-        self.house, self.name, self.link_name = house, name, link
+    def __init__(self, house: House, name: str, link: str, node: str, port: int) -> None:
+        self.house, self.name, self.link_name, self.node, self.port = house, name, link, node, port
         self.connection: BlockingConnection
         self.sender: BlockingSender
         self.attach()
@@ -144,14 +160,12 @@ class Client:
             with contextlib.suppress(*LOST, OSError):
                 container = Container()
                 container.container_id = self.name
-                self.connection = BlockingConnection(
-                    f"127.0.0.1:{self.house.router.clients}", timeout=PATIENCE, container=container
-                )
-                self.sender = self.connection.create_sender("$lwt", name=self.link_name)
+                self.connection = BlockingConnection(f"127.0.0.1:{self.port}", timeout=PATIENCE, container=container)
+                self.sender = self.connection.create_sender(self.node, name=self.link_name)
                 return True
             return False
 
-        wait_for("$lwt can be reached", attached)
+        wait_for(f"{self.node} can be reached", attached)
 
     def message(self, subject: str, key: str | None, to: str, body: bytes, **annotations: Any) -> Message:
         named = {} if key is None else {"x_opt_client_id": key}
@@ -207,9 +221,9 @@ class Client:
 
 
 class House:
-    """What all of it stands in. `grace`: seconds."""
+    """What all of it stands in."""
 
-    def __init__(self, folder: Path, store: StoreSettings, grace: float) -> None:
+    def __init__(self, folder: Path, store: StoreSettings) -> None:
         self.broker = BrokerProcess(folder).start()
         self.configserv = Configserv(folder, reporters=[])
         (self.configserv.config / "addresses.json").write_text(json.dumps(ADDRESSES))
@@ -221,7 +235,7 @@ class House:
             management.settings(f"{TOPIC}/#", autoCreateAddresses=True, autoCreateQueues=True)
         self.router = Router(folder, broker_entities(self.broker.port))
         self.router.start()
-        self.service = Service(folder, self.router.services, str(self.configserv.settings["listen"]), store, grace)
+        self.service = Service(folder, self.router.services, str(self.configserv.settings["listen"]), store)
 
     def close(self) -> None:
         try:
@@ -232,7 +246,12 @@ class House:
             self.broker.kill()
 
     def client(self, name: str = "client", link: str = "will") -> Client:
-        return Client(self, name, link)
+        """An AMQP client."""
+        return Client(self, name, link, "$lwt", self.router.clients)
+
+    def gateway(self, name: str = "gateway") -> Client:
+        """An MQTT gateway."""
+        return Client(self, name, "will", "$mqtt/wills", self.router.services)
 
     @contextlib.contextmanager
     def receiver(self, address: str) -> Iterator[BlockingReceiver]:
@@ -244,8 +263,15 @@ class House:
                 connection.close()
 
     def published(self) -> list[bytes]:
-        """Everything in the queue, once there are no wills any more; it is taken out."""
-        wait_for("every will has been published", lambda: self.service.wills() == 0)
+        """Everything in the queue, once there are no wills any more, whatever time that takes; it is taken out."""
+
+        def all_over() -> bool:
+            wills = self.service.wills()
+            if wills > 0:
+                self.service.send(signal.SIGUSR1)
+            return wills == 0
+
+        wait_for("every will has been published", all_over)
         with self.broker.connect() as connection:
             connection.create_sender(QUEUE).send(Message(body=b"the last"))
             receiver = connection.create_receiver(QUEUE, credit=1000)

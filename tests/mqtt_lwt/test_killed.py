@@ -9,7 +9,6 @@ import pytest
 
 from enmasse.stores import RedisSettings
 from enmasse.testing import wait_for
-from tests.mqtt_lwt.conftest import GRACE
 from tests.mqtt_lwt.house import QUEUE, TOPIC, Client, House
 from tests.redis_server import RedisServer
 
@@ -39,7 +38,7 @@ def start_again(house: House, *told: Client) -> None:
 @pytest.mark.parametrize(("point", "qos"), [(point, 1 + number % 2) for number, point in enumerate(POINTS)])
 def test_a_lost_client_s_will_is_published_exactly_once(house: House, point: str, qos: int) -> None:
     live_through(house, point)
-    gateway = house.client("gateway")
+    gateway = house.gateway()
     gateway.sender.link.send(gateway.message("will", "device", QUEUE, b"will", x_opt_mqtt_qos=qos))
     if point.endswith("1"):
         start_again(house, gateway)
@@ -65,6 +64,8 @@ def test_a_client_that_is_lost_while_the_service_is_killed(house: House, point: 
         client.will(to=address, body=b"will")
         client.detach("my:failure")
         start_again(house)
+        if point.startswith("before"):
+            house.service.pass_time()
         assert bytes(receiver.receive(60).body) == b"will"
         receiver.accept()
         wait_for("it is forgotten", lambda: house.service.wills() == 0)
@@ -77,7 +78,7 @@ def test_a_client_that_is_lost_while_the_service_is_killed(house: House, point: 
 @pytest.mark.parametrize("point", ["before:2", "after:2"])
 def test_a_will_that_was_cleared_is_never_published(house: House, point: str) -> None:
     live_through(house, point)
-    gateway = house.client("gateway")
+    gateway = house.gateway()
     gateway.will("device", body=b"never")
     gateway.sender.link.send(gateway.message("will-clear", "device", "", b""))
     start_again(house, gateway)
@@ -87,7 +88,7 @@ def test_a_will_that_was_cleared_is_never_published(house: House, point: str) ->
 
 
 def test_a_service_that_is_killed_gives_its_clients_time_to_come_again(running: House) -> None:
-    gateway, gone = running.client("gateway"), running.client("gone")
+    gateway, gone = running.gateway(), running.client("gone")
     for number in range(30):
         gateway.will(f"c{number}", body=b"held %d" % number)
     gone.will(body=b"gone")
@@ -96,13 +97,14 @@ def test_a_service_that_is_killed_gives_its_clients_time_to_come_again(running: 
     running.service.start()
     for number in range(30):
         gateway.insist("will", f"c{number}", QUEUE, b"held again %d" % number)
+    running.service.pass_time()
     wait_for("only those that came again are left", lambda: running.service.wills() == 30)
     gateway.detach()
     assert running.published() == [b"gone"]
 
 
 def test_a_router_that_is_killed_publishes_nothing_of_clients_that_come_again(running: House) -> None:
-    gateway, gone = running.client("gateway"), running.client("gone")
+    gateway, gone = running.gateway(), running.client("gone")
     for number in range(30):
         gateway.will(f"c{number}", body=b"held %d" % number)
     gone.will(body=b"gone")
@@ -112,6 +114,7 @@ def test_a_router_that_is_killed_publishes_nothing_of_clients_that_come_again(ru
     running.router.start()
     for number in range(30):
         gateway.insist("will", f"c{number}", QUEUE, b"held again %d" % number)
+    running.service.pass_time()
     wait_for("only those that came again are left", lambda: running.service.wills() == 30)
     gateway.detach()
     assert running.published() == [b"gone"]
@@ -121,7 +124,7 @@ def test_killed_at_any_moment_with_many_clients(house: House) -> None:
     """Of each client whose will was accepted, the last one that was is published once, or none if it was cleared."""
     house.service.kill()
     house.service.start()
-    gateway = house.client("gateway")
+    gateway = house.gateway()
     expected: list[bytes] = []
     for turn in range(2):
         for number in range(40):
@@ -143,10 +146,10 @@ def test_killed_at_any_moment_with_many_clients(house: House) -> None:
 
 def test_redis_is_killed_and_comes_back(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis")
-    house = House(tmp_path, RedisSettings(server.url, "wills"), GRACE)
+    house = House(tmp_path, RedisSettings(server.url, "wills"))
     try:
         house.service.start()
-        gateway = house.client("gateway")
+        gateway = house.gateway()
         for number in range(20):
             gateway.will(f"c{number}", body=b"%d" % number)
         server.kill()

@@ -34,7 +34,7 @@ def test_a_will_and_what_is_published() -> None:
         correlation_id=b"1",
         application_properties={"user": "property"},
     )
-    request = read(message.encode(), "link")
+    request = read(message.encode(), "link", gateway=True)
     assert (request.operation, request.key, request.to, request.qos, request.delay) == (
         "will",
         "client:device",
@@ -63,12 +63,26 @@ def test_without_a_qos_it_is_durable_or_not(durable: bool, qos: int) -> None:
 
 
 def test_the_key_is_the_client_else_the_link_and_neither_is_the_other() -> None:
-    named = read(will(annotations={"x-opt-client-id": "x"}).encode(), "y").key
+    annotations = {"x-opt-client-id": "x"}
+    named = read(will(annotations=annotations).encode(), "y", gateway=True).key
     linked = read(will().encode(), "x").key
     assert named != linked
     assert read(Message(None, subject="will-clear").encode(), "x") == ("will-clear", linked, "", 0, 0, None)
-    annotations = {"x-opt-client-id": "x"}
-    assert read(Message(None, subject="will-publish", annotations=annotations).encode(), "y").key == named
+    message = Message(None, subject="will-publish", annotations=annotations)
+    assert read(message.encode(), "z", gateway=True).key == named
+
+
+@given(st.lists(st.tuples(st.none() | st.text("1:xyl "), st.text("1:xyl "), st.booleans()), unique=True))
+def test_no_link_says_anything_of_another_s_clients(pairs: list[tuple[str | None, str, bool]]) -> None:
+    """But gateways, which all speak for the same MQTT clients."""
+    pairs = [each for each in pairs if each[0] is None or not each[2]]
+    keys = set()
+    for client, link, gateway in pairs:
+        annotations = {} if client is None else {"x-opt-client-id": client}
+        keys.add(read(will(annotations=annotations).encode(), link, gateway=gateway).key)
+    mqtt = read(will(annotations={"x-opt-client-id": "x"}).encode(), "x", gateway=True).key
+    assert len(keys) == len({(client, link) for client, link, _ in pairs})
+    assert mqtt not in keys
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 from proton import Delivery, Message, symbol
-from proton.utils import LinkDetached
+from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import wait_for
-from tests.mqtt_lwt.house import ANYCAST, MULTICAST, QUEUE, TOPIC, House
+from tests.mqtt_lwt.house import ANYCAST, MULTICAST, PATIENCE, QUEUE, TOPIC, House
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -48,25 +48,58 @@ def test_clients_that_end_well_and_those_that_are_lost(running: House) -> None:
 
 
 def test_one_link_with_the_wills_of_many(running: House) -> None:
-    gateway = running.client("gateway")
+    gateway = running.gateway()
     for key in ("a", "b", "c", "d"):
         gateway.will(key, body=key.encode())
     gateway.will("a", body=b"a again")
     gateway.insist("will-publish", "a")
     gateway.insist("will-clear", "b")
-    other = running.client("other")
+    other = running.gateway("other")
     other.will("c", body=b"c taken over")
     gateway.insist("will-publish", "c")  # too late: it is the other's now
     gateway.vanish()
+    running.service.pass_time()
     wait_for("only the other's is left", lambda: running.service.wills() == 1)
     other.detach()
     assert sorted(running.published()) == [b"a again", b"d"]
 
 
+def test_amqp_clients_do_not_speak_for_the_clients_of_gateways_nor_for_each_other(running: House) -> None:
+    gateway, one, two = running.gateway(), running.client("one"), running.client("two")
+    for client in (gateway, one, two):
+        client.will("device", body=client.name.encode())
+    gateway.will("will", body=b"another device's")
+    one.will(body=b"its own")
+    assert running.service.wills() == 5
+    for operation in ("will-clear", "will-publish", "session-ended"):
+        assert one.ask(operation, "device") == Delivery.ACCEPTED
+    one.insist("will-clear", "will")
+    two.detach()
+    wait_for("theirs are over", lambda: running.service.wills() == 3)
+    gateway.insist("will-publish", "device")
+    gateway.detach()
+    one.detach("my:failure")
+    assert sorted(running.published()) == [b"gateway", b"its own"]
+
+
+def test_clients_do_not_reach_the_node_of_gateways(running: House) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{running.router.clients}", timeout=PATIENCE)
+    try:
+        for node in ("$mqtt/wills", "amqp:/$mqtt.wills", "/$mqtt/wills"):
+            with pytest.raises(LinkDetached, match="unauthorized-access"):
+                connection.create_sender(node)
+        relay = connection.create_sender(None)
+        delivery = relay.link.send(Message(address="$mqtt/wills", subject="will-clear"))
+        connection.wait(lambda: delivery.settled)
+        assert delivery.remote_state == Delivery.REJECTED
+    finally:
+        connection.close()
+
+
 def test_a_will_delay_runs_and_ends_when_the_client_comes(running: House) -> None:
-    gateway = running.client("gateway")
+    gateway = running.gateway()
     for key in ("waits", "comes"):
-        gateway.will(key, body=key.encode(), x_opt_will_delay=3)
+        gateway.will(key, body=key.encode(), x_opt_will_delay=1800)
         gateway.insist("will-publish", key)
     gateway.will("comes", body=b"new")
     assert running.service.wills() == 2

@@ -57,12 +57,12 @@ def test_clients_reach_no_management(management: Management, clients: BlockingCo
     assert management.one(LISTENER, "no-management")
 
 
-@pytest.mark.parametrize("node", ["$mqtt/sessions", "amqp:/$mqtt.sessions", "/$mqtt/sessions"])
+@pytest.mark.parametrize("node", ["$mqtt/sessions", "amqp:/$mqtt.sessions", "/$mqtt/sessions", "$mqtt/wills"])
 def test_clients_do_not_reach_what_services_tell_each_other(
     router: RouterProcess, management: Management, clients: BlockingConnection, node: str
 ) -> None:
     for direction in ("in", "out"):
-        management.create(LINK_ROUTE, f"s-{direction}", prefix="$mqtt/sessions", direction=direction, containerId="s")
+        management.create(LINK_ROUTE, f"s-{direction}", prefix="$mqtt", direction=direction, containerId="s")
     gateway = BlockingConnection(f"127.0.0.1:{router.container_port}", timeout=60)
     attaches = [(each.create_sender, each.create_receiver) for each in (clients, gateway)]
     try:

@@ -1,4 +1,5 @@
-"""The wills of connected clients, with the last-will service: `$lwt` (docs/contracts.md). One link for all of them.
+"""The wills of connected clients: the last-will service's node `$mqtt/wills` (docs/contracts.md, "`$lwt`").
+One link for all of them.
 
 The key of a will is the client id. What is not accepted yet is sent again over the next link, in its order, and before
 it the wills of all that are connected: the service gives them some seconds for that.
@@ -27,7 +28,7 @@ from services.mqtt_gateway.amqp.mapping import REPLY, Route, reply_address
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Refused
 
-ADDRESS: Final = "$lwt"
+ADDRESS: Final = "$mqtt/wills"
 AGAIN: Final = 0.25
 """Seconds until the link that was refused is attached again, or what was not accepted is sent again."""
 MOST: Final = 256 << 20
