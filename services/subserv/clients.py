@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,13 +19,14 @@ from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused
 from enmasse.mqtt.topics import fault_of_filter
 from enmasse.stores import Store, StoreError
-from services.subserv import names, records
+from services.subserv import records
 from services.subserv.binding import Binder, Wanted
-from services.subserv.brokers import Broker, Brokers
-from services.subserv.desired import Desired, Subscriber
+from services.subserv.brokers import Brokers
+from services.subserv.desired import Desired
 from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
 from services.subserv.sessions import Session, Sessions, Share, share_of
+from services.subserv.sources import Gateways, SessionSources
 from services.subserv.turns import Turns
 
 HANDOVER = 2.0
@@ -34,8 +35,6 @@ MAX_SESSIONS = 200_000
 MAX_SUBSCRIPTIONS = 20_000
 """Of one session."""
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
-PORTION = 200
-"""Sessions that are looked at in one turn of the loop."""
 UNSPECIFIED, IMPLEMENTATION, FILTER_INVALID, QUOTA, NO_SHARED = 0x80, 0x83, 0x8F, 0x97, 0x9E
 TAKEN_OVER = 0x8E
 NO_SUBSCRIPTION = 0x11
@@ -47,13 +46,6 @@ class Refusal(Exception):
     def __init__(self, condition: str, description: str, reason: int) -> None:
         super().__init__(description)
         self.failure = wire.Failure(condition=condition, description=description, reason=reason)
-
-
-class Gateways(Protocol):
-    """The gateways that are there."""
-
-    def command(self, gateway: str, subject: str, body: Any) -> bool:
-        """Tells a gateway; False if it is not there."""
 
 
 class _Plan(NamedTuple):
@@ -77,6 +69,8 @@ class Clients:
         brokers: Brokers,
         binder: Binder,
         gateways: Gateways,
+        turns: Turns,
+        sources: SessionSources,
     ) -> None:
         self.sessions = sessions
         self._store = store
@@ -85,7 +79,8 @@ class Clients:
         self._brokers = brokers
         self._binder = binder
         self._gateways = gateways
-        self._turns = Turns()
+        self._turns = turns
+        self._sources = sources
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
         self._abandoned: dict[str, int] = {}
         """Client → epoch that no gateway holds: what opened it could not be stored."""
@@ -146,8 +141,7 @@ class Clients:
             session = sessions.put(fresh)
             if ended is not None:
                 self._doom(ended)
-            sources = self.sources(session)
-            session.told = [source.address for source in sources]
+            sources = self._sources.tell(session)
             return wire.OpenReply(
                 epoch=epoch,
                 present=present,
@@ -280,7 +274,7 @@ class Clients:
                 process.spawn(self.lose(session.record.client, session.record.epoch), "disconnect")
             else:
                 kept.append(session.id)
-        process.spawn(self._tell_in_portions(kept), "sources")
+        process.spawn(self._sources.tell_in_portions(kept), "sources")
         return wire.HelloReply(stale=stale)
 
     async def gateway_gone(self, gateway: str) -> None:
@@ -321,7 +315,7 @@ class Clients:
             for plan in plans:
                 code = IMPLEMENTATION if plan.asked.filter in failed and plan.code < UNSPECIFIED else plan.code
                 codes.append(UNSPECIFIED if code >= UNSPECIFIED and before.protocol == 4 else code)
-            return wire.SubscribeReply(codes=codes, sources=self._tell(session), reason=reason)
+            return wire.SubscribeReply(codes=codes, sources=self._sources.tell(session), reason=reason)
 
     async def unsubscribe(self, request: wire.Unsubscribe) -> wire.UnsubscribeReply:
         async with self._turns.of(request.client):
@@ -334,8 +328,8 @@ class Clients:
                 self.sessions.unsubscribe(session, gone)
                 failed = await self._unbind(session, gone)
                 if failed:  # it is done as soon as the broker can be asked; the client may be told now
-                    return wire.UnsubscribeReply(codes=codes, sources=self._tell(session), reason=failed)
-            return wire.UnsubscribeReply(codes=codes, sources=self._tell(session))
+                    return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session), reason=failed)
+            return wire.UnsubscribeReply(codes=codes, sources=self._sources.tell(session))
 
     async def _unbind(self, session: Session, gone: Iterable[str]) -> str:
         """Waits until the brokers lead nothing of these to the session any more; why one does not yet, if so."""
@@ -393,62 +387,11 @@ class Clients:
         self._leave(shares)
         self._brokers.touch((session.id, *shares))
 
-    # sources
-
-    def sources(self, session: Session) -> list[wire.Source]:
-        """Where the gateway is to receive for a session."""
-        found = [wire.Source(address=address) for address in self._addresses(session)]
-        for share in self.sessions.shares_of(session):
-            found += [wire.Source(address=address, filter=share.name) for address in self._addresses(share)]
-        return found
-
-    def _addresses(self, subscriber: Subscriber) -> list[str]:
-        brokers = self._desired.brokers(subscriber)
-        brokers.update(broker.name for broker in self._brokers if _holds(broker, subscriber))
-        return [names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
-
-    def _tell(self, session: Session) -> list[wire.Source]:
-        sources = self.sources(session)
-        session.told = [source.address for source in sources]
-        return sources
-
-    def lies(self, ids: Iterable[str]) -> None:
-        """Queues of these have come or gone: tells gateways what they do not know yet."""
-        clients: dict[str, None] = {}
-        for id in ids:
-            session = self.sessions.by_id.get(id)
-            if session is not None:
-                clients[session.record.client] = None
-            elif (share := self.sessions.shares.get(id)) is not None:
-                clients.update(dict.fromkeys(share.members))
-        for client in clients:
-            self._tell_changes(self.sessions.by_client[client])
-
-    async def _tell_in_portions(self, ids: list[str]) -> None:
-        for at in range(0, len(ids), PORTION):
-            self.lies(ids[at : at + PORTION])
-            await asyncio.sleep(0)  # requests are served in between
-
-    def _tell_changes(self, session: Session) -> None:
-        record = session.record
-        if not record.connected or self._turns.busy(record.client):
-            return  # who serves a request of the client tells with its reply
-        before, sources = session.told, self._tell(session)
-        if session.told != before:
-            command = wire.SourcesChanged(client=record.client, epoch=record.epoch, sources=sources)
-            if not self._gateways.command(record.gateway, "sources", command):
-                session.told = None  # its hello will have it told
-
     def _check(self, client: str, epoch: int) -> Session:
         session = self.sessions.by_client.get(client)
         if session is None or session.record.epoch != epoch or not session.record.connected:
             raise Refusal(wire.STALE, f"client {client[:100]!r} is connected elsewhere, or has no session", TAKEN_OVER)
         return session
-
-
-def _holds(broker: Broker, subscriber: Subscriber) -> bool:
-    held = broker.conversation.held.get(subscriber.id)
-    return held is not None and held.created == subscriber.created
 
 
 def _share(filter: str) -> Share | None:

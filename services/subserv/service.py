@@ -31,6 +31,8 @@ from services.subserv.packets import Packets
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
 from services.subserv.sessions import Sessions
+from services.subserv.sources import SessionSources
+from services.subserv.turns import Turns
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -58,8 +60,18 @@ class SubscriptionService:
         self.packets = Packets(self.sessions, store)
         self.gateways = GatewayLinks()
         self.amqp = AmqpSubscriptions(store, self.desired, self.brokers, self.binder)
+        turns = Turns()
+        self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways, turns)
         self.clients = Clients(
-            self.sessions, store, self.packets, self.desired, self.brokers, self.binder, self.gateways
+            self.sessions,
+            store,
+            self.packets,
+            self.desired,
+            self.brokers,
+            self.binder,
+            self.gateways,
+            turns,
+            self.session_sources,
         )
         self.loaded = False
         self.configured = False
@@ -117,7 +129,7 @@ class SubscriptionService:
         return [each.id for each in self.subscribers()]
 
     def lies(self, ids: Iterable[str]) -> None:
-        self.clients.lies(ids)
+        self.session_sources.lies(ids)
 
     # the configuration service
 
@@ -166,7 +178,7 @@ class SubscriptionService:
             ids = [each.id for each in self.subscribers()]
             for some in (ids[at : at + PORTION] for at in range(0, len(ids), PORTION)):
                 self.brokers.touch(some)
-                self.clients.lies(some)
+                self.session_sources.lies(some)
                 await asyncio.sleep(0)  # requests are served in between
             await asyncio.sleep(SETTLE)
 

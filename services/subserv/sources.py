@@ -1,0 +1,88 @@
+"""Where gateways receive for the sessions that they have, and what they were told of it (`Session.told`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from enmasse.model import sessions as wire
+from services.subserv import names
+from services.subserv.brokers import Broker, Brokers
+from services.subserv.desired import Desired, Subscriber
+from services.subserv.sessions import Session, Sessions
+from services.subserv.turns import Turns
+
+PORTION = 200
+"""Sessions that are looked at in one turn of the loop."""
+
+
+class Gateways(Protocol):
+    """The gateways that are there."""
+
+    def command(self, gateway: str, subject: str, body: Any) -> bool:
+        """Tells a gateway; False if it is not there."""
+
+
+class SessionSources:
+    """Tells gateways when the queues of a session have come or gone."""
+
+    def __init__(
+        self, sessions: Sessions, desired: Desired, brokers: Brokers, gateways: Gateways, turns: Turns
+    ) -> None:
+        self._sessions = sessions
+        self._desired = desired
+        self._brokers = brokers
+        self._gateways = gateways
+        self._turns = turns
+
+    def of(self, session: Session) -> list[wire.Source]:
+        """Where the gateway is to receive for a session."""
+        found = [wire.Source(address=address) for address in self._addresses(session)]
+        for share in self._sessions.shares_of(session):
+            found += [wire.Source(address=address, filter=share.name) for address in self._addresses(share)]
+        return found
+
+    def _addresses(self, subscriber: Subscriber) -> list[str]:
+        brokers = self._desired.brokers(subscriber)
+        brokers.update(broker.name for broker in self._brokers if _holds(broker, subscriber))
+        return [names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
+
+    def tell(self, session: Session) -> list[wire.Source]:
+        """The same; its gateway is told by the caller."""
+        sources = self.of(session)
+        session.told = [source.address for source in sources]
+        return sources
+
+    def lies(self, ids: Iterable[str]) -> None:
+        """Queues of these have come or gone: tells gateways what they do not know yet."""
+        clients: dict[str, None] = {}
+        for id in ids:
+            session = self._sessions.by_id.get(id)
+            if session is not None:
+                clients[session.record.client] = None
+            elif (share := self._sessions.shares.get(id)) is not None:
+                clients.update(dict.fromkeys(share.members))
+        for client in clients:
+            self._tell_changes(self._sessions.by_client[client])
+
+    async def tell_in_portions(self, ids: list[str]) -> None:
+        """As `lies`, of many."""
+        for at in range(0, len(ids), PORTION):
+            self.lies(ids[at : at + PORTION])
+            await asyncio.sleep(0)  # requests are served in between
+
+    def _tell_changes(self, session: Session) -> None:
+        record = session.record
+        if not record.connected or self._turns.busy(record.client):
+            return  # who serves a request of the client tells with its reply
+        before, sources = session.told, self.tell(session)
+        if session.told != before:
+            command = wire.SourcesChanged(client=record.client, epoch=record.epoch, sources=sources)
+            if not self._gateways.command(record.gateway, "sources", command):
+                session.told = None  # its hello will have it told
+
+
+def _holds(broker: Broker, subscriber: Subscriber) -> bool:
+    held = broker.conversation.held.get(subscriber.id)
+    return held is not None and held.created == subscriber.created
