@@ -122,8 +122,9 @@ class Suite:
         done = self.command("init", str(self.config))
         if done.returncode:
             raise RuntimeError(done.stderr)
-        self.edit("addresses.json", self.addresses)
-        self.edit("flavors.json", self.flavors)
+        for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
+            if entries:  # else the file stays as it is, to the byte
+                self.edit(name, entries)
 
     def edit(self, name: str, entries: dict[str, Any], *, remove: Iterable[str] = ()) -> None:
         """Change entries of a configuration file, by atomic rename as an editor or `enmasse address` does it."""

@@ -312,13 +312,21 @@ def test_link_and_address_rows_count_deliveries(router: RouterProcess, managemen
 
 
 def test_inter_router_connectors_are_kept_and_reported(management: Management) -> None:
-    management.create(
-        CONNECTOR, "ragent-other:55672-0", role="inter-router", host="other", port="55672", verifyHostName="no"
-    )
-    row = management.one(CONNECTOR, "ragent-other:55672-0")
+    row = _connector_to_nobody(management)
     assert (row["role"], row["host"], row["port"], row["verifyHostname"]) == ("inter-router", "other", "55672", False)
-    assert row["connectionStatus"] == "CONNECTING"
-    management.delete(CONNECTOR, "ragent-other:55672-0")
+
+
+def test_a_connector_is_not_shown_as_connected_before_it_is(management: Management) -> None:
+    assert _connector_to_nobody(management)["connectionStatus"] == "CONNECTING"
+
+
+def _connector_to_nobody(management: Management) -> dict[str, Any]:
+    """What the router shows of it while it is there."""
+    name = "ragent-other:55672-0"
+    management.create(CONNECTOR, name, role="inter-router", host="other", port="55672", verifyHostName="no")
+    row = management.one(CONNECTOR, name)
+    management.delete(CONNECTOR, name)
+    return row
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])

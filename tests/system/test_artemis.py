@@ -16,14 +16,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from enmasse.testing import Suite, running, wait_for
+from tests import one_program
 from tests.artemis import ENVIRONMENT
 from tests.load import Consumer, Producer, subscribe
-from tests.system.seeing import carrier, component, find, wait_process
+from tests.system.seeing import carrier, component, wait_address, wait_process
 
-ADDRESSES = {
-    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
-    "unique": {"type": "queue", "flavor": "small-persisted-queue", "duplicates": "message-id"},
-}
+UNIQUE = {"type": "queue", "flavor": "small-persisted-queue", "duplicates": "message-id"}
 PATIENCE = 240.0
 
 
@@ -36,8 +34,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 def _suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("artemis"), ADDRESSES, options=("--broker", "artemis")) as found:
+    with running(tmp_path_factory.mktemp("artemis"), options=("--broker", "artemis")) as found:
         found.up(300)
+        one_program.check_files(found.config)
         yield found
         assert found.down() == 0
 
@@ -79,6 +78,10 @@ class Device:
         self.client.loop_stop()
 
 
+def test_one_program_for_every_engine(suite: Suite) -> None:
+    one_program.check(suite.url, f"mqtt://127.0.0.1:{suite.mqtt_port}")
+
+
 def test_qos_2_is_exactly_once_over_the_death_of_subserv_and_router(suite: Suite) -> None:
     """More messages than a link has credit for at first: Artemis does not settle, so the gateway does."""
     device, reader = Device("device", suite.mqtt_port), Device("reader", suite.mqtt_port)
@@ -116,14 +119,14 @@ def test_nothing_accepted_is_lost_when_brokers_are_killed_under_load(suite: Suit
     """A queue, and a durable subscription whose client is away."""
     subscribe(suite.url, "mytopic", "artemis")
     away = Consumer(suite.url, "mytopic", container_id="artemis", subscription="durable")
-    producers = [Producer(suite.url, name) for name in ("orders", "mytopic")]
-    worker = Consumer(suite.url, "orders")
+    producers = [Producer(suite.url, name) for name in ("myqueue", "mytopic")]
+    worker = Consumer(suite.url, "myqueue")
     for client in (worker, *producers):
         client.start()
     for _ in range(2):
         for producer in producers:
             producer.wait_accepted(100)
-        for name in ("orders", "mytopic"):
+        for name in ("myqueue", "mytopic"):
             kill(suite, carrier(suite, name)["name"])
     for producer in producers:
         producer.enough()
@@ -137,7 +140,7 @@ def test_nothing_accepted_is_lost_when_brokers_are_killed_under_load(suite: Suit
 
 
 def test_what_artemis_has_not_is_refused(suite: Suite) -> None:
-    unique = find(suite, "unique")
-    assert unique is not None
-    assert (unique["ready"], unique["phase"]) == (False, "Failed")
+    suite.edit("addresses.json", {"unique": UNIQUE})
+    unique = wait_address(suite, "unique", phase="Failed", ready=False)
     assert "duplicates" in unique["message"] and "artemis" in unique["message"]
+    suite.edit("addresses.json", {}, remove=["unique"])

@@ -17,6 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from enmasse.testing import Suite, running, wait_for
+from tests import one_program
 from tests.certificates import Authority
 from tests.redis_server import RedisServer
 
@@ -212,3 +213,8 @@ def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:
             assert suite.down() == 0
         finally:
             redis.stop()
+
+
+def test_one_program_for_every_engine(suite: Suite) -> None:
+    one_program.check_files(suite.config)
+    one_program.check(suite.url, f"mqtt://127.0.0.1:{suite.mqtt_port}")

@@ -18,6 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from enmasse.testing import free_port, wait_for
+from tests import one_program
 from tests.images import bases
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
@@ -29,19 +30,6 @@ HOSTS = {"amqps": "messages.example.com", "mqtts": "devices.example.com"}
 """By port: the names by which clients from outside come, over TLS."""
 PATIENCE = 240.0
 """Seconds for whatever a loaded machine takes long for: eleven Pods start on two cores."""
-ADDRESSES = {
-    "orders": {"type": "queue", "flavor": "persisted-queue"},
-    "readings": {"type": "topic", "flavor": "persisted-topic", "mqttDefault": True},
-    "calls": {"type": "anycast"},
-}
-FLAVORS = {
-    f"persisted-{kind}": {
-        "type": kind,
-        "templateName": f"{kind}-persisted",
-        "templateParameters": {"STORAGE_CAPACITY": "1Gi"},
-    }
-    for kind in ("queue", "topic")
-}
 VALUES: dict[str, Any] = {
     "image": {"repository": "localhost/enmasse", "pullPolicy": "Never"},
     "redis": {"image": bases.REDIS, "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}},
@@ -70,8 +58,8 @@ class Installation:
 
     def install(self) -> None:
         self.helm("install")
-        self.configure("flavors", FLAVORS)
-        self.configure("addresses", ADDRESSES)
+        for name, content in one_program.FILES.items():
+            self.configure(name, content)
         wait_for("all addresses are ready", self._ready, PATIENCE)
 
     def helm(self, verb: str, *options: str) -> None:
@@ -82,10 +70,17 @@ class Installation:
         except Refused as error:
             raise Refused(f"{error}\n{self.explain()}") from None
 
-    def configure(self, kind: str, entries: dict[str, Any]) -> None:
+    def configure(self, name: str, content: str) -> None:
         """The content of `addresses.json` or `flavors.json`, as the chart's notes say it."""
-        patch = {"data": {f"{kind}.json": json.dumps(entries)}}
-        self.kubectl("patch", "configmap", f"{RELEASE}-{kind}", "--type=merge", f"--patch={json.dumps(patch)}")
+        patch = {"data": {name: content}}
+        self.kubectl("patch", "configmap", config_map(name), "--type=merge", f"--patch={json.dumps(patch)}")
+
+    def files(self) -> dict[str, str]:
+        """`addresses.json` and `flavors.json` as the cluster has them."""
+        return {
+            name: self.node.get("configmap", config_map(name), namespace=self.namespace)["data"][name]
+            for name in one_program.FILES
+        }
 
     def kubectl(self, *arguments: str) -> str:
         return self.node.kubectl(*arguments, "--namespace", self.namespace)
@@ -99,7 +94,7 @@ class Installation:
 
     def _ready(self) -> bool:
         states = {one["name"]: one.get("ready") for one in self.status().get("addresses", ())}
-        return states == dict.fromkeys(ADDRESSES, True)
+        return states == dict.fromkeys(json.loads(one_program.FILES["addresses.json"]), True)
 
     # its pods
 
@@ -227,6 +222,11 @@ class Device:
         self._thread.join()
         self.client.disconnect()
         self.client.loop_stop()
+
+
+def config_map(name: str) -> str:
+    """Which of the release's has this file."""
+    return f"{RELEASE}-{name.removesuffix('.json')}"
 
 
 def is_ready(pod: Any) -> bool:

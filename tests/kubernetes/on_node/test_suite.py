@@ -11,6 +11,7 @@ from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from enmasse.testing import wait_for
+from tests import one_program
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation
 from tests.load import Consumer, Producer
@@ -33,12 +34,12 @@ class Load:
     def __init__(self, installed: Installation, name: str) -> None:
         self.installed = installed
         url = installed.url
-        self.subscriber = Consumer(url, "readings", container_id=name, subscription=name)
+        self.subscriber = Consumer(url, "mytopic", container_id=name, subscription=name)
         self.subscriber.start()
         self.subscriber.wait_attached()
-        self.producer = Producer(url, "orders", rate=50)
+        self.producer = Producer(url, "myqueue", rate=50)
         self.producer.start()
-        self.device = Device(installed.address("mqtt-gateway"), 1883, "readings", name)
+        self.device = Device(installed.address("mqtt-gateway"), 1883, "mytopic", name)
 
     def goes_on(self) -> None:
         """Both are acknowledged again."""
@@ -50,7 +51,7 @@ class Load:
         self.producer.enough()
         self.producer.wait_end()
         self.device.stop()
-        consumer = Consumer(self.installed.url, "orders")
+        consumer = Consumer(self.installed.url, "myqueue")
         consumer.start()
         wait_for("every order", lambda: self.producer.accepted <= set(consumer.seen), PATIENCE)
         consumer.stop()
@@ -64,6 +65,12 @@ def test_devices_consumers_and_queues_reach_each_other(installed: Installation) 
     load.check()
 
 
+def test_one_program_for_every_engine(installed: Installation) -> None:
+    """Embedded engines on one machine and those of the field have the same test (tests/system)."""
+    assert installed.files() == one_program.FILES
+    one_program.check(installed.url, f"mqtt://{installed.address('mqtt-gateway')}:1883")
+
+
 def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
     installed.open_door()
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
@@ -71,8 +78,8 @@ def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
     domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
     url = f"amqps://{HOSTS['amqps']}:{installed.proxy_port}"
     connection = BlockingConnection(url, ssl_domain=domain, timeout=PATIENCE)
-    connection.create_sender("orders").send(Message("from outside", durable=True))
-    receiver = connection.create_receiver("orders", credit=1)
+    connection.create_sender("myqueue").send(Message("from outside", durable=True))
+    receiver = connection.create_receiver("myqueue", credit=1)
     assert receiver.receive(PATIENCE).body == "from outside"
     receiver.accept()
     connection.close()
@@ -80,7 +87,7 @@ def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
 
 def test_mqtts_from_outside_by_host_name(installed: Installation) -> None:
     authority: Path = installed.authority()
-    device = Device(HOSTS["mqtts"], installed.proxy_port, "readings", "outside", authority)
+    device = Device(HOSTS["mqtts"], installed.proxy_port, "mytopic", "outside", authority)
     device.wait_acknowledged(5)
     device.stop()
 
