@@ -40,17 +40,29 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
 
 
 @pytest.fixture(scope="module")
-def dialled(router: RouterProcess, brokers: list[BrokerProcess]) -> Iterator[Management]:
-    """The router's management; it has connections to both brokers, and a link route to each."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Stands for a service that has a node `$service`: nothing but that is to reach it."""
+    process = BrokerProcess(tmp_path_factory.mktemp("service"), name="service", data_dir=None).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def dialled(router: RouterProcess, brokers: list[BrokerProcess], service: BrokerProcess) -> Iterator[Management]:
+    """The router's management; it has connections to both brokers and a link route to each, and a service's."""
     management = router.management()
-    for n, broker in enumerate(brokers):
-        management.create(CONNECTOR, f"t-b{n}", role="route-container", host="127.0.0.1", port=str(broker.port))
+    for n, process in enumerate((service, *brokers)):
+        name = "t-service" if process is service else f"t-b{n - 1}"
+        management.create(CONNECTOR, name, role="route-container", host="127.0.0.1", port=str(process.port))
+    management.create(LINK_ROUTE, "t-service", prefix="$service", direction="in", connection="t-service")
+    management.create(LINK_ROUTE, "t-no-service", prefix="$other", direction="in", containerId="nobody")
+    for n in range(len(brokers)):
         for direction in ("in", "out"):
             management.create(
                 LINK_ROUTE, f"t-topic{n}-{direction}", prefix=f"topic{n}", direction=direction, connection=f"t-b{n}"
             )
-    for n in range(2):
-        wait_for(lambda: management.one(LINK_ROUTE, f"t-topic{n}-in")["operStatus"] == "active")
+    for name in ("t-service", "t-topic0-in", "t-topic1-in"):
+        wait_for(lambda: management.one(LINK_ROUTE, name)["operStatus"] == "active")
     yield management
     for kind in (LINK_ROUTE, CONNECTOR):
         for row in management.query(kind, "name"):
@@ -283,6 +295,9 @@ def test_without_brokers_the_router_has_temporary_addresses(router: RouterProces
     """They keep nothing, but request and reply go over them; a topic's go to every subscriber."""
     alone = RouterProcess([])
     try:
+        with_service = alone.management()
+        with_service.create(LINK_ROUTE, "service", prefix="$service", direction="in", containerId="nobody")
+        with_service.close()
         for kind, consumers in (("queue", 1), ("topic", 2)):
             owner, reader, other, late = (alone.connect() for _ in range(4))
             creator = owner.create_sender(None, name=kind, options=Dynamic(f"temporary-{kind}"))

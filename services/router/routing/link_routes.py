@@ -85,14 +85,19 @@ class LinkRoutes:
         for route in self._index.wanted_by(connection):
             route.connections = tuple(other for other in route.connections if other is not connection)
 
-    def use(self, connection: RouterConnection) -> bool:
-        """Is the container at the other end that of some link route?"""
-        return bool(self._index.wanted_by(connection))
+    def to_broker(self, connection: RouterConnection) -> bool:
+        """Is the container at the other end that of some link route of an address?"""
+        return any(_of_address(route) for route in self._index.wanted_by(connection))
+
+    @property
+    def any_broker(self) -> bool:
+        """Some address has a link route, whether its container is connected or not."""
+        return any(_of_address(route) for route in self.by_name.values())
 
     @property
     def complete(self) -> bool:
-        """Every link route has a container that is connected."""
-        return all(route.connections for route in self.by_name.values())
+        """Every link route of an address has a container that is connected."""
+        return all(route.connections for route in self.by_name.values() if _of_address(route))
 
     def find(self, direction: str, address: str) -> tuple[LinkRoute, RouterConnection] | None:
         """Route and container for an attach, in turn; None if no route covers the address.
@@ -112,3 +117,8 @@ class LinkRoutes:
         """Whether `find` gives the same for this address until `generation` changes: it takes no turns."""
         pattern = self._trees[direction].match(address)
         return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1
+
+
+def _of_address(route: LinkRoute) -> bool:
+    """Not of a node of a service, whose name begins with `$`: its container is no broker."""
+    return not route.config.matched.startswith("$")

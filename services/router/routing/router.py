@@ -149,8 +149,10 @@ class Router:
     # Brokers
 
     def brokers(self) -> list[RouterConnection]:
-        """Connections to the route containers that auto-links or link routes use."""
-        return [c for c in self.containers.all() if c.usable and (self.auto_links.use(c) or self.link_routes.use(c))]
+        """Connections to the route containers that auto-links, or link routes of addresses, use."""
+        return [
+            c for c in self.containers.all() if c.usable and (self.auto_links.use(c) or self.link_routes.to_broker(c))
+        ]
 
     def broker_for_temporary(self, kind: str) -> RouterConnection | None:
         """The broker that is to make a temporary queue or topic, in turn; None: no broker is configured. Raises
@@ -159,7 +161,7 @@ class Router:
         if connected:
             self._turn += 1
             return connected[self._turn % len(connected)]
-        if not self.auto_links.by_name and not self.link_routes.by_name:
+        if not self.auto_links.by_name and not self.link_routes.any_broker:
             return None
         raise AmqpError(
             NO_ROUTE, f"a temporary {kind} lies at a broker, and none is connected at the moment: try again"
