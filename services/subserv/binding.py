@@ -9,8 +9,8 @@ of what came between the two (next to nothing) the broker is asked whether it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from enmasse import log
 from enmasse.control import ControlError
@@ -22,7 +22,10 @@ from services.subserv.retained import Retained
 from services.subserv.retaining import NotRetained, RetainedMessages
 
 PATIENCE = 5.0
-"""Seconds a broker may take for all of it; then the subscription is refused."""
+"""Seconds a broker may say nothing at all meanwhile; then the subscription is refused."""
+LONGEST = 30.0
+"""Seconds it may take in all, however busy the broker is."""
+T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -72,15 +75,17 @@ class Binder:
         if broker is None:
             return f"broker {name} is not known"
         giving = [each for each in filters if each.retained]
-        paused = False
+        pausing = bool(giving) and id in broker.conversation.held
+
+        async def work() -> None:
+            if pausing:
+                await broker.conversation.pause(id)
+            bound = await broker.conversation.bound(id)
+            if giving:
+                await self._give(broker, id, giving, bound, number)
+
         try:
-            async with asyncio.timeout(PATIENCE):
-                if giving and id in broker.conversation.held:
-                    paused = True
-                    await broker.conversation.pause(id)
-                bound = await broker.conversation.bound(id)
-                if giving:
-                    await self._give(broker, id, giving, bound, number)
+            await while_it_answers(broker, work())
         except TimeoutError:
             return f"broker {name} does not answer"
         except (Refused, NotRetained, StoreError) as error:
@@ -88,14 +93,13 @@ class Binder:
         except ControlError as error:
             return f"broker {name}: {error}"
         finally:
-            if paused:
+            if pausing:
                 await self._resume(broker, id)
         return ""
 
     async def _resume(self, broker: Broker, id: str) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                await broker.conversation.resume(id)
+            await while_it_answers(broker, broker.conversation.resume(id))
         except (ControlError, TimeoutError) as error:
             log.get(broker=broker.name).warning("a queue is resumed later", id=id[:200], reason=str(error)[:200])
             broker.conversation.leave_paused(id)
@@ -125,3 +129,20 @@ class Binder:
             topic_of = self._desired.topics.topic_of
             entries = [entry for entry in entries if not topic_of(entry.name).startswith("$")]
         return entries
+
+
+async def while_it_answers(broker: Broker, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives. Raises TimeoutError if the broker is silent for PATIENCE, or LONGEST has passed: a broker that
+    has much to do, or a busy machine, is waited for."""
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(LONGEST):
+            while True:
+                heard = broker.heard
+                await asyncio.wait((task,), timeout=PATIENCE)
+                if task.done():
+                    return task.result()
+                if broker.heard == heard:
+                    raise TimeoutError
+    finally:
+        task.cancel()

@@ -25,6 +25,11 @@ class Broker:
         host, port = address
         self._task = asyncio.ensure_future(keep_connected(host, port, self._session, container=CONTAINER))
 
+    @property
+    def heard(self) -> int:
+        """Frames from it over the connection there is: it lives if this changes."""
+        return self.connection.frames.received if self.connection is not None else 0
+
     async def _session(self, connection: ControlConnection) -> None:
         self.connection = connection
         await self.conversation.session(connection)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from enmasse import log
@@ -26,6 +27,11 @@ PORTION = 200
 RETIRE_EVERY = 1.0
 """Seconds between two looks at queues that are kept until they are empty."""
 RETIRE_BATCH = 100
+OPERATIONS = 500
+"""Under way together beside the urgent ones: whoever waits for the broker waits for no more than these, or those of one
+subscriber."""
+URGENT = 500
+"""Subscribers that somebody waits for, and that come before all others together."""
 
 
 class Want(NamedTuple):
@@ -202,12 +208,23 @@ class BrokerConversation:
         self._reconciler.news(self.held)
 
     async def apply(self, keys: Sequence[str]) -> Mapping[str, str]:
-        waiting = {key: self._waiting.pop(key) for key in keys if key in self._waiting}
-        before = self.feed.mark() if waiting else None
+        """Those that somebody waits for first, and of the others as many as go together: the rest comes next."""
+        urgent = dict.fromkeys(islice(self._waiting, URGENT))
+        waiting: dict[str, list[asyncio.Future[Bound]]] = {}
+        before = self.feed.mark() if urgent else None
         under_way: list[tuple[str, asyncio.Future[Reply]]] = []
         then: dict[str, Held | None] = {}
+        most = OPERATIONS
         try:
-            for key in keys:
+            for key in {**urgent, **dict.fromkeys(keys)}:
+                if key in urgent:
+                    most = len(under_way) + OPERATIONS
+                elif len(under_way) >= most:
+                    self._reconciler.queue((key,))
+                    continue
+                self._reconciler.drop(key)
+                if key in self._waiting:
+                    waiting[key] = self._waiting.pop(key)
                 held = self.held.get(key)
                 want = self._owner.want(self.broker, key, held=held is not None)
                 then[key] = self._begin(key, want, held, under_way)

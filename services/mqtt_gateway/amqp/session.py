@@ -24,8 +24,8 @@ from services.mqtt_gateway.amqp.repeats import Repeats
 from services.mqtt_gateway.amqp.sources import SessionSource, Shared, held
 from services.mqtt_gateway.ports import Client, Delivery, Ending, Request
 
-SUBSCRIBING: Final = 10.0
-"""Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up."""
+SUBSCRIBING: Final = 40.0
+"""Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up; a busy broker may have 30 of them."""
 ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 

@@ -1,0 +1,169 @@
+"""What is asked of a broker first, and how much of the rest at a time; and how long a broker is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from enmasse.amqp.message import Message
+from enmasse.control import Reply
+from services.subserv import binding, conversation
+from services.subserv.binding import while_it_answers
+from services.subserv.brokers import Broker
+from services.subserv.conversation import OPERATIONS, BrokerConversation, Want
+from services.subserv.management import Listing
+from tests.control.aio import asyncio_test, until
+
+DONE = Message("null").encode()
+
+
+class Management:
+    """Takes note of what is asked, and answers when it is told to."""
+
+    def __init__(self, *_: Any) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._unanswered: list[asyncio.Future[Reply]] = []
+
+    def ask(self, what: str, id: str) -> asyncio.Future[Reply]:
+        self.asked.append((what, id))
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._unanswered.append(future)
+        return future
+
+    def create(self, id: str, created: int) -> asyncio.Future[Reply]:
+        return self.ask("create", id)
+
+    def destroy(self, id: str) -> asyncio.Future[Reply]:
+        return self.ask("destroy", id)
+
+    def divert(self, id: str, pattern: str) -> asyncio.Future[Reply]:
+        return self.ask("divert", id)
+
+    def undivert(self, id: str, pattern: str) -> asyncio.Future[Reply]:
+        return self.ask("undivert", id)
+
+    def answer(self) -> list[tuple[str, str]]:
+        """Everything that was asked since, which is answered."""
+        asked, self.asked = self.asked, []
+        unanswered, self._unanswered = self._unanswered, []
+        for future in unanswered:
+            future.set_result(Reply({"_AMQ_OperationSucceeded": True}, DONE))
+        return asked
+
+    async def opened(self) -> None: ...
+
+    async def configure(self) -> None: ...
+
+    async def listing(self) -> Listing:
+        return Listing([], [])
+
+    def close(self) -> None: ...
+
+
+class Feed:
+    attached = False
+
+    async def attach(self, connection: object) -> None:
+        self.attached = True
+
+    def mark(self) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future.set_result(0)
+        return future
+
+    def lost(self) -> None: ...
+
+
+class Owner:
+    """Who wants so many patterns."""
+
+    complete = True
+
+    def __init__(self) -> None:
+        self.wants: dict[str, int] = {}
+
+    def want(self, broker: str, id: str, *, held: bool) -> Want | None:
+        return Want(1, {f"p/{n}" for n in range(self.wants[id])}) if id in self.wants else None
+
+    def ids(self) -> Iterable[str]:
+        return list(self.wants)
+
+    def lies(self, ids: Iterable[str]) -> None: ...
+
+
+class Connection:
+    is_gone = False
+
+
+@asyncio_test
+async def test_who_waits_comes_before_what_others_have_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    management, owner = Management(), Owner()
+    monkeypatch.setattr(conversation, "BrokerManagement", lambda *_: management)
+    talk = BrokerConversation("b", owner, cast(Any, Feed()))
+    running = asyncio.ensure_future(talk.session(cast(Any, Connection())))
+    gone = [f"gone-{n}" for n in range(20)]
+    owner.wants = dict.fromkeys(gone, 300)
+    talk.touch(gone)
+    while len(talk.held) < len(gone):
+        assert len(management.answer()) < OPERATIONS + 301
+        await asyncio.sleep(0)
+    owner.wants = {}
+    for id in gone:
+        talk.doom(id)
+    await until(lambda: management.asked)
+    owner.wants["new"] = 1
+    bound = asyncio.ensure_future(talk.bound("new"))
+    await asyncio.sleep(0)
+    left = management.answer()
+    assert 0 < len(left) < OPERATIONS + 301, "a portion, whose answers are waited for"
+    await until(lambda: management.asked)
+    asked = management.answer()
+    assert asked[:2] == [("create", "new"), ("divert", "new")]
+    await bound
+    left += asked[2:]
+    while len(talk.held) > 1:
+        left += management.answer()
+        await asyncio.sleep(0)
+    assert sorted(id for what, id in left if what == "destroy") == sorted(gone)
+    assert len(left) == len(gone) * 301
+    running.cancel()
+    await asyncio.wait([running])
+
+
+class Talking:
+    """A broker that says something before each look, so many times; half way what it works at is done, if ever."""
+
+    def __init__(self, says: int) -> None:
+        self.half = asyncio.Event()
+        self._heard, self._says = 0, says
+
+    @property
+    def heard(self) -> int:
+        self._heard = min(self._heard + 1, self._says)
+        if self._heard > self._says // 2:
+            self.half.set()
+        return self._heard
+
+    async def work(self) -> str:
+        await self.half.wait()
+        return "done"
+
+    async def hang(self) -> str:
+        await asyncio.get_running_loop().create_future()
+        return "never"
+
+
+@asyncio_test
+async def test_a_broker_is_waited_for_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding, "PATIENCE", 0.001)
+    busy, silent = Talking(1000), Talking(3)
+    assert await while_it_answers(cast(Broker, busy), busy.work()) == "done"
+    with pytest.raises(TimeoutError):
+        await while_it_answers(cast(Broker, silent), silent.hang())
+    monkeypatch.setattr(binding, "LONGEST", 0.01)
+    endless = Talking(1_000_000_000)
+    with pytest.raises(TimeoutError):
+        await while_it_answers(cast(Broker, endless), endless.hang())
