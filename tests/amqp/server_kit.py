@@ -30,14 +30,6 @@ def run(loop: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     assert not unseen, unseen
 
 
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> None:
-    """Wait for a condition, with a deadline."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"waited {seconds} s for {what or condition}"
-        await asyncio.sleep(0.005)
-
-
 class Store(Handler):
     """Queues by address. "missing" is not found, "full" rejects, "silent" never settles; dynamic ones are made up."""
 

@@ -15,7 +15,8 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified, Rejected
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.testing import free_port
-from tests.amqp.server_kit import Store, run, start, until
+from tests.amqp.server_kit import Store, run, start
+from tests.control.aio import until
 
 
 def with_client(test: Any, store: Store | None = None, **fields: Any) -> None:

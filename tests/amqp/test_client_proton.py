@@ -23,8 +23,9 @@ from enmasse.amqp.message import selector_of
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.sasl import SaslServer, plain
 from enmasse.testing import free_port
-from tests.amqp.server_kit import Store, Watched, run, start, until
+from tests.amqp.server_kit import Store, Watched, run, start
 from tests.certificates import Authority
+from tests.control.aio import until
 
 
 def with_blocking(test: Callable[[BlockingConnection, Store], None], store: Store | None = None, **fields: Any) -> None:

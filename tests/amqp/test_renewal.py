@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from services.router.config import RouterSettings, make_router, router_attribute
 from services.router.network.configuration import ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from tests.certificates import Authority
+from tests.control.aio import until
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +39,10 @@ async def subject(authority: Authority, port: int) -> str:
 
 
 async def becomes(authority: Authority, port: int, name: str) -> None:
-    deadline = time.monotonic() + 60
-    while await subject(authority, port) != name:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    async def has_become() -> bool:
+        return await subject(authority, port) == name
+
+    await until(has_become, f"the certificate of {name}")
 
 
 def replace(authority: Authority, name: str, cert: Path, key: Path) -> None:

@@ -22,8 +22,9 @@ from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl import SaslServer, external
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
-from tests.amqp.server_kit import LOOPS, Store, Watched, run, start, until
+from tests.amqp.server_kit import LOOPS, Store, Watched, run, start
 from tests.certificates import Authority
+from tests.control.aio import until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 

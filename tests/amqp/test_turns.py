@@ -22,8 +22,9 @@ from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.performatives import Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
-from tests.amqp.server_kit import LOOPS, Store, run, start, until
+from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.certificates import Authority
+from tests.control.aio import until
 
 BOTH = pytest.mark.parametrize("loop", LOOPS)
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))

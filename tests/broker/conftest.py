@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from proton.utils import BlockingConnection
 
-from tests.broker.harness import BrokerProcess, Management
+from tests.broker.fixtures import c, m
+from tests.broker.harness import BrokerProcess
+
+__all__ = ["c", "m"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +32,3 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     yield process
     process.stop()
-
-
-@pytest.fixture
-def m(broker: BrokerProcess) -> Iterator[Management]:
-    """Its management."""
-    with broker.manage() as management:
-        yield management
-
-
-@pytest.fixture
-def c(broker: BrokerProcess) -> Iterator[BlockingConnection]:
-    """A client's connection."""
-    with broker.connect() as connection:
-        yield connection

@@ -33,6 +33,7 @@ from tests.broker.harness import (
     take,
     until,
 )
+from tests.control import aio
 from tests.router.harness import RouterProcess
 
 
@@ -340,8 +341,7 @@ async def accepted(receiver: ClientReceiver, count: int) -> dict[Any, bytes]:
         found[delivery.message.body] = delivery.tag
         waiting.add(delivery.id)
         await delivery.accept()
-    while waiting - {id for ids in ranges for id in ids}:
-        await asyncio.sleep(0.005)
+    await aio.until(lambda: waiting <= {id for ids in ranges for id in ids}, "the settlements")
     assert len(ranges) < count, "settled in ranges"
     return found
 

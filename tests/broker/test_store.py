@@ -18,6 +18,7 @@ from services.broker.storage import compaction, journal
 from services.broker.storage.chunk import Segment
 from services.broker.storage.segment_files import SegmentFiles
 from services.broker.storage.store import Store, StoreError
+from tests.control import aio
 
 from .disks import FullFiles
 from .model import LoudLog, Pair
@@ -313,9 +314,7 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
             done: asyncio.Future[OSError | None] = loop.create_future()
             store.commit(done.set_result)
             assert await done is None
-        end = loop.time() + 60
-        while store.disk_bytes >= 8 << 16 and loop.time() < end:
-            await asyncio.sleep(0.01)
+        await aio.until(lambda: store.disk_bytes < 8 << 16, "the journal to shrink")
         size = store.disk_bytes
         store.close()
         return size, kept

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import pytest
-from proton.utils import BlockingConnection
 
+from tests.broker.fixtures import c, m
 from tests.broker.harness import Management
 from tests.contract.engines import BROKERS, Broker
 
+__all__ = ["c", "m"]
 T = TypeVar("T")
 
 
@@ -39,20 +40,6 @@ def expected(broker: Broker) -> Expected:
         return {"embedded": embedded, "artemis": artemis}[broker.engine.name]
 
     return choose
-
-
-@pytest.fixture
-def m(broker: Broker) -> Iterator[Management]:
-    """The broker's management."""
-    with broker.manage() as management:
-        yield management
-
-
-@pytest.fixture
-def c(broker: Broker) -> Iterator[BlockingConnection]:
-    """A client's connection."""
-    with broker.connect() as connection:
-        yield connection
 
 
 @pytest.fixture

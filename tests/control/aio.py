@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
@@ -38,10 +39,15 @@ def uvloop_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
     return run
 
 
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> None:
-    """Waits until `condition()` holds; fails when it does not in time."""
+async def until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> Any:
+    """The first true value of `condition()`, or of what it gives to be awaited; fails when there is none in time."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
         await asyncio.sleep(0.005)
 

@@ -92,19 +92,20 @@ def manifest(driver: KubernetesDriver, name: str = "small-0", flavor: Flavor = K
 
 
 async def seen(driver: KubernetesDriver, what: Callable[[RunningBroker], Any], name: str = "small-0") -> RunningBroker:
-    found: list[RunningBroker] = []
-
-    async def look() -> bool:
+    async def look() -> RunningBroker | None:
         running = (await driver.running()).get(name)
-        if running is not None and what(running):
-            found.append(running)
-        return bool(found)
+        return running if running is not None and what(running) else None
 
-    for _ in range(2400):
-        if await look():
-            return found[0]
-        await asyncio.sleep(0.05)
-    raise TimeoutError(f"{name} is {(await driver.running()).get(name)}")
+    found: RunningBroker = await until(look, name, 120)
+    return found
+
+
+async def made(driver: KubernetesDriver) -> Any:
+    """A broker that is ready; its manifest."""
+    mine = manifest(driver)
+    await driver.apply("small-0", mine)
+    await seen(driver, lambda b: b.ready)
+    return mine
 
 
 def test_a_broker_is_made_reconfigured_and_deleted(house: House) -> None:
@@ -151,20 +152,17 @@ KEPT_FIELDS: dict[str, Any] = {"type": "queue", "template_name": "queue-persiste
 
 
 async def until_names(house: House, kind: str, wanted: list[str]) -> None:
-    for _ in range(600):
-        if await house.names(kind) == wanted:
-            return
-        await asyncio.sleep(0.1)
-    raise TimeoutError(f"{kind}: {await house.names(kind)}")
+    async def there() -> bool:
+        return await house.names(kind) == wanted
+
+    await until(there, f"{kind}: {wanted}")
 
 
 def test_what_people_change(house: House) -> None:
     @asyncio_test
     async def run() -> None:
         async with house.driver() as driver:
-            mine = manifest(driver)
-            await driver.apply("small-0", mine)
-            await seen(driver, lambda b: b.ready)
+            mine = await made(driver)
             # A number of pods is theirs.
             await house.kubectl("scale", f"statefulset/{NAME}", "--replicas=0")
             assert "scaled to 0" in (await seen(driver, lambda b: not b.ready and not b.run)).detail
@@ -208,21 +206,19 @@ def test_what_people_change(house: House) -> None:
             with pytest.raises(DriverError, match=r"flux applies .*updateStrategy"):
                 await driver.apply("small-0", mine)
             assert (await house.get("statefulset"))["spec"]["updateStrategy"]["type"] == "OnDelete"
-            for _ in range(600):
-                if {"ScaledToZero", "ScaledAboveOne", "PutBack", "Conflict"} <= await house.warnings():
-                    return
-                await asyncio.sleep(0.1)
-            raise TimeoutError(str(await house.warnings()))
+            wanted = {"ScaledToZero", "ScaledAboveOne", "PutBack", "Conflict"}
+
+            async def warned() -> bool:
+                return wanted <= await house.warnings()
+
+            await until(warned, f"events: {wanted}")
 
     run()
 
 
 async def became_altered(driver: KubernetesDriver) -> list[str]:
-    for _ in range(600):
-        if found := await driver.altered():
-            return found
-        await asyncio.sleep(0.05)
-    raise TimeoutError("nothing is altered")
+    found: list[str] = await until(driver.altered, "something is altered")
+    return found
 
 
 def test_somebody_elses_objects_are_left_alone(house: House) -> None:
@@ -245,9 +241,7 @@ def test_a_volume_that_is_left_is_a_broker_that_holds_messages(house: House) -> 
     @asyncio_test
     async def run() -> None:
         async with house.driver() as driver:
-            mine = manifest(driver)
-            await driver.apply("small-0", mine)
-            await seen(driver, lambda b: b.ready)
+            mine = await made(driver)
         for kind in OWN:
             await house.kubectl("delete", kind, NAME)
         async with house.driver() as driver:
@@ -266,8 +260,7 @@ def test_artemis_and_the_release_that_goes(house: House) -> None:
     @asyncio_test
     async def run() -> None:
         async with house.driver(engine="artemis") as driver:
-            await driver.apply("small-0", manifest(driver))
-            await seen(driver, lambda b: b.ready)
+            await made(driver)
             container = (await house.get("statefulset"))["spec"]["template"]["spec"]["containers"][0]
             assert container["command"][0] == "java"
             assert "<core " in (await house.get("configmap"))["data"]["broker.xml"]
@@ -286,9 +279,7 @@ def test_the_api_server_away(house: House) -> None:
     @asyncio_test
     async def run() -> None:
         async with house.driver() as driver:
-            mine = manifest(driver)
-            await driver.apply("small-0", mine)
-            await seen(driver, lambda b: b.ready)
+            mine = await made(driver)
             house.cluster.kill_api()
             with pytest.raises(DriverError, match="does not answer"):
                 await driver.apply("small-1", manifest(driver, "small-1"))
@@ -297,13 +288,16 @@ def test_the_api_server_away(house: House) -> None:
             await asyncio.to_thread(house.cluster.compact)
             await house.kubectl("delete", "statefulset", NAME)
             assert await became_altered(driver) == ["small-0"]
-            for _ in range(100):  # an API server that has just started may not know yet who may do what
+
+            async def allowed() -> bool:
                 try:
                     await driver.apply("small-0", mine)
-                    break
                 except DriverError as error:
                     assert "forbidden" in str(error)
-                    await asyncio.sleep(0.2)
+                    return False
+                return True
+
+            await until(allowed, "an API server that has just started to know who may do what")
             await until(lambda: not driver.problem, "it is watched again")
             await seen(driver, lambda b: b.ready)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from enmasse.stores import Store, StoreSettings, make_store
+from tests.control.aio import until
 
 LONG = 120.0
 
@@ -37,11 +38,6 @@ async def started(settings: StoreSettings) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 async def not_ready(store: Store, *words: str) -> str:

@@ -298,6 +298,13 @@ class World:
         names = await (await self.manage(broker)).invoke("broker", "getDivertNames")
         return sorted(name for name in names if not name.startswith("retained|"))
 
+    async def no_queues(self, broker: str = "b1") -> bool:
+        return not await self.queues(broker)
+
+    async def nothing(self) -> bool:
+        """Nothing is left of sessions."""
+        return not await self.queues() and not await self.diverts()
+
     async def stop(self) -> None:
         for connection in self._connections.values():
             connection.abort()

@@ -11,11 +11,11 @@ from tests.subserv.harness import Gateway, World, world
 
 async def settled(w: World, expected: dict[str, list[str]]) -> None:
     """Broker → names of the diverts there, in the end."""
-    found: dict[str, list[str]] = {}
-    async with asyncio.timeout(90):
-        while found != expected:
-            await asyncio.sleep(0.05)
-            found = {broker: await w.diverts(broker) for broker in expected}
+
+    async def there() -> bool:
+        return {broker: await w.diverts(broker) for broker in expected} == expected
+
+    await until(there)
 
 
 def addresses(reply: dict[str, list[dict[str, str]]]) -> list[str]:
@@ -37,9 +37,11 @@ async def test_two_brokers(tmp_path: Path) -> None:
 
 async def _on_both(w: World, gateway: Gateway) -> None:
     await gateway.open("c")
-    async with asyncio.timeout(90):  # the placements come by another way than requests
-        while addresses(await gateway.subscribe("c", "#")) != ["$sub/b1/mqtt.c", "$sub/b2/mqtt.c"]:
-            await asyncio.sleep(0.05)
+
+    async def on_both() -> bool:
+        return addresses(await gateway.subscribe("c", "#")) == ["$sub/b1/mqtt.c", "$sub/b2/mqtt.c"]
+
+    await until(on_both)  # the placements come by another way than requests
     await w.publish_to("news/1", b"1")
     await w.publish_to("alarms/2", b"2", broker="b2")
     assert (await w.take("$sub/b1/mqtt.c", 1))[0].body == b"1"
@@ -58,9 +60,7 @@ async def _moved(w: World, gateway: Gateway) -> None:
     assert [m.body for m in await w.take("$sub/b2/mqtt.c", 1)] == [b"waits"]
     one = [{"address": "$sub/b1/mqtt.c"}]
     await until(lambda: any(s == "sources" and body["sources"] == one for s, body in gateway.commands))
-    async with asyncio.timeout(90):
-        while await w.queues("b2"):
-            await asyncio.sleep(0.05)
+    await until(lambda: w.no_queues("b2"))
 
 
 async def _added(w: World, gateway: Gateway) -> None:
@@ -87,9 +87,11 @@ async def _leftovers(w: World, gateway: Gateway) -> None:
     w.launch()
     await w.ready()
     await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"], "b2": ["mqtt.c|late/#"]})
-    async with asyncio.timeout(90):
-        while await w.queues("b1") != ["$sub/b1/mqtt.c", "$sub/b1/theirs"]:
-            await asyncio.sleep(0.05)
+
+    async def left() -> bool:
+        return await w.queues("b1") == ["$sub/b1/mqtt.c", "$sub/b1/theirs"]
+
+    await until(left)
     assert await gateway.come_again() == []
 
 
@@ -160,9 +162,7 @@ async def _overlapping(w: World, gateway: Gateway) -> None:
     assert await w.diverts() == []
     assert await w.depth("$sub/b1/mqtt.c") == 2  # until they are taken
     assert len(await w.take("$sub/b1/mqtt.c", 2)) == 2
-    async with asyncio.timeout(90):
-        while await w.queues():
-            await asyncio.sleep(0.05)
+    await until(w.no_queues)
     await gateway.close("c", expiry=0)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.control import LinkClosed
-from tests.control.aio import DEADLINE, asyncio_test, until
+from tests.control.aio import asyncio_test, until
 from tests.redis_server import RedisServer
 from tests.subserv.harness import Gateway, RequestError, World, world
 
@@ -86,9 +86,7 @@ class Life:
         assert found == [*copies, (b"live", None), (b"kept 2", None)]
         await self.close(expiry=0)
         (w.folder / "armed").unlink(missing_ok=True)
-        async with asyncio.timeout(DEADLINE):
-            while await w.queues() or await w.diverts():
-                await asyncio.sleep(0.02)
+        await until(w.nothing)
         opened = await self.ask(lambda: gateway.open("c"))
         assert not opened["present"] and not opened["received"] and not opened["sent"]
         await self.nobody_else()

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.control.aio import asyncio_test, until
 from tests.subserv.harness import Gateway, RequestError, World, world
-
-
-async def gone(w: World, broker: str = "b1") -> None:
-    """Nothing is left of sessions."""
-    async with asyncio.timeout(90):
-        while await w.queues(broker) or await w.diverts(broker):
-            await asyncio.sleep(0.05)
 
 
 @asyncio_test
@@ -100,7 +92,7 @@ async def _clean(w: World, one: Gateway) -> None:
     await one.subscribe("k", "news/k")
     assert await w.depth("$sub/b1/mqtt.k") == 0
     await one.close("k")
-    await gone(w)
+    await until(w.nothing)
 
 
 async def _expires(w: World, one: Gateway) -> None:
@@ -108,7 +100,7 @@ async def _expires(w: World, one: Gateway) -> None:
     await one.subscribe("e", "news/e", "$share/g/news/e")
     assert len(await w.queues()) == 2
     await one.close("e")
-    await gone(w)
+    await until(w.nothing)
     assert not (await one.open("e"))["present"]
     await one.close("e", expiry=0)
 
@@ -119,7 +111,7 @@ async def _gateway_vanishes(w: World, one: Gateway) -> None:
     await three.subscribe("v", "news/v")
     await three.open("stays")
     three.kill()
-    await gone(w)
+    await until(w.nothing)
     assert (await one.open("stays"))["present"]
     await one.close("stays", expiry=0)
 

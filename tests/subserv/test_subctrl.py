@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import proton
 
 from enmasse.control import ControlReceiver, ControlSender, Outcome, connect
-from tests.control.aio import asyncio_test
+from tests.control.aio import asyncio_test, until
 from tests.subserv.harness import World, world
 
 FOR = "x-opt-retained-for"
@@ -121,9 +120,7 @@ async def _shown(w: World, client: Client) -> None:
     sessions = (await client.show("sessions"))["sessions"]
     assert [(row["client"], row["peer"], row["subscriptions"]) for row in sessions] == [("c", "1.2.3.4:5", 2)]
     assert (await client.show("disconnect", client="c"))["count"] == 1
-    async with asyncio.timeout(90):
-        while [subject for subject, _ in gateway.commands] != ["disconnect"]:
-            await asyncio.sleep(0.02)
+    await until(lambda: [subject for subject, _ in gateway.commands] == ["disconnect"])
     retained = await client.show("retained", filter="news/#")
     assert retained["total"] == 1 and retained["retained"][0]["topic"] == "news/kept"
     assert (await client.show("clear_retained", filter="alarms/#"))["count"] == 0
@@ -132,14 +129,7 @@ async def _shown(w: World, client: Client) -> None:
         assert (await client.ask(subject, "n", json.dumps(body), reply=True)).condition == "amqp:not-found"
     assert (await client.ask("delete", "n", "{", reply=True)).condition == "amqp:invalid-field"
     assert (await client.show("delete", id="mqtt.c"))["count"] == 1
-    assert await w.queues() == [] or await _none(w)
-
-
-async def _none(w: World) -> bool:
-    async with asyncio.timeout(90):
-        while await w.queues():
-            await asyncio.sleep(0.02)
-    return True
+    await until(w.no_queues)
 
 
 def _durable(link: Any) -> None:
