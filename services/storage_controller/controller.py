@@ -30,6 +30,7 @@ from services.storage_controller.drivers import (
 from services.storage_controller.placement import Decision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
+from services.storage_controller.rollout import Rollout
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -80,7 +81,8 @@ class StorageController:
         self._wanted: dict[str, str] = {}
         """The brokers that the addresses need, and their flavors."""
         self._refit: set[str] = set()
-        """Brokers whose manifest is to change once that loses nothing."""
+        """Brokers whose manifest is to change once that loses nothing, and the others of their flavor work."""
+        self._rollout = Rollout(self.placer)
         self._restarting: set[str] = set()
         """Brokers that do not run by their manifest: another process is about to come."""
         self._grown: set[str] = set()
@@ -172,8 +174,14 @@ class StorageController:
         flavor = self._wanted[name]
         return self._driver.manifest(policies.desired_broker(name, flavor, self.placer.desired.flavors[flavor]))
 
-    def _tidy(self) -> None:
-        """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing."""
+    def _tidy(self, *, now: bool = False) -> None:
+        """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing. `now`: it is
+        known what runs at this moment."""
+        if self._refit:
+            stopped = {name for name, seen in self._running.items() if seen.is_stopped}
+            wanted = {name: flavor for name, flavor in self._wanted.items() if name not in stopped}
+            down = {name for name, seen in self._running.items() if not seen.ready}
+            self._rollout.look(wanted, down, self._works, now=now)
         for name, before in self._provisioner.manifests.items():
             conversation, broker = self._conversations[name], self.placer.inventory.brokers[name]
             if name not in self._wanted:
@@ -182,8 +190,13 @@ class StorageController:
             elif name not in self._refit:
                 conversation.quiesce(None)
                 self._notice(broker, "")
-            elif before.storage is not None and before.storage == self._fitting(name).storage:
-                self._refit_now(name)  # its messages survive that
+            elif not self._rollout.may_begin(name, self._wanted[name]):
+                conversation.quiesce(None)
+                others = _listed(self._rollout.others(name, self._wanted[name]))
+                self._notice(broker, f"the new settings of flavor {broker.flavor} wait until {others} works again")
+            elif self._keeps_messages(name, before):
+                self._notice(broker, "")
+                self._refit_now(name)
             else:
                 text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
                 if before.storage is None and self._fitting(name).storage is not None:
@@ -191,9 +204,25 @@ class StorageController:
                 self._notice(broker, text)
                 conversation.quiesce(partial(self._refit_now, name))
 
+    def _works(self, name: str) -> bool:
+        """Whether a broker runs by what was applied, and is being talked with."""
+        broker, running = self.placer.inventory.brokers.get(name), self._running.get(name)
+        if broker is None or running is None:
+            return False
+        applied = self._provisioner.asked.get(name) == self._provisioner.manifests.get(name)
+        return applied and running.ready and running.is_current and broker.connected and broker.contents is not None
+
+    def _keeps_messages(self, name: str, before: Manifest | None) -> bool:
+        """Whether what a broker holds survives its new manifest."""
+        return before is None or (before.storage is not None and before.storage == self._fitting(name).storage)
+
     def _refit_now(self, name: str) -> None:
-        self._refit.discard(name)
-        if name in self._wanted:
+        flavor = self._wanted.get(name)
+        if flavor is None:
+            self._refit.discard(name)
+        elif self._rollout.may_begin(name, flavor):  # else another one was quicker
+            self._refit.discard(name)
+            self._rollout.begin(name, flavor)
             self._provisioner.ask(name, self._fitting(name))
 
     def _give_up(self, name: str) -> None:
@@ -252,7 +281,7 @@ class StorageController:
             self.evaluate(list(placer.desired.addresses))
             self.placements.changed()
         if placer.complete:
-            self._tidy()
+            self._tidy(now=True)
             if not self._knew_all and self.placer.knows_all:
                 self._knew_all = True
                 self.placements.changed()
@@ -407,7 +436,10 @@ class StorageController:
         if coming:
             found["flavors"] = f"brokers are being started: {_listed(coming)}"
         elif self._refit:
-            found["flavors"] = f"brokers get new settings when they hold no messages: {_listed(self._refit)}"
+            manifests = self._provisioner.manifests
+            waiting = [name for name in self._refit if not self._keeps_messages(name, manifests.get(name))]
+            how = "when they hold no messages" if waiting else "one after the other"
+            found["flavors"] = f"brokers get new settings {how}: {_listed(waiting or self._refit)}"
         return found
 
     def _has_come(self, name: str) -> bool:

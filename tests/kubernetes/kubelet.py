@@ -93,6 +93,8 @@ class Kubelet(threading.Thread):
         self.node = f"runs-{namespace}"
         self.hosts = folder / "hosts.json"
         self.failure: BaseException | None = None
+        self.history: list[tuple[str, str]] = []
+        """What has happened to pods, in this order: (`ready` or `away`, name of the pod)."""
         self._cluster, self._namespace, self._folder = cluster, namespace, folder
         self._pods: dict[str, Running] = {}
         self._lock = threading.Lock()
@@ -183,7 +185,10 @@ class Kubelet(threading.Thread):
                 return
         elif process is None or process.poll() is not None:
             pod.run()
+        before = pod.ready
         pod.probe()
+        if pod.ready is not before:
+            self.history.append(("ready" if pod.ready else "away", pod.name))
         status = pod.status()
         if status != pod.shown:
             self._api.patch_namespaced_pod_status(pod.name, self._namespace, {"status": status})
@@ -228,6 +233,8 @@ class Kubelet(threading.Thread):
     def _forget(self, uid: str) -> None:
         with self._lock:
             pod = self._pods.pop(uid)
+        if pod.ready:
+            self.history.append(("away", pod.name))
         pod.signal(signal.SIGKILL)
         if pod.process is not None:
             pod.process.wait()

@@ -52,15 +52,15 @@ class Release:
         patch = {"data": {f"{kind}.json": json.dumps(entries, indent=1)}}
         self.kubectl("patch", "configmap", name or f"{NAME}-{kind}", "--type=merge", f"--patch={json.dumps(patch)}")
 
-    def phases(self, *names: str) -> dict[str, str]:
-        """Address → its phase, from the status beside these ConfigMaps."""
+    def addresses(self, *names: str) -> list[dict[str, Any]]:
+        """What the status beside these ConfigMaps says of addresses."""
         found = [status(self.cluster, self.namespace, name) for name in names or (f"{NAME}-addresses",)]
-        return {each["name"]: each["phase"] for one in found for each in one.get("addresses", ())}
+        return [each for one in found for each in one.get("addresses", ())]
 
     def wait_active(self, count: int, *names: str) -> None:
         def active() -> bool:
             assert self.kubelet.failure is None, self.kubelet.failure
-            return list(self.phases(*names).values()) == ["Active"] * count
+            return [each["phase"] for each in self.addresses(*names)] == ["Active"] * count
 
         try:
             wait_for(f"{count} addresses are active", active, PATIENCE)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
-from proton import Message
+from proton import Delivery, Message, ProtonException
 from proton.utils import BlockingConnection
 
+from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
 
 pytestmark = pytest.mark.xdist_group("release")
@@ -53,3 +59,92 @@ def test_a_thousand_addresses_from_two_configmaps(release: Release) -> None:
     release.wait_active(1000, *MAPS)
     for n in range(8):
         exchange(release, f"a{990 + n}")
+
+
+class Traffic(threading.Thread):
+    """Sends durable messages to queues, over one connection after the other; knows which were accepted."""
+
+    def __init__(self, release: Release, *names: str) -> None:
+        super().__init__(daemon=True)
+        self.names, self.accepted = names, {name: set[int]() for name in names}
+        self._release, self._ended = release, threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self._ended.is_set():
+            with contextlib.suppress(ProtonException, OSError):
+                connection = BlockingConnection(self._release.router, timeout=10)
+                try:
+                    senders = {name: connection.create_sender(name) for name in self.names}
+                    while not self._ended.wait(0.02):
+                        number += 1
+                        for name, sender in senders.items():
+                            delivery = sender.send(Message(body=number, durable=True))
+                            if delivery.remote_state == Delivery.ACCEPTED:
+                                self.accepted[name].add(number)
+                finally:
+                    connection.close()
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+    def missing(self) -> dict[str, set[int]]:
+        """What was accepted and does not come: all queues are emptied."""
+        connection = BlockingConnection(self._release.router, timeout=60)
+        try:
+            return {name: _not_received(connection, name, set(wanted)) for name, wanted in self.accepted.items()}
+        finally:
+            connection.close()
+
+
+def _not_received(connection: BlockingConnection, name: str, wanted: set[int]) -> set[int]:
+    receiver = connection.create_receiver(name, credit=100)
+    with contextlib.suppress(ProtonException):  # nothing comes any more
+        while wanted:
+            wanted.discard(receiver.receive(timeout=60).body)
+            receiver.accept()
+    receiver.close()
+    return wanted
+
+
+def test_brokers_of_a_pool_get_another_template_one_at_a_time_and_lose_nothing(release: Release) -> None:
+    """With the addresses of the test before."""
+    pool = {f"enmasse-orders-{n}-0" for n in range(3)}
+    homes = {part: each["name"] for each in release.addresses(*MAPS) for part in each["components"]}
+    queues = [homes[f"orders-{n}"] for n in range(3)]  # one on each broker, of hundreds
+    before = {pod.name: pod.uid for pod in release.pods("broker") if pod.name in pool}
+    assert before.keys() == pool
+
+    # Whoever drains nodes does not take a second one, as long as one is away.
+    first = next(pod for pod in release.pods("broker") if pod.name == "enmasse-orders-0-0")
+    first.signal(signal.SIGSTOP)
+    wait_for("it is away", lambda: not first.ready)
+    with pytest.raises(Refused, match="would violate the pod's disruption budget"):
+        evict(release, "enmasse-orders-1-0")
+    first.signal(signal.SIGCONT)
+    wait_for("it is back", lambda: first.ready)
+
+    traffic = Traffic(release, *queues)
+    traffic.start()
+    wait_for("messages flow", lambda: min(map(len, traffic.accepted.values())) > 5)
+    seen = len(release.kubelet.history)
+    release.helm("upgrade", "--reuse-values", "--set=broker.podAnnotations.again=yes")
+
+    def replaced() -> bool:
+        now = {pod.name: pod for pod in release.pods("broker") if pod.name in pool}
+        return now.keys() == pool and all(pod.ready and pod.uid != before[name] for name, pod in now.items())
+
+    wait_for("all have the other template", replaced, 240)
+    history = [(what, name) for what, name in release.kubelet.history[seen:] if name in pool]
+    assert [what for what, _ in history] == ["away", "ready"] * 3, history
+    assert [name for _, name in history[::2]] == [name for _, name in history[1::2]]
+    release.wait_active(1000, *MAPS)
+    traffic.end()
+    assert not any(traffic.missing().values())
+
+
+def evict(release: Release, pod: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": release.namespace}}
+    path = f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction"
+    release.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))

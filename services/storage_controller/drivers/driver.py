@@ -62,6 +62,8 @@ class RunningBroker(NamedTuple):
     detail: str
     run: str = ""
     is_current: bool = True
+    is_stopped: bool = False
+    """A person has stopped it: nobody waits for it to come back."""
 
 
 class DriverError(Exception):

@@ -255,7 +255,8 @@ class KubernetesDriver:
         manifest = self._manifests.get(broker)
         current = manifest is None or found.applied in ("", applied_hash(manifest))
         host = f"{name}.{self._settings.namespace}.svc"
-        return RunningBroker(host, AMQP, found.ready, found.detail, self._runs.get(broker, ""), current)
+        run = self._runs.get(broker, "")
+        return RunningBroker(host, AMQP, found.ready, found.detail, run, current, replicas == 0)
 
     def _used(self, flavor: str, but: str) -> bool:
         return any(self._name(name) != but and manifest.flavor == flavor for name, manifest in self._manifests.items())
