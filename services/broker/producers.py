@@ -57,7 +57,7 @@ class AddressProducer:
         self.link.on_delivery = self.deliver
         self.link.on_run = self.deliver_run
         if owner is not None:
-            owner.producers.add(self)
+            owner.producers[self] = None
             if owner.blocked:
                 return
         self.link.credit_window = self._window()
@@ -147,7 +147,7 @@ class AddressProducer:
 
     def detached(self, closed: bool) -> None:
         if self.owner is not None:
-            self.owner.producers.discard(self)
+            self.owner.producers.pop(self, None)
         if self.temporary is not None and self.temporary in self.broker.catalogue.addresses:
             self.broker.catalogue.delete_address(self.temporary, force=True)
 

@@ -64,7 +64,7 @@ class BrokerAddress(AddressTotals):
         self.explicit = explicit
         self.root = root or self
         self.auto_created = auto_created
-        self.producers: set[Producer] = set()
+        self.producers: dict[Producer, None] = {}
         self.blocked = False
         self.paused = False
         self.held = False

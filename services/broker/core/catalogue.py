@@ -26,6 +26,7 @@ from services.broker.core.settings import SettingsRepository, Value
 from services.broker.core.wildcards import ANY, SEPARATOR, NameTree, is_pattern, parents
 from services.broker.selector import compile_selector
 
+_ONLY = {kind: frozenset({kind}) for kind in (ANYCAST, MULTICAST)}
 _NO_QUEUES: Mapping[str, Queue] = MappingProxyType({})
 
 
@@ -84,7 +85,8 @@ class Catalogue:
         if is_pattern(name):
             raise errors.bad_name(name)
         address = existing or BrokerAddress(name, routing_types, self.settings.get(name))
-        address.routing_types |= routing_types
+        if not routing_types <= address.routing_types:
+            address.routing_types |= routing_types
         address.auto_created = auto_created
         address.explicit = True
         address.root = address
@@ -199,12 +201,12 @@ class Catalogue:
             return address
         root = self.root_of(name) if routing_type == MULTICAST else None
         if root is None and create and not temporary and not is_pattern(name):
-            return self.create_address(name, frozenset({routing_type}), auto_created=True)
+            return self.create_address(name, _ONLY[routing_type], auto_created=True)
         if root is None and not create:
             raise errors.no_address(name)
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
-        address = BrokerAddress(name, frozenset({routing_type}), settings, root=root, auto_created=True)
+        address = BrokerAddress(name, _ONLY[routing_type], settings, root=root, auto_created=True)
         self._take_in(address)
         return address
 

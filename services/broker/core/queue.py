@@ -273,7 +273,7 @@ class Queue(QueueTotals):
         while active and (ready or order.advance()):
             consumer = active[0]
             if consumer.outlet.credit <= 0:
-                active.popleft()
+                del active[0]
                 consumer.active = False
                 continue
             if left <= 0 or left_bytes <= 0:
@@ -290,7 +290,7 @@ class Queue(QueueTotals):
             left -= 1
             left_bytes -= message.size
             if len(active) > 1:
-                active.rotate(-1)
+                active.append(active.pop(0))
             self.send(consumer, message)
             if self.stalled:
                 return False
@@ -575,7 +575,7 @@ class Queue(QueueTotals):
     def _keep_handed(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """See `Consumer.once`. Kept in memory: after a restart of the broker they expire."""
         if consumer.once and self.expiries.watched:
-            self.expiries.handed.update(message.id for message in messages if message.expires)
+            self.expiries.handed.update((message.id, None) for message in messages if message.expires)
 
     def _record_attempts(self, message: StoredMessage, attempts: int, due: int) -> None:
         store = self.broker.store

@@ -55,7 +55,7 @@ class Expiries:
 
     def __init__(self) -> None:
         self.watched = self.next = 0
-        self.handed: set[int] = set()
+        self.handed: dict[int, None] = {}  # see Turns.draining
 
     def add(self, expires: int) -> None:
         self.watched += 1
@@ -64,7 +64,7 @@ class Expiries:
 
     def remove(self, message: StoredMessage) -> None:
         self.watched -= 1
-        self.handed.discard(message.id)
+        self.handed.pop(message.id, None)
         if not self.watched:
             self.next = 0
 

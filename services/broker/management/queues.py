@@ -20,10 +20,12 @@ one = Operations()
 
 # -- the queues of the broker ------------------------------------------------------------------------------------------
 def _make(c: Context, address: str, name: str, kind: str | None, **attributes: Any) -> Queue:
+    if not address or address == name:
+        address = name  # one string: most queues have an address of their own
     return c.broker.catalogue.create_queue(
-        address or name,
+        address,
         name,
-        routing_type(kind) if kind else c.broker.catalogue.settings.get(address or name).default_address_routing_type,
+        routing_type(kind) if kind else c.broker.catalogue.settings.get(address).default_address_routing_type,
         **{"user": c.user, "auto_create_address": True, **attributes},
     )
 
