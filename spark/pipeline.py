@@ -11,6 +11,8 @@ end.
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()  # before a JVM is started
+    # Also the first process of a container, which no signal ends by itself. A batch that is cut off is done again.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     query = start(session("enmasse-telemetry"), given)
     print("pipeline running", flush=True)  # noqa: T201 - for the program that started this one
     query.awaitTermination()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.images.store import has, podman
 
-PYTHON, JAVA, REDIS = "localhost/enmasse-test/python:1", "localhost/enmasse-test/java:1", "localhost/enmasse/redis:test"
+PYTHON, JAVA, REDIS = "localhost/enmasse-test/python:2", "localhost/enmasse-test/java:2", "localhost/enmasse/redis:test"
 JAVA_HOME = "/opt/java/openjdk"
 _LEFT_OUT = {
     "test",
@@ -38,9 +38,12 @@ _SHELL = (
     "/usr/bin/dirname",
     "/usr/bin/basename",
 )
+_EVERYWHERE = ("libnss_*.so.2", "libstdc++.so.6", "libgcc_s.so.1")
+"""What every base has that is made for more than one program."""
 _MODULES = (
     "java.se", "jdk.unsupported", "jdk.crypto.ec", "jdk.crypto.cryptoki", "jdk.management", "jdk.security.auth",
     "jdk.zipfs", "jdk.net", "jdk.charsets", "jdk.localedata", "jdk.httpserver", "jdk.jfr", "jdk.naming.dns",
+    "jdk.incubator.vector",
 )  # fmt: skip
 
 
@@ -75,7 +78,8 @@ def _skeleton(root: Path) -> None:
     if certificates.exists():
         shutil.copy(certificates, root / "etc/ssl/certs")
     _programs(root, *(each for each in _SHELL if Path(each).exists()))
-    _libraries(root, *(str(each) for each in Path("/lib/x86_64-linux-gnu").glob("libnss_*.so.2")), copy=True)
+    shared = (each for pattern in _EVERYWHERE for each in Path("/lib/x86_64-linux-gnu").glob(pattern))
+    _libraries(root, *map(str, shared), copy=True)
 
 
 def _python(root: Path) -> list[str]:

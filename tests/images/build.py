@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from enmasse.artemis import distribution
 from tests.images import bases
 from tests.images.store import environment
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def build(*targets: str) -> None:
-    """All images, or these. What has not changed takes no time."""
+    """All images, or these (that of Artemis is among all). What has not changed takes no time."""
     bases.ensure()
     # The stage that builds uses this machine's pip, compiler and certificates.
     mounted = dict.fromkeys(("/usr", sys.base_prefix, "/etc/ssl", "/etc/pip.conf"))
@@ -28,4 +29,6 @@ def build(*targets: str) -> None:
         "BUILD_FLAGS": " ".join(flags),
         "PREFIX": "localhost/enmasse",
     }
+    if not targets or "artemis" in targets:
+        variables["ARTEMIS"] = str(distribution.home())
     subprocess.run(["images/build.sh", *targets], cwd=ROOT, env={**environment(), **variables, **passed}, check=True)

@@ -12,8 +12,11 @@ from enmasse import __version__
 from tests.images import bases, store
 from tests.kubernetes.binaries import CACHE
 
-SERVICES = ("configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv")
-ALL = (bases.PYTHON, bases.REDIS, *(f"localhost/enmasse/{service}:{__version__}" for service in SERVICES))
+OURS = (
+    "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "artemis",
+    "spark-pipeline",
+)  # fmt: skip
+ALL = (bases.PYTHON, bases.REDIS, *(f"localhost/enmasse/{name}:{__version__}" for name in OURS))
 FILE = CACHE / "images.tar"
 """Holds ALL, each layer once."""
 

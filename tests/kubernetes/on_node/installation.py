@@ -28,7 +28,7 @@ CHART = Path(__file__).parents[3] / "charts" / "enmasse"
 RELEASE = "enmasse"
 HOSTS = {"amqps": "messages.example.com", "mqtts": "devices.example.com"}
 """By port: the names by which clients from outside come, over TLS."""
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds for whatever a loaded machine takes long for: eleven Pods start on two cores."""
 VALUES: dict[str, Any] = {
     "image": {"repository": "localhost/enmasse", "pullPolicy": "Never"},
@@ -43,14 +43,18 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Installation:
-    """A release of the chart in a namespace of its own."""
+PROCESSES = {"artemis": "org.apache.activemq.artemis.cli.Artemis", "spark-pipeline": "spark.pipeline"}
+"""What runs in a Pod, where it is not `services.COMPONENT`."""
 
-    def __init__(self, node: Node) -> None:
+
+class Installation:
+    """A release of the chart in a namespace of its own, one at a time. `values`: beside VALUES."""
+
+    def __init__(self, node: Node, **values: Any) -> None:
         self.node = node
         self.namespace = node.namespace("enmasse")
-        self.values = node.folder / "values.json"
-        self.values.write_text(json.dumps(VALUES))
+        self.values = {**VALUES, **values}
+        self.addresses: dict[str, Any] = json.loads(one_program.FILES["addresses.json"])
         self.proxy_port = free_port()
         self.proxy: Server | None = None
 
@@ -62,13 +66,35 @@ class Installation:
             self.configure(name, content)
         wait_for("all addresses are ready", self._ready, PATIENCE)
 
+    def add(self, **addresses: Any) -> None:
+        """Further addresses; returns when all are ready."""
+        self.addresses |= addresses
+        self.configure("addresses.json", json.dumps(self.addresses))
+        wait_for("all addresses are ready", self._ready, PATIENCE)
+
     def helm(self, verb: str, *options: str) -> None:
         """`helm install` or `helm upgrade`; returns when all Pods are ready."""
-        place = ("--namespace", self.namespace, "--values", str(self.values), "--wait", f"--timeout={PATIENCE:.0f}s")
+        file = self.node.folder / "values.json"
+        file.write_text(json.dumps(self.values))
+        place = ("--namespace", self.namespace, "--values", str(file), "--wait", f"--timeout={PATIENCE:.0f}s")
         try:
             self.node.helm(verb, RELEASE, str(CHART), *place, *options)
         except Refused as error:
             raise Refused(f"{error}\n{self.explain()}") from None
+
+    def uninstall(self) -> None:
+        """Returns when no Pod is left."""
+        self.node.helm("uninstall", RELEASE, "--namespace", self.namespace)
+        wait_for("its pods end", lambda: not self.node.get("pods", namespace=self.namespace), PATIENCE)
+
+    def restart(self, workload: str) -> None:
+        """A rolling restart of `deployment/NAME` or `statefulset/NAME`; returns when it is complete."""
+        self.kubectl("rollout", "restart", workload)
+        self.kubectl("rollout", "status", workload, f"--timeout={PATIENCE:.0f}s")
+
+    def workloads(self) -> list[str]:
+        """Everything that can be restarted, the brokers too."""
+        return self.kubectl("get", "deployments,statefulsets", "--output=name").split()
 
     def configure(self, name: str, content: str) -> None:
         """The content of `addresses.json` or `flavors.json`, as the chart's notes say it."""
@@ -94,7 +120,7 @@ class Installation:
 
     def _ready(self) -> bool:
         states = {one["name"]: one.get("ready") for one in self.status().get("addresses", ())}
-        return states == dict.fromkeys(json.loads(one_program.FILES["addresses.json"]), True)
+        return states == dict.fromkeys(self.addresses, True)
 
     # its pods
 
@@ -109,10 +135,10 @@ class Installation:
 
         wait_for(f"{component} is ready", ready, PATIENCE)
 
-    def kill(self, component: str) -> None:
+    def kill(self, component: str, program: str = "") -> None:
         """SIGKILL to the process in each of its Pods; the kubelet starts it again. Returns when that is ready."""
         before = self._restarts(component)
-        for pid in _processes(f"services.{component.replace('-', '_')}"):
+        for pid in _processes(PROCESSES.get(program or component, f"services.{component.replace('-', '_')}")):
             os.kill(pid, signal.SIGKILL)
         wait_for(f"{component} was started again", lambda: self._restarts(component) > before, PATIENCE)
         self.wait_ready(component)
@@ -175,26 +201,25 @@ class Installation:
     def close(self) -> None:
         if self.proxy is not None:
             self.proxy.kill()
+        self.uninstall()
 
 
 class Device:
-    """An MQTT 5 client that publishes numbers with QoS 1 until `stop`, whatever happens to its connection."""
+    """An MQTT 5 client that publishes numbers until `stop`, whatever happens to its connection."""
 
-    def __init__(self, host: str, port: int, topic: str, name: str, authority: Path | None = None) -> None:
-        self.topic = topic
+    def __init__(
+        self, host: str, port: int, topic: str, name: str, authority: Path | None = None, qos: int = 1
+    ) -> None:
+        self.topic, self.qos = topic, qos
         self.acknowledged: set[int] = set()
         self._numbers: dict[int, int] = {}
         self._lock = threading.Lock()
         self._end = threading.Event()
-        self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
-        self.client.reconnect_delay_set(1, 2)
+        self.client = session(name)
         self.client.on_publish = self._on_publish
         if authority is not None:
             self.client.tls_set(str(authority))
-        properties: Any = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = 3600
-        self.client.connect(host, port, clean_start=False, properties=properties)
-        self.client.loop_start()
+        connect(self.client, host, port)
         self._thread = threading.Thread(target=self._publish, daemon=True)
         self._thread.start()
 
@@ -203,7 +228,7 @@ class Device:
         while not self._end.wait(0.05):
             if len(self._numbers) < 50:
                 with self._lock:  # its acknowledgement waits until its number is known
-                    info = self.client.publish(self.topic, str(number), qos=1)
+                    info = self.client.publish(self.topic, str(number), qos=self.qos)
                     self._numbers[info.mid] = number
                 number += 1
 
@@ -222,6 +247,38 @@ class Device:
         self._thread.join()
         self.client.disconnect()
         self.client.loop_stop()
+
+
+class Listener:
+    """An MQTT 5 client with a session that lasts: what it has received of a topic with QoS 2, in order."""
+
+    def __init__(self, host: str, port: int, topic: str, name: str) -> None:
+        self.seen: list[int] = []
+        self.client = session(name)
+        self.client.on_message = lambda client, data, message: self.seen.append(int(message.payload))
+        subscribed = threading.Event()
+        self.client.on_subscribe = lambda *_: subscribed.set()
+        connect(self.client, host, port)
+        self.client.subscribe(topic, qos=2)
+        assert subscribed.wait(PATIENCE)
+
+    def stop(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def session(name: str) -> Client:
+    client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
+    client.reconnect_delay_set(1, 2)
+    return client
+
+
+def connect(client: Client, host: str, port: int) -> None:
+    """With a session that outlives its connection."""
+    properties: Any = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = 3600
+    client.connect(host, port, clean_start=False, properties=properties)
+    client.loop_start()
 
 
 def config_map(name: str) -> str:

@@ -4,6 +4,7 @@ meanwhile, nothing that was acknowledged is lost."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from proton import Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from enmasse.testing import wait_for
-from tests import one_program
+from tests import one_program, telemetry
 from tests.kubernetes.node import Node
-from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation
-from tests.load import Consumer, Producer
+from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener
+from tests.kubernetes.on_node.load import Load
+
+pytestmark = pytest.mark.timeout(3600)
 
 
 @pytest.fixture(scope="module")
@@ -26,37 +29,6 @@ def installed(node: Node) -> Iterator[Installation]:
         yield made
     finally:
         made.close()
-
-
-class Load:
-    """A producer for the queue, and a device for the topic with a durable subscriber."""
-
-    def __init__(self, installed: Installation, name: str) -> None:
-        self.installed = installed
-        url = installed.url
-        self.subscriber = Consumer(url, "mytopic", container_id=name, subscription=name)
-        self.subscriber.start()
-        self.subscriber.wait_attached()
-        self.producer = Producer(url, "myqueue", rate=50)
-        self.producer.start()
-        self.device = Device(installed.address("mqtt-gateway"), 1883, "mytopic", name)
-
-    def goes_on(self) -> None:
-        """Both are acknowledged again."""
-        self.producer.wait_accepted(50)
-        self.device.wait_acknowledged(20)
-
-    def check(self) -> None:
-        """All that was acknowledged comes out."""
-        self.producer.enough()
-        self.producer.wait_end()
-        self.device.stop()
-        consumer = Consumer(self.installed.url, "myqueue")
-        consumer.start()
-        wait_for("every order", lambda: self.producer.accepted <= set(consumer.seen), PATIENCE)
-        consumer.stop()
-        wait_for("every reading", lambda: self.device.acknowledged <= set(self.subscriber.seen), PATIENCE)
-        self.subscriber.stop()
 
 
 def test_devices_consumers_and_queues_reach_each_other(installed: Installation) -> None:
@@ -127,3 +99,57 @@ def test_an_upgrade_under_load_loses_nothing(installed: Installation) -> None:
     assert not before & after
     load.goes_on()
     load.check()
+
+
+def test_every_service_is_restarted_under_load(installed: Installation) -> None:
+    """One after the other, Redis and brokers too: nothing is lost, and with QoS 2 nothing comes twice."""
+    load = Load(installed, "rolling")
+    gateway = installed.address("mqtt-gateway")
+    listener = Listener(gateway, 1883, "mytopic/exact", "listener")
+    exact = Device(gateway, 1883, "mytopic/exact", "exact", qos=2)
+    workloads = installed.workloads()
+    assert len(workloads) > 8, workloads  # and brokers
+    for workload in workloads:
+        installed.restart(workload)
+        load.goes_on()
+        exact.wait_acknowledged(5)
+    load.check()
+    exact.stop()
+    wait_for("all of QoS 2", lambda: exact.acknowledged <= set(listener.seen), PATIENCE)
+    assert len(listener.seen) == len(set(listener.seen))
+    listener.stop()
+
+
+def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> None:
+    """Telemetry over MQTT, windows out of it; the driver is killed, and its pod replaced."""
+    installed.add(**telemetry.ADDRESSES)
+    installed.values["sparkPipeline"] = {
+        "enabled": True,
+        "window": telemetry.WINDOW,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+    }
+    installed.helm("upgrade")
+    device = telemetry.Telemetry(installed.address("mqtt-gateway"), 1883, PATIENCE)
+    device.windows(3)
+    _wait_batch(installed, -1)
+    for disturb in (
+        partial(installed.kill, "spark-pipeline"),
+        partial(installed.restart, "deployment/enmasse-spark-pipeline"),
+    ):
+        before = _batches(installed)
+        device.windows(20)
+        disturb()
+        device.windows(3)
+        _wait_batch(installed, before)
+    device.end()
+    device.check(installed.url, lambda: None)
+
+
+def _batches(installed: Installation) -> int:
+    """The number of the last one that is done; -1 before the first."""
+    commits = (installed.node.folder / "volumes").glob("**/pipeline/checkpoint/commits/[0-9]*")
+    return max((int(file.name) for file in commits), default=-1)
+
+
+def _wait_batch(installed: Installation, before: int) -> None:
+    wait_for("Spark has done a batch", lambda: _batches(installed) > before, PATIENCE)

@@ -1,0 +1,38 @@
+"""What goes on while something is killed, scaled or upgraded."""
+
+from __future__ import annotations
+
+from enmasse.testing import wait_for
+from tests.kubernetes.on_node.installation import PATIENCE, Device, Installation
+from tests.load import Consumer, Producer
+
+
+class Load:
+    """A producer for the queue, and a device for the topic with a durable subscriber."""
+
+    def __init__(self, installed: Installation, name: str) -> None:
+        self.installed = installed
+        url = installed.url
+        self.subscriber = Consumer(url, "mytopic", container_id=name, subscription=name)
+        self.subscriber.start()
+        self.subscriber.wait_attached()
+        self.producer = Producer(url, "myqueue", rate=50)
+        self.producer.start()
+        self.device = Device(installed.address("mqtt-gateway"), 1883, "mytopic", name)
+
+    def goes_on(self) -> None:
+        """Both are acknowledged again."""
+        self.producer.wait_accepted(50)
+        self.device.wait_acknowledged(20)
+
+    def check(self) -> None:
+        """All that was acknowledged comes out."""
+        self.producer.enough()
+        self.producer.wait_end()
+        self.device.stop()
+        consumer = Consumer(self.installed.url, "myqueue")
+        consumer.start()
+        wait_for("every order", lambda: self.producer.accepted <= set(consumer.seen), PATIENCE)
+        consumer.stop()
+        wait_for("every reading", lambda: self.device.acknowledged <= set(self.subscriber.seen), PATIENCE)
+        self.subscriber.stop()
