@@ -1,5 +1,5 @@
 """What images stand on, made of this machine's own files: its Python, its Java, its redis-server, and the libraries
-that these load. Names in the store: `enmasse-test/python`, `enmasse-test/java`, `enmasse/redis:test`.
+that these load. Names in the store: `enmasse-test/{build,python,java}`, `enmasse/redis:test`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 
 from tests.images.store import has, podman
 
-PYTHON, JAVA, REDIS = "localhost/enmasse-test/python:2", "localhost/enmasse-test/java:2", "localhost/enmasse/redis:test"
+PYTHON, JAVA, REDIS = "localhost/enmasse-test/python:3", "localhost/enmasse-test/java:2", "localhost/enmasse/redis:test"
+BUILD = "localhost/enmasse-test/build:1"
+"""The same Python, for the stages in which this machine's tools are mounted."""
 JAVA_HOME = "/opt/java/openjdk"
 _LEFT_OUT = {
     "test",
@@ -38,6 +40,8 @@ _SHELL = (
     "/usr/bin/dirname",
     "/usr/bin/basename",
 )
+_TOOLS = ("/bin/chmod", "/usr/bin/head", "/usr/bin/id", "/bin/ln", "/bin/mkdir", "/bin/mv", "/bin/rm", "/bin/uname")
+"""Of GNU coreutils: what Spark's scripts and Hadoop's file system call."""
 _EVERYWHERE = ("libnss_*.so.2", "libstdc++.so.6", "libgcc_s.so.1")
 """What every base has that is made for more than one program."""
 _MODULES = (
@@ -49,7 +53,7 @@ _MODULES = (
 
 def ensure() -> None:
     """Makes the bases that the store lacks."""
-    for name, make in ((PYTHON, _python), (JAVA, _java), (REDIS, _redis)):
+    for name, make in ((BUILD, _python), (PYTHON, _python_with_tools), (JAVA, _java), (REDIS, _redis)):
         if not has(name):
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
@@ -100,6 +104,11 @@ def _python(root: Path) -> list[str]:
     _libraries(root, str(prefix / "bin" / f"python{version}"), *(str(each) for each in library.rglob("*.so")))
     _readable(root)
     return [f"ENV PATH={prefix}/bin:/usr/bin"]
+
+
+def _python_with_tools(root: Path) -> list[str]:
+    _programs(root, *_TOOLS)
+    return _python(root)
 
 
 def _java(root: Path) -> list[str]:

@@ -23,7 +23,7 @@ def build(*targets: str) -> None:
     passed = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
     variables = {
         "BASE": bases.PYTHON,
-        "BUILD_BASE": bases.PYTHON,
+        "BUILD_BASE": bases.BUILD,
         "JAVA_BASE": bases.JAVA,
         "JAVA_HOME": bases.JAVA_HOME,
         "BUILD_FLAGS": " ".join(flags),
