@@ -17,7 +17,6 @@ from tests.images.containers import Container
 from tests.mqtt_lwt.house import QUEUE, House, Service
 from tests.redis_server import DURABLE
 
-GRACE = 1.0
 WILLS = 30
 
 
@@ -48,6 +47,9 @@ class Contained(Service):
             assert self.container.terminate() == 0, self.container.said
             assert "Traceback" not in self.container.said, self.container.said
             self._remove()
+
+    def send(self, number: int) -> None:
+        """Its clock is the machine's: the tests have every will published, and none waits for a time."""
 
     def _remove(self) -> None:
         if self.container is not None:
@@ -91,8 +93,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 def house(redis_server: Redis, tmp_path: Path) -> Iterator[House]:
     tmp_path.chmod(0o755)
     store = RedisSettings(f"redis://127.0.0.1:{redis_server.port}/0", tmp_path.name)
-    made = House(tmp_path, store, GRACE)
-    made.service = Contained(tmp_path, made.router.services, str(made.configserv.settings["listen"]), store, GRACE)
+    made = House(tmp_path, store)
+    made.service = Contained(tmp_path, made.router.services, str(made.configserv.settings["listen"]), store)
     try:
         made.service.start()
         yield made
@@ -105,7 +107,7 @@ def expected(numbers: range) -> list[bytes]:
 
 
 def test_redis_is_killed_and_comes_back(house: House, redis_server: Redis) -> None:
-    gateway = house.client("gateway")
+    gateway = house.gateway()
     for number in range(WILLS):
         gateway.will(f"device-{number}", body=b"%d" % number)
     redis_server.container.kill()
@@ -124,7 +126,7 @@ def test_redis_is_killed_and_comes_back(house: House, redis_server: Redis) -> No
 
 def test_service_and_redis_are_killed_while_clients_are_lost(house: House, redis_server: Redis) -> None:
     """Nobody tells the service of the loss again: Redis knows of it."""
-    gateway = house.client("gateway")
+    gateway = house.gateway()
     for number in range(WILLS):
         gateway.will(f"device-{number}", body=b"%d" % number)
     for number in range(WILLS):
