@@ -390,6 +390,12 @@ class Client:
 
         self._ping = self._loop.call_later(keep_alive * 0.75, ping)
 
+    def _closed(self) -> str:
+        told = "the server closed the connection"
+        if self.version == V5 or self._opened is None or not self._opened.done():
+            return told
+        return f"{told}, as MQTT 3.1.1 servers do to refuse something; with MQTT 5 they say why"
+
     def _on_lost(self, wire: Wire, error: Exception | None) -> None:
         if wire is not self._wire:
             return
@@ -402,7 +408,7 @@ class Client:
             said = words(f"{where}: disconnected by the server", self._said, V5)
             self.error = Disconnected(said, self._said.reason, self._said)
         elif self.error is None or (self._opened is not None and not self._opened.done() and not self.error.packet):
-            self.error = Disconnected(f"{where}: {error or 'the server closed the connection'}")
+            self.error = Disconnected(f"{where}: {error or self._closed()}")
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(self.error)
         waiting = list(self._answers.values())

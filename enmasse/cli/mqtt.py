@@ -40,6 +40,9 @@ def clients(all_: bool, as_json: bool, offset: int) -> None:
     ]  # fmt: skip
     titles = ("client", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
     print_table(titles, rows)
+    if not rows:
+        none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
+        click.echo(none, err=True)
 
 
 @command.command("disconnect")

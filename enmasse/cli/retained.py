@@ -38,6 +38,8 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
         return
     rows = [(row.topic, row.size, row.qos, age(row.since), row.expires, row.broker) for row in found.retained]
     print_table(("topic", "bytes", "qos", "for", "expires", "broker"), rows)
+    if not rows:
+        click.echo(f"no retained message matches {filter_}", err=True)
     if found.total > len(rows):
         click.echo(f"… and {found.total - len(rows)} more; --limit shows more of them")
 

@@ -48,6 +48,8 @@ def list_(as_json: bool, offset: int) -> None:
         for row in found.subscriptions
     ]
     print_table(("subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers"), rows)
+    if not rows:
+        click.echo("there are no subscriptions", err=True)
 
 
 @command.command("show")

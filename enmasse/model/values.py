@@ -48,7 +48,9 @@ def boolean_parameter(value: Any) -> bool:
 
 def whole(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Wrong(f"must be a whole number{unit}, not {'a fraction' if isinstance(value, float) else kind(value)}")
+        raise Wrong(
+            f"must be a whole number{unit.rstrip(',')}, not {'a fraction' if isinstance(value, float) else kind(value)}"
+        )
     if not minimum <= value <= maximum:
         raise Wrong(f"must be a whole number{unit} from {minimum} to {maximum}")
     return value

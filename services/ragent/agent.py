@@ -331,6 +331,7 @@ class RouterAgent:
         alone = [name for name, router in sorted(self.routers.items()) if router.inter_router is None]
         if alone and len(self.routers) > 1:
             notes.append(f"{', '.join(alone)}: no listener for other routers; anycast and multicast end there")
+        managed = []
         for name, router in sorted(self.routers.items()):
             if foreign := router.foreign(self._static):
                 more = f" and {len(foreign) - FOREIGN_SHOWN} more" if len(foreign) > FOREIGN_SHOWN else ""
@@ -338,7 +339,9 @@ class RouterAgent:
             if self.desired.has_listeners and not self.desired.listeners(name):
                 notes.append(f"{name} has no listener for clients: each of them is another router's")
             elif not router.extended:
-                notes.append(f"clients of {name} reach its management: it cannot be configured otherwise")
+                managed.append(name)
+        if managed:
+            notes.append(f"clients of {', '.join(managed)} reach its management: it cannot be configured otherwise")
         return notes
 
     def metrics(self) -> Iterator[Metric]:

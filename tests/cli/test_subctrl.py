@@ -125,6 +125,10 @@ def test_refusals_and_strange_answers() -> None:
         for words in (("mqtt", "clients"), ("subscription", "list")):
             done = commands.run(*words)
             assert done.returncode == 4 and "unexpected answer" in done.stderr
+        commands.replies["sessions"], commands.replies["subscriptions"] = {"sessions": []}, {"subscriptions": []}
+        for words, none in ((("mqtt", "clients"), "no client is"), (("subscription", "list"), "there are no")):
+            done = commands.run(*words)
+            assert (done.returncode, done.stdout) == (0, "") and none in done.stderr
 
 
 def test_nobody_answers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 
@@ -79,6 +80,19 @@ def test_what_is_no_mqtt_is_closed_without_an_answer(gateway: Live, witness: Raw
     with Raw(gateway.ports["mqtt"]) as peer:
         peer.socket.sendall(rubbish)
         assert peer.until_closed() == []
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"\xff" * 100, b"GET " + b"/" * 5000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 100 + b"\r\n"],
+)
+def test_what_is_no_http_does_not_fill_the_log(
+    gateway: Live, witness: Raw, rubbish: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Raw(gateway.ports["ws"]) as peer:
+        peer.socket.sendall(rubbish)
+        assert peer.socket.recv(12) == b"HTTP/1.0 400"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("version", [V311, V5])

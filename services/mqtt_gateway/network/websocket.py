@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from aiohttp import WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse import log as logs
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, peer_name
@@ -21,6 +23,15 @@ UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
 MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
 """Of a WebSocket message, which may hold many packets, or parts of them."""
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    """Not what a peer sent that is no HTTP: it is answered, and aiohttp logs a traceback for each besides."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_HTTP_LOG: Final = logging.getLogger(__name__)
+_HTTP_LOG.addFilter(_is_own)
 
 
 class _Guest:
@@ -53,7 +64,7 @@ class WebSocketServer:
         self._front = front
         self._flusher = flusher
         self._server = web.Server(
-            self._handle, access_log=None, max_line_size=4096, max_field_size=4096, max_headers=64
+            self._handle, access_log=None, logger=_HTTP_LOG, max_line_size=4096, max_field_size=4096, max_headers=64
         )
         self._guests: dict[object, _Guest] = {}
 
