@@ -23,7 +23,6 @@ _XML_NAMES = {
     "DLA": "dead-letter-address",
     "addressFullMessagePolicy": "address-full-policy",
     "pageFullMessagePolicy": "page-full-policy",
-    "iDCacheSize": "id-cache-size",
 }
 """Settings of which the name in broker.xml is not that of management with hyphens."""
 
@@ -138,11 +137,17 @@ def _broker(instance: Instance) -> str:
 <address-queue-scan-period>5000</address-queue-scan-period>
 <!-- A broker that hangs is ended, and whoever runs it starts it again. -->
 <critical-analyzer-policy>HALT</critical-analyzer-policy>
+<!-- Repeated messages that an address knows. Artemis takes the first element of this name, wherever it stands. -->
+<id-cache-size>20000</id-cache-size>
 <wildcard-addresses><routing-enabled>true</routing-enabled><delimiter>/</delimiter><any-words>#</any-words><single-word>+</single-word></wildcard-addresses>
 <acceptors><acceptor name="amqp">{escape(at)}</acceptor></acceptors>
 <address-settings><address-setting match="#">
 {_settings(instance.defaults)}
-</address-setting></address-settings>
+</address-setting>
+<!-- A copy that a divert makes is recognised by the address that the message came to. Two caches that differ would have
+     a repeated message rejected, and one for each MQTT session is more than the heap has. -->
+<address-setting match="$sub/#"><id-cache-size>0</id-cache-size></address-setting>
+</address-settings>
 </core></configuration>
 """
 

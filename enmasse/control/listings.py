@@ -40,6 +40,12 @@ class AddressRow(msgspec.Struct):
     autoCreated: str = "false"
     temporary: str = "false"
     internal: str = "false"
+    routedMessageCount: str = "0"
+    """Messages that came since the broker started and went to a queue of this address; that and the next make all.
+    (To a queue of another address, by a divert, is not "routed".) Only Artemis has them."""
+    unroutedMessageCount: str = "0"
+    addressSize: str = "0"
+    """Bytes of messages that came to it and are still held, in whichever queue."""
     full: str = ""
     """What happens to the next message (docs/contracts.md); empty: it is accepted. Stock brokers do not have it."""
 

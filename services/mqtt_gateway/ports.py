@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 UNKNOWN: Final = -1
-"""In place of a reason code: nobody knows whether the message has arrived. The client's connection is closed."""
+"""In place of a reason code: the message is neither taken nor refused, or nobody knows. The client's connection is
+closed, so that it sends the message again."""
 
 
 class Request(Struct, kw_only=True):

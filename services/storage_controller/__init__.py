@@ -1,5 +1,6 @@
 """The storage controller: makes brokers, places queues and topics on them, reports where these lie and how they are.
 
 `desired`, `inventory`, `placement` decide (pure); `drivers` and `provisioner` make brokers; `management`,
-`conversation`, `removal`, `quiet` fill them. Imports enmasse.control, .reconcile and .model; no other service.
+`conversation`, `removal`, `levels`, `quiet` fill them.
+Imports enmasse.control, .reconcile and .model; no other service.
 """

@@ -14,6 +14,7 @@ from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Holding, contents, share
+from services.storage_controller.levels import Levels
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
 from services.storage_controller.quiet import Quiet
@@ -55,6 +56,7 @@ class BrokerConversation:
         """Digest of the last listings, if the broker's contents are still just that."""
         work = BrokerWork(placer, broker, self._management, self._look, self._news, producers_led_away)
         self._removal, self._quiet = Removal(work), Quiet(work)
+        self._levels = Levels(broker, self._management)
         self._reconciler: Reconciler[AddressName] = Reconciler(
             self,
             changed=changed,
@@ -63,6 +65,7 @@ class BrokerConversation:
                 Step(self._removal.due, self._removal.round),
                 Step(self._quiet.due, self._quiet.round),
                 Step(lambda: NOW if self._audit else NEVER, self._audit_some),
+                Step(self._levels.due, self._levels.round),
             ),
             errors=ERRORS,
             logger=log.get(broker=broker.name),
@@ -136,6 +139,7 @@ class BrokerConversation:
     async def read(self) -> None:
         await self._look()
         self._quiet.begin()
+        self._levels.begin()
         self._reconciler.news(self._placer.inventory.connected(self._broker))
 
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:

@@ -34,16 +34,14 @@ ARTEMIS = Engine(
 )
 BY_NAME = {engine.name: engine for engine in (EMBEDDED, ARTEMIS)}
 
-UNUSED_LEVEL_SECONDS = 600
 LEVELS: dict[str, Any] = {
     "autoCreateAddresses": True,
-    "autoDeleteAddresses": True,
-    "autoDeleteAddressesSkipUsageCheck": True,
-    "autoDeleteAddressesDelay": UNUSED_LEVEL_SECONDS * 1000,
+    # The ids by which repeated messages are known go with the level: Artemis deletes levels at each start, and in use.
+    "autoDeleteAddresses": False,
+    # They are in the heap, some 200 bytes each, for each level.
+    "idCacheSize": 2000,
 }
-"""Settings below a topic if the levels have to be made: by their first sender or receiver. A level that nobody has used
-for a while goes again: devices may make up any number of them. (The delay is as long as a sender that may repeat a
-message is away at most: the ids by which copies are known go with the level.)"""
+"""Settings below a topic if the levels have to be made: by their first sender or receiver. `Levels` deletes them."""
 
 NO_LEVEL: dict[str, Any] = {"autoCreateAddresses": False}
 """Setting of the topic itself: the controller makes it."""

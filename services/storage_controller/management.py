@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
-from enmasse.control.listings import Listings, read_listings
+from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_rows, read_listings
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from services.storage_controller.contents import USER
 
@@ -60,6 +60,15 @@ class BrokerManagement:
     def delete_address(self, name: AddressName) -> Awaitable[Any]:
         """Deletes a topic with what subscribes to it."""
         return self._node.invoke("broker", "deleteAddress", _wire(name), True)
+
+    def delete_unbound(self, address: str) -> Awaitable[Any]:
+        """Deletes an address, by its name on the broker, if it has no queue."""
+        return self._node.invoke("broker", "deleteAddress", address)
+
+    async def addresses(self) -> list[AddressRow]:
+        """Every address, those that users of a topic have made below it, too. Raises ValueError as well."""
+        text = await self._node.invoke("broker", "listAddresses", *EVERYTHING)
+        return address_rows(text) if isinstance(text, str) else []
 
     async def address_names(self) -> list[AddressName]:
         """Every address, those that users of a topic have made below it, too."""

@@ -27,6 +27,11 @@ def killed(broker: Broker) -> Iterator[str]:
         broker.topic(m, f"{x}-t")
         m.queue(f"$sub/{x}", user="subserv:1")
         m("createDivert", f"{x}|d", f"{x}|d", f"{x}-t/#", f"$sub/{x}", False, None, None, "ANYCAST")
+        broker.topic(m, f"{x}-u")
+        m.queue(f"$sub/{x}-u")
+        m("createDivert", f"{x}|u", f"{x}|u", f"{x}-u/#", f"$sub/{x}-u", False, None, None, "ANYCAST")
+        marked = {"_AMQ_DUPL_ID": "u"}
+        c.create_sender(f"{x}-u/a").send(Message(body="once", durable=True, properties=marked))
         attach(c, f"{x}-t/#", 0, name="sub", options=DURABLE).detach()
         for queue in ("kept", "failed", "taken", "ring"):
             sender = c.create_sender(f"{x}-{queue}")
@@ -78,6 +83,15 @@ def test_a_duplicate_is_known(killed: str, c: BlockingConnection, m: Management)
     before = m.attribute(f"queue.{killed}-ring", "messagesAdded")
     sender.send(Message(body="again", durable=True, properties={"_AMQ_DUPL_ID": "ring-1"}))
     assert m.attribute(f"queue.{killed}-ring", "messagesAdded") == before
+
+
+def test_a_repeated_publication_is_accepted_and_comes_once(killed: str, c: BlockingConnection) -> None:
+    """To a level that only diverts cover, as MQTT sessions have them."""
+    sender = c.create_sender(f"{killed}-u/a")
+    sender.send(Message(body="once more", durable=True, properties={"_AMQ_DUPL_ID": "u"}))
+    receiver = attach(c, f"$sub/{killed}-u", 2)
+    assert bodies(receiver, 1) == ["once"]
+    nothing(receiver)
 
 
 def test_definitions_are_kept(killed: str, m: Management) -> None:

@@ -215,7 +215,17 @@ def test_outcomes_have_reasons() -> None:
     assert who.outcomes == [(0, 0x97), (1, 0x87), (2, 0x99), (3, 0x83), (8, 0x83)]
     rig.link.credit = 0
     rig.tick(lanes.STORED_PATIENCE)
-    assert who.outcomes[-1] == (9, 0x83), "a configured address that the router does not know yet is waited for"
+    assert who.outcomes[-1] == (9, UNKNOWN), "a configured address that the router does not know yet is waited for"
+
+
+def test_what_no_broker_takes_is_not_refused() -> None:
+    """A refusal is final, but the broker comes again: the client has to keep the message."""
+    rig, who = Rig("topic"), Who("w")
+    rig.lane.send(who, 1, 2, b"")
+    rig.lane.send(who, 2, 0, b"")
+    rig.tick(lanes.STORED_PATIENCE)
+    assert who.outcomes == [(1, UNKNOWN)]
+    assert (who.waiting, rig.counters.dropped) == (0, 1)
 
 
 def test_a_slow_address_uses_up_nobody_s_patience() -> None:
@@ -263,7 +273,7 @@ def test_what_is_given_back_is_tried_a_number_of_times_however_long_a_try_takes(
     assert not who.outcomes
     rig.outcome(RELEASED)
     rig.tick()
-    assert who.outcomes == [(1, 0x83)]
+    assert who.outcomes == [(1, UNKNOWN)]
     assert rig.lane.waiting == 0
 
 

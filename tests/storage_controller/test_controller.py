@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.storage_controller import levels
 from services.storage_controller.policies import MARK, MARK_KEY
 from tests.control.aio import DEADLINE
 from tests.ragent.doubles import until
@@ -248,6 +249,25 @@ def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: 
         assert [name for name in names if name[:1] in "tu"] == ["u"], "what lay below the topic is gone, too"
         settings = json.loads(await world.manage("topics-0", "getAddressSettingsAsJSON", "t"))
         assert settings.get(MARK_KEY) != MARK
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("engine", ["artemis"])
+def test_a_level_below_a_topic_goes_when_nobody_uses_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "UNUSED", 0.1)
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"t": topic()})
+        await world.ready("t")
+        await world.subscribe("topics-0", "t/subscribed", "one")
+        await world.subscribe("topics-0", "t/some/#", "many")
+        await world.send("topics-0", "t/some/held", 1)
+        await world.send("topics-0", "t/unused", 1)
+        while "t/unused" in (names := await world.manage("topics-0", "getAddressNames")):
+            await asyncio.sleep(0.02)
+        assert {"t", "t/subscribed", "t/some/held"} <= set(names), "somebody has something of these"
+        await world.send("topics-0", "t/unused", 1)
 
     play(scenario)
 

@@ -20,6 +20,8 @@ from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.certificates import Authority
 from tests.redis_server import RedisServer
+from tests.system.mqtt_devices import exactly_once
+from tests.system.seeing import kill, wait_process
 
 PATIENCE = 120.0
 
@@ -178,6 +180,10 @@ def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:
     suite.wait_ready()
     assert "exactly one" in ask(suite, "scale", "subserv=2", status=1)
     ask(suite, "subscription", "delete", subscription(suite, "roamer")["id"], "--force")
+
+
+def test_sessions_have_everything_once_over_the_death_of_broker_subserv_and_router(suite: Suite) -> None:
+    exactly_once(suite, "mytopic", lambda name: wait_process(suite, name, kill(suite, name)))
 
 
 def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:

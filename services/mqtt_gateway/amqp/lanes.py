@@ -26,7 +26,8 @@ TICK: Final = 0.1
 PATIENCE: Final = 50
 """Ticks in which nobody gives credit, and tries that were given back, until a message of QoS 1 or 2 is given up."""
 STORED_PATIENCE: Final = 300
-"""The same where a broker takes it, which may have to start again and read what it has stored."""
+"""The same where a broker takes it, which may have to start again and read what it has stored. Nobody has refused
+the message then: the client is disconnected, and sends it again."""
 MULTICAST_PATIENCE: Final = 5
 """Ticks until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
@@ -337,6 +338,9 @@ class Lane(LinkUser):
             self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
         elif entry.unknown:
             self._done(entry, UNKNOWN, "the connection was lost before the outcome of a message was known")
+        elif self.type in STORED:
+            # A refusal would be final, and clients there are that take it for an acknowledgement. But this one passes.
+            self._done(entry, UNKNOWN, f"{self._why()}: send it again")
         else:
             self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, self._why())
 
