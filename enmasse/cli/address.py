@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from enmasse.cli import cluster
-from enmasse.cli.common import COULD_NOT_START, UNREACHABLE, end, port_offset, report
+from enmasse.cli.common import UNREACHABLE, end, port_offset, report
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.folders import edited_folder
 from enmasse.text import offset_option
@@ -94,12 +94,12 @@ def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
 @command.command("list")
 @_options
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
-def list_(config: Path | None, offset: int, namespace: str | None, context: str | None, as_json: bool) -> None:
+def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """List the addresses in the file, with their state if the suite runs."""
     from enmasse.cli import validate
 
-    if namespace is not None:
-        wanted, running = cluster.rows(namespace, context)
+    if place is not None:
+        wanted, running = cluster.rows(place)
         in_memory: set[str] = set()
     else:
         folder = edited_folder(config, offset)
@@ -120,16 +120,14 @@ def list_(config: Path | None, offset: int, namespace: str | None, context: str 
 @click.argument("name", shell_complete=addresses)
 @_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def show(
-    name: str, config: Path | None, offset: int, namespace: str | None, context: str | None, as_json: bool
-) -> None:
+def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """Show the entry of one address in the file, and its state if the suite runs."""
     from enmasse.cli import validate
 
     in_memory: set[str] = set()
-    if namespace is not None:
-        wanted, found = cluster.rows(namespace, context)
-        where = f"namespace {namespace}"
+    if place is not None:
+        wanted, found = cluster.rows(place)
+        where = f"namespace {place.namespace}"
     else:
         folder = edited_folder(config, offset)
         wanted, found = _entries(folder, _read(folder)), _running(offset, folder)
@@ -167,8 +165,7 @@ def add(
     config_map: str | None,
     config: Path | None,
     offset: int,
-    namespace: str | None,
-    context: str | None,
+    place: cluster.Place | None,
 ) -> None:
     """Add an address to the file."""
     from enmasse.cli import jsonfile
@@ -176,8 +173,8 @@ def add(
 
     entry: dict[str, Any] = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
     entry.update(_property(text) for text in properties)
-    if namespace is not None:
-        click.echo(f"added {name} to {cluster.add(name, entry, namespace, context, config_map)}")
+    if place is not None:
+        click.echo(f"added {name} to {cluster.add(name, entry, place, config_map)}")
         return
     folder = edited_folder(config, offset)
     with _locked(folder):
@@ -193,11 +190,9 @@ def add(
 
 @command.command("remove")
 @click.argument("name", shell_complete=addresses)
-@click.option("--force", is_flag=True, help="Delete the messages it holds (needs the running suite).")
+@click.option("--force", is_flag=True, help="Delete the messages it holds (needs the running suite, or --namespace).")
 @_options
-def remove(
-    name: str, force: bool, config: Path | None, offset: int, namespace: str | None, context: str | None
-) -> None:
+def remove(name: str, force: bool, config: Path | None, offset: int, place: cluster.Place | None) -> None:
     """Remove an address from the file.
 
     An address that holds messages is kept by the running suite until it is empty, or until it is removed with
@@ -206,14 +201,11 @@ def remove(
     from enmasse.cli import jsonfile
     from enmasse.cli.validate import new_problems
 
-    if namespace is not None:
-        if force:
-            end(
-                "--force needs the suite of this machine; in a cluster the address goes when it is empty",
-                COULD_NOT_START,
-            )
-        where = cluster.remove(name, namespace, context, lambda problem: report(f"warning: {problem}"))
+    if place is not None:
+        where = cluster.remove(name, place, lambda problem: report(f"warning: {problem}"), force=force)
         click.echo(f"removed {name} from {where}")
+        if force:
+            click.echo(f"what {name} holds is thrown away")
         return
     folder = edited_folder(config, offset)
     with _locked(folder):

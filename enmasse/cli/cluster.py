@@ -1,7 +1,9 @@
-"""`enmasse status` and `enmasse address` for an installation in a Kubernetes cluster: --namespace, --context."""
+"""`enmasse status` and `enmasse address` for an installation in a Kubernetes cluster: --namespace, and --context of a
+kubeconfig or --api with the URL of the API server."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -9,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.remote import is_from_environment
 
 CONFLICTS = 10
 """Tries to write a ConfigMap that others write too."""
@@ -19,12 +22,47 @@ class Unreachable(Exception):
     """The cluster does not answer, or has no installation; the text says what to do."""
 
 
+class Place(NamedTuple):
+    """A namespace of a cluster: that of a kubeconfig's context (None: the current one), or of an API server by URL."""
+
+    namespace: str
+    context: str | None = None
+    api: str | None = None
+    token_file: str | None = None
+    authority: str | None = None
+
+
 def options(function: F) -> F:
-    """The options --namespace and --context."""
-    function = click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --namespace).")(function)
-    return click.option(
-        "--namespace", metavar="NAME", help="Work on the installation in this namespace of a Kubernetes cluster."
-    )(function)
+    """The options that name a cluster; the command gets them as `place`: None without --namespace."""
+
+    @functools.wraps(function)
+    def command(
+        namespace: str | None,
+        context: str | None,
+        api: str | None,
+        api_token_file: str | None,
+        api_ca: str | None,
+        **more: Any,
+    ) -> Any:
+        alone = [name for name, value in (("context", context), ("api", api)) if value is not None]
+        if namespace is None and not all(map(is_from_environment, alone)):
+            raise click.UsageError("--context and --api need --namespace")
+        if context is not None and api is not None:
+            raise click.UsageError("give --context or --api, not both")
+        if api is not None and (api_token_file is None or not api.startswith("https://")):
+            raise click.UsageError("--api takes a URL that begins with https://, and needs --api-token-file")
+        place = Place(namespace, context, api, api_token_file, api_ca) if namespace is not None else None
+        return function(place=place, **more)
+
+    for name, metavar, text in (
+        ("--api-ca", "FILE", "PEM file with the authority of the API server, if the system does not trust it."),
+        ("--api-token-file", "FILE", "File with a token for --api."),
+        ("--api", "URL", "URL of the API server, instead of a kubeconfig (with --namespace)."),
+        ("--context", "NAME", "Context of the kubeconfig (with --namespace)."),
+        ("--namespace", "NAME", "Work on the installation in this namespace of a Kubernetes cluster."),
+    ):
+        command = click.option(name, metavar=metavar, help=text)(command)
+    return command  # type: ignore[return-value]
 
 
 class Part(NamedTuple):
@@ -41,13 +79,16 @@ class Part(NamedTuple):
 class Installation:
     """What the commands need of one namespace. Raises Unreachable."""
 
-    def __init__(self, namespace: str, context: str | None) -> None:
-        from enmasse.kubernetes.api import connect
+    def __init__(self, place: Place) -> None:
+        from enmasse.kubernetes.api import Server, connect
         from enmasse.process import Fatal
 
-        self.namespace = namespace
+        self.namespace = place.namespace
+        server = None
+        if place.api is not None:
+            server = Server(place.api, _token(place.token_file or ""), place.authority or "")
         try:
-            self._api = connect(context, namespace)
+            self._api = connect(place.context, place.namespace, server=server)
         except Fatal as error:
             raise Unreachable(str(error)) from None
 
@@ -134,12 +175,19 @@ class Installation:
         key = min((key for key in data if key.endswith(".json")), default="addresses.json")
         return Part(found[name], key, data.get(key, "{}\n"))
 
-    def write(self, part: Part, text: str) -> bool:
-        """False: somebody has changed the ConfigMap since it was read. Ends the command if it is refused."""
+    def write(self, part: Part, text: str, force: str | None = None) -> bool:
+        """`force`: throw away what this removed address holds. False: somebody has changed the ConfigMap since it was
+        read. Ends the command if it is refused."""
         from enmasse.kubernetes.api import CONFIG_MAP, ApiError
+        from enmasse.kubernetes.forced import new, order
+        from enmasse.kubernetes.labels import FORCE
 
         body = {**part.config_map, "data": {**(part.config_map.get("data") or {}), part.key: text}}
         body["metadata"] = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+        if force is not None:
+            before = order(body)  # it may not have been read yet
+            text = new([*(before.addresses if before is not None else ()), force])
+            body["metadata"]["annotations"] = {**(body["metadata"].get("annotations") or {}), FORCE: text}
         try:
             self._api.replace(CONFIG_MAP, body)
         except ApiError as error:
@@ -181,12 +229,12 @@ def _component(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def installation(namespace: str, context: str | None) -> Installation:
-    """Ends the command if the cluster cannot be reached."""
+def _token(file: str) -> str:
     try:
-        return Installation(namespace, context)
-    except Unreachable as error:
-        end(str(error), UNREACHABLE)
+        with open(file) as found:
+            return found.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unreachable(f"{file}: the token cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def entries(part: Part) -> dict[str, Any]:
@@ -199,10 +247,10 @@ def entries(part: Part) -> dict[str, Any]:
         end(f"{part}: is not a JSON object: {error}. Correct it first; nothing was changed.")
 
 
-def rows(namespace: str, context: str | None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The entries of all ConfigMaps, and the addresses of the status by name."""
     try:
-        there = Installation(namespace, context)
+        there = Installation(place)
         wanted: dict[str, Any] = {}
         for part in there.parts():
             wanted |= entries(part)
@@ -211,7 +259,7 @@ def rows(namespace: str, context: str | None) -> tuple[dict[str, Any], dict[str,
         end(str(error), UNREACHABLE)
 
 
-def add(name: str, entry: dict[str, Any], namespace: str, context: str | None, config_map: str | None) -> str:
+def add(name: str, entry: dict[str, Any], place: Place, config_map: str | None) -> str:
     """Where it was added. Ends the command if it cannot be."""
     from enmasse.cli import jsonfile
 
@@ -226,11 +274,12 @@ def add(name: str, entry: dict[str, Any], namespace: str, context: str | None, c
             end("\n".join([*problems, "nothing was changed."]))
         return part, text
 
-    return _edit(namespace, context, change)
+    return _edit(place, change)
 
 
-def remove(name: str, namespace: str, context: str | None, warn: Callable[[str], None]) -> str:
-    """Where it was removed from. Ends the command if there is none."""
+def remove(name: str, place: Place, warn: Callable[[str], None], *, force: bool) -> str:
+    """Where it was removed from. Ends the command if there is none. `force`: what it holds is thrown away; that is
+    ordered for an address that was removed before, too."""
     from enmasse.cli import jsonfile
 
     def change(there: Installation) -> tuple[Part, str]:
@@ -240,22 +289,25 @@ def remove(name: str, namespace: str, context: str | None, warn: Callable[[str],
                 for problem in _new_problems(there, part, text):  # such as a dead-letter queue that others name
                     warn(problem)
                 return part, text
-        end(f"namespace {namespace}: there is no address {name!r}; nothing was changed.")
+        if force and any(entry["name"] == name for entry in there.status()["addresses"]):
+            part = there.home(None)
+            return part, part.text
+        end(f"namespace {place.namespace}: there is no address {name!r}; nothing was changed.")
 
-    return _edit(namespace, context, change)
+    return _edit(place, change, name if force else None)
 
 
-def _edit(namespace: str, context: str | None, change: Callable[[Installation], tuple[Part, str]]) -> str:
+def _edit(place: Place, change: Callable[[Installation], tuple[Part, str]], force: str | None = None) -> str:
     """Reads, changes and writes, again if somebody has written meanwhile."""
     try:
-        there = Installation(namespace, context)
+        there = Installation(place)
         for _ in range(CONFLICTS):
             part, text = change(there)
-            if there.write(part, text):
+            if there.write(part, text, force):
                 return str(part)
     except Unreachable as error:
         end(str(error), UNREACHABLE)
-    _busy(namespace)
+    _busy(place.namespace)
 
 
 def _busy(namespace: str) -> NoReturn:

@@ -34,18 +34,18 @@ EMPTY: dict[str, Any] = {"schema": 1, "ready": False, "config": {}, "components"
               help="Wait until the current files are applied and everything is ready, at most so long.")  # fmt: skip
 @port_offset
 @cluster.options
-def command(as_json: bool, wait: float | None, offset: int, namespace: str | None, context: str | None) -> None:
+def command(as_json: bool, wait: float | None, offset: int, place: cluster.Place | None) -> None:
     """Show whether the running suite is ready; with --namespace, an installation in a Kubernetes cluster.
 
     Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
-    status, problem = _fetch(offset, wait) if namespace is None else _fetch_cluster(namespace, context, wait)
+    status, problem = _fetch(offset, wait) if place is None else _fetch_cluster(place, wait)
     if as_json:
         click.echo(json.dumps(status if status is not None else EMPTY))
     elif status is not None:
         from enmasse.cli.tables import print_status
 
-        print_status(status, offset if namespace is None else None, problem[1:])
+        print_status(status, offset if place is None else None, problem[1:])
     if problem:
         report("\n".join(problem))
     if status is None:
@@ -84,13 +84,13 @@ def _fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
-def _fetch_cluster(namespace: str, context: str | None, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
+def _fetch_cluster(place: cluster.Place, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
     """As `_fetch`, of an installation in a cluster."""
     deadline = time.monotonic() + (wait or 0.0)
     while True:
         left = deadline - time.monotonic()
         try:
-            there = cluster.Installation(namespace, context)
+            there = cluster.Installation(place)
             hashes = there.hashes() if wait is not None else {}
             status = there.status()
             problem = _missing(hashes, status)

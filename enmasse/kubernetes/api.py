@@ -213,7 +213,7 @@ def _short(error: BaseException) -> str:
     """The innermost reason, without the names of objects of the libraries."""
     while isinstance(inner := getattr(error, "reason", None) or error.__cause__, BaseException):
         error = inner
-    text = str(error).rpartition("object at 0x")[2]
+    text = " ".join(str(error).rpartition("object at 0x")[2].split())
     return (text.partition(": ")[2] or text or type(error).__name__)[:300]
 
 
@@ -261,6 +261,15 @@ def parsed(pieces: Iterator[bytes], url: str) -> Iterator[tuple[str, Object]]:
         raise ApiError(0, "Unreachable", f"{url} broke off in the middle of an event")
 
 
+class Server(NamedTuple):
+    """An API server without a kubeconfig. `token`: of a user or service account. `authority`: a PEM file with who has
+    signed its certificate; empty: those that the system trusts."""
+
+    url: str
+    token: str
+    authority: str = ""
+
+
 _imported = threading.Lock()
 
 
@@ -268,9 +277,11 @@ def connect(
     context: str | None = None,
     namespace: str | None = None,
     *,
+    server: Server | None = None,
     timeout: tuple[float, float] = (CONNECT_SECONDS, ANSWER_SECONDS),
 ) -> Api:
-    """The API server of this pod, or of a kubeconfig's context; `namespace`: else the pod's, or the context's.
+    """The API server of this pod, or of a kubeconfig's context, or this one; `namespace`: else the pod's, or the
+    context's.
 
     Outside of a pod, or with `context`, the kubeconfig is that of kubectl: $KUBECONFIG, else ~/.kube/config.
     `timeout`: seconds to connect, and for an answer. Raises process.Fatal, in one line.
@@ -282,8 +293,11 @@ def connect(
             raise Fatal(EXTRA) from None
     found = client.Configuration()
     try:
-        inside = context is None and _in_cluster(config, found)
-        if not inside:
+        inside = context is None and server is None and _in_cluster(config, found)
+        if server is not None:
+            found.host, found.ssl_ca_cert = server.url.rstrip("/"), server.authority or None
+            found.api_key["authorization"] = f"Bearer {server.token}"
+        elif not inside:
             config.load_kube_config(context=context, client_configuration=found, persist_config=False)
             namespace = namespace or _namespace_of(config, context)
         elif namespace is None:

@@ -14,6 +14,9 @@ STATUS_OF = "enmasse.io/status-of"
 BROKER = "enmasse.io/broker"
 """Label of all that belongs to a broker: the name of its StatefulSet. As an annotation: the broker's own name."""
 
+FORCE = "enmasse.io/force"
+"""Annotation of ConfigMaps with addresses: an order to throw away what removed addresses hold (`forced.py`)."""
+
 STATUS_KEY = "status.json"
 
 

@@ -78,6 +78,7 @@ async def _in_cluster(
     await store.open()
     service = ConfigService(store, config.reporters, health)
     driver = KubernetesDriver(member.api)
+    driver.on_orders = lambda orders: store.carry_out(orders, service.forced.add)
 
     def take(applied: Applied) -> None:
         service.take(applied)

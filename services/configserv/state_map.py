@@ -11,12 +11,14 @@ import base64
 import binascii
 import gzip
 import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from enmasse import log, process
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.kubernetes.forced import Order
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.model.configuration import AppliedState
 from enmasse.model.jsonfile import Problem
@@ -39,6 +41,8 @@ class StateMap:
         self._name = name
         self._labels = {**labels, MANAGED_BY: MANAGER}
         self._data: dict[str, str] = {}
+        self._forced: list[AddressName] = []
+        self._orders: dict[str, str] = {}
         self._state: AppliedState | None = None
         """What is saved, or is being saved."""
         self._problem = ""
@@ -70,8 +74,21 @@ class StateMap:
         return state or AppliedState()
 
     def forced(self) -> list[AddressName]:
-        found = self._load(FORCED, ForcedNames)
-        return found.addresses if found is not None else []
+        found = self._load(FORCED, ForcedNames) or ForcedNames()
+        self._forced, self._orders = found.addresses, dict(found.orders)
+        return found.addresses
+
+    def carry_out(self, orders: Mapping[str, Order], force: Callable[[Iterable[AddressName]], None]) -> None:
+        """Has the addresses of orders forced, but for those that were carried out before: it is saved which.
+
+        `orders`: of each ConfigMap. `force` saves what is forced.
+        """
+        for name, each in orders.items():
+            if self._orders.get(name) != each.id:
+                log.get().info("force was ordered", by=f"configmap/{name}", addresses=len(each.addresses))
+                self._orders[name] = each.id
+                force(each.addresses)
+                self.save_forced(self._forced)
 
     def save_configuration(self, state: AppliedState) -> None:
         if state != self._state or self._problem:
@@ -79,7 +96,8 @@ class StateMap:
             self._put(CONFIGURATION, msgspec.json.encode(state))
 
     def save_forced(self, names: list[AddressName]) -> None:
-        self._put(FORCED, msgspec.json.encode(ForcedNames(addresses=names)))
+        self._forced = names
+        self._put(FORCED, msgspec.json.encode(ForcedNames(addresses=names, orders=self._orders)))
 
     @property
     def has_configuration(self) -> bool:

@@ -35,6 +35,8 @@ class ForcedNames(msgspec.Struct):
 
     schema: int = SCHEMA
     addresses: list[AddressName] = []
+    orders: dict[str, str] = {}
+    """ConfigMap → id of its last order that was carried out (enmasse/kubernetes/forced.py)."""
 
 
 T = TypeVar("T")

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.running import FLAVORS, config_map, pods
+from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
 ENMASSE = Path(sys.executable).with_name("enmasse")
 
@@ -62,6 +63,90 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
         assert "phase: Active" in enmasse(cluster, "address", "show", "b", *there).stdout
         done = enmasse(cluster, "address", "remove", "a", *there)
         assert done.stdout == "removed a from configmap/team/addresses.json\n"
+        done = enmasse(cluster, "address", "remove", "a", "--force", *there)
+        assert done.returncode == 1 and "there is no address 'a'" in done.stderr
+
+
+def test_force_is_an_order_that_is_carried_out_once(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv")
+    entry = {"type": "anycast"}
+    content = {"addresses.json": dict.fromkeys("ab", entry)}
+    cluster.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+        config_map("enmasse-addresses", "addresses", content),
+        namespace=namespace,
+    )
+
+    def forced(pod: Pod) -> list[str]:
+        found: list[str] = pod.feed("addresses")["forced"]
+        return sorted(found)
+
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
+        one.start()
+        one.wait_ready()
+        # Nobody reports, so what is forced stays so until somebody says that it is gone.
+        one.settings["reporters"] = ["ragent"]
+        one.kill()
+        one.file.write_text(json.dumps(one.settings))
+        one.start()
+        one.wait_ready()
+        for name in "ab":
+            done = enmasse(cluster, "address", "remove", name, "--force", "--namespace", namespace)
+            assert done.returncode == 0 and f"what {name} holds is thrown away" in done.stdout, done
+        wait_for("both are forced", lambda: forced(one) == ["a", "b"])
+        one.kill()
+        one.start()
+        one.wait_ready()
+        assert forced(one) == ["a", "b"]
+        one.kill()
+        one.settings["reporters"] = []
+        one.file.write_text(json.dumps(one.settings))
+        one.start()
+        one.wait_ready()
+        wait_for("it has served its purpose", lambda: forced(one) == [])
+        one.kill()
+        one.start()
+        one.wait_ready()
+        assert forced(one) == []
+        # An annotation that is no order is none.
+        cluster.kubectl(
+            "annotate", "configmap", "enmasse-addresses", "enmasse.io/force=[1]", "--overwrite", "-n", namespace
+        )
+        done = enmasse(cluster, "address", "add", "c", "--type", "anycast", "--namespace", namespace)
+        wait_for("it goes on", lambda: set(one.feed("addresses")["addresses"]) == {"c"})
+        assert forced(one) == []
+
+
+def test_a_cluster_by_url(cluster: Cluster, tmp_path: Path) -> None:
+    namespace = cluster.namespace()
+    cluster.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+        config_map("enmasse-addresses", "addresses", {}),
+        namespace=namespace,
+    )
+    token = tmp_path / "token"
+    token.write_text(f"{cluster.token('admin')}\n")
+    environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ENMASSE), "address", "add", "a", "--type", "anycast", *options]
+        return subprocess.run(command, capture_output=True, text=True, env={**environment, "HOME": str(tmp_path)})
+
+    there = ("--namespace", namespace, "--api", cluster.url)
+    trusted = (*there, "--api-ca", str(cluster.authority.file))
+    done = run(*there)
+    assert done.returncode == 2 and "needs --api-token-file" in done.stderr
+    done = run(*there, "--context", "test")
+    assert done.returncode == 2 and "not both" in done.stderr
+    done = run("--api", cluster.url)
+    assert done.returncode == 2 and "need --namespace" in done.stderr
+    done = run(*trusted, "--api-token-file", str(tmp_path / "none"))
+    assert done.returncode == 4 and "the token cannot be read" in done.stderr
+    done = run(*there, "--api-token-file", str(token))
+    assert done.returncode == 4 and "certificate" in done.stderr and done.stderr.count("\n") == 1
+    done = run(*trusted, "--api-token-file", str(token))
+    assert done.stdout == "added a to configmap/enmasse-addresses/addresses.json\n", done
 
 
 def test_two_who_edit_at_once_lose_nothing(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api
 from enmasse.kubernetes.configuration import FILES, SELECTOR, merged
+from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.labels import CONFIG
 from enmasse.kubernetes.watch import View
 from services.configserv.drivers.driver import Contents
@@ -37,6 +38,8 @@ class KubernetesDriver:
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
+        self.on_orders: Callable[[dict[str, Order]], None] = lambda _: None
+        """Called with all orders that there are, by ConfigMap, whenever they may be others."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         self._changed = changed
@@ -66,3 +69,6 @@ class KubernetesDriver:
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
+        found = self._view.objects()
+        of_addresses = {name: item for name, item in found.items() if item["metadata"]["labels"][CONFIG] == "addresses"}
+        self.on_orders({name: each for name, item in of_addresses.items() if (each := order(item)) is not None})
