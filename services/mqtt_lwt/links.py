@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from proton import Endpoint
@@ -32,13 +33,13 @@ _NOT_THE_CLIENTS_WORD = {ROUTED_LINK_LOST, MESSAGE_SIZE, "amqp:connection:forced
 
 
 class Links:
-    """The links of one connection to a router. `own`: the name of a link of ours that only tries the way."""
+    """The links of one connection to a router. `own`: the names of links of ours that only try the way."""
 
-    def __init__(self, connection: ControlConnection, keeper: Keeper, counters: Counters, own: str) -> None:
+    def __init__(self, connection: ControlConnection, keeper: Keeper, counters: Counters, own: Collection[str]) -> None:
         self._connection = connection
         self._keeper = keeper
         self._counters = counters
-        self._own = own
+        self._own = {*own, *(f"{name}@{CONTAINER}" for name in own)}  # routers add the container that attaches
         self._open: set[Link] = set()
 
     def attach(self, link: ControlLink) -> None:
@@ -47,7 +48,7 @@ class Links:
             link.refuse(NOT_ALLOWED, f"{ADDRESS} takes messages, it gives none")
         elif link.remote_target not in NODES:
             link.refuse(NOT_FOUND, f"{str(link.remote_target)[:100]!r} is not here: attach to {ADDRESS}")
-        elif link.name in (self._own, f"{self._own}@{CONTAINER}"):  # routers add the container that attaches
+        elif link.name in self._own:
             link.accept()
         elif len(self._open) >= MAX_LINKS:
             link.refuse(RESOURCE_LIMIT, f"{MAX_LINKS} links are attached to {ADDRESS}; there may be no more")

@@ -27,8 +27,9 @@ from services.mqtt_lwt.records import Records
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-PROBE = "lwt-service-probe"
-"""Name of the link by which the service tries whether clients can reach it."""
+PROBES = {node: f"lwt-service-probe {node}" for node in NODES}
+"""Node → name of the link by which the service tries whether clients can reach it there. No two have one name: a router
+may not have detached the one when the other attaches."""
 PROBE_AGAIN = 0.25
 
 
@@ -179,7 +180,7 @@ class _Life:
             self._failure.set_exception(error)
 
     def _prepare(self, connection: ControlConnection) -> None:
-        connection.on_attach = Links(connection, self._keeper, self._counters, PROBE).attach
+        connection.on_attach = Links(connection, self._keeper, self._counters, PROBES.values()).attach
 
     async def _session(self, connection: ControlConnection) -> None:
         self.publisher.connected(connection)
@@ -196,10 +197,10 @@ class _Life:
 
     async def _until_reachable(self, connection: ControlConnection) -> None:
         """Tries to attach to each node as clients do, by the router, until it leads here."""
-        for node in NODES:
+        for node, name in PROBES.items():
             self.unreachable = f"the router has no way to {node} yet"
             while True:
-                probe = connection.sender(node, name=PROBE)
+                probe = connection.sender(node, name=name)
                 with contextlib.suppress(ControlError):
                     await probe.opened()
                     probe.close()
