@@ -1,4 +1,4 @@
-"""`ports.Backend`: opens sessions, and holds what they share: connections, addresses, conversations with services."""
+"""`ports.Backend`: opens sessions, and holds what all use: connections, addresses, conversations with services."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ UNREAD: Final = 16
 """It does not read what it gets: it need not get more answers."""
 ORDER: Final = 32
 """A SUBSCRIBE of another client came before."""
-_SHARE: Final = 64
-"""It has had its share of this turn."""
+_TURN: Final = 64
+"""It has done as much as one turn allows."""
 _CLOSED: Final = 128
 
 SLICE: Final = 16 * 1024
@@ -153,7 +153,7 @@ class Intake:
 
     def go_on(self) -> None:
         """The next turn has come."""
-        self.release(_SHARE)
+        self.release(_TURN)
 
     def _work(self) -> None:
         """Goes on with what was read, as long as nothing holds it up."""
@@ -167,7 +167,7 @@ class Intake:
         self._raw = b""
         while at < len(raw) and not self._held:
             if slices == A_TURN:
-                self._held |= _SHARE
+                self._held |= _TURN
                 self._wire.call_soon()
                 break
             self._feed(raw[at : at + SLICE])
