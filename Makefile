@@ -82,10 +82,10 @@ bench: install
 	$(BIN)/python -m benchmarks
 
 lock: install
-	$(BIN)/uv pip compile -q pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
-	$(BIN)/uv pip compile -q pyproject.toml -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra spark --extra kubernetes --extra dev --generate-hashes --no-header -o requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
 	for extra in kubernetes spark; do \
-	  $(BIN)/uv pip compile -q pyproject.toml --extra $$extra -c requirements.lock --generate-hashes --no-header \
+	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra $$extra -c requirements.lock --generate-hashes --no-header \
 	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
 	done
 
@@ -94,8 +94,8 @@ images:
 	@images/build.sh
 
 # The chart's README, from its values. HELM_DOCS_FLAGS=--dry-run prints it.
-chart-docs:
-	@go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --chart-search-root charts/enmasse --log-level error $(HELM_DOCS_FLAGS)
+chart-docs: prepare-kubernetes install
+	@$$($(BIN)/python -m tests.kubernetes.binaries --path helm-docs) --chart-search-root charts/enmasse --log-level error $(HELM_DOCS_FLAGS)
 
 clean:
 	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache

@@ -21,7 +21,8 @@ awk -v inside="$scratch/pyspark" -v other="$scratch/others" '/^[^ ]/ { out = /^p
 echo "installing what requirements.lock pins ..."
 if [ ! -f "$wheel" ]; then
   echo "building PySpark $version (450 MB to fetch) ..."
-  "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --require-hashes --requirement "$scratch/pyspark" --wheel-dir "$scratch"
+  # PEP 517: else the pip of Debian 12 asks for the package wheel, which its environments lack
+  "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --use-pep517 --no-deps --require-hashes --requirement "$scratch/pyspark" --wheel-dir "$scratch"
   mkdir -p "$wheels"
   mv "$scratch/${wheel##*/}" "$wheel.$$"
   mv "$wheel.$$" "$wheel"

@@ -1,16 +1,18 @@
 """The programs of the test bed, built from Go modules once per state of their sources: `tools/NAME`.
 
-`python -m tests.kubernetes.binaries [NAME ...]` builds them and says what it does. On two idle cores a machine without
-a cache takes about eight minutes, most of it for Kubernetes itself, and needs 4 GB of disk meanwhile. What Go has
-compiled (3 GB) is removed when all are built; the binaries (330 MB) stay in the user's cache folder, and the modules
-(1 GB) where Go keeps them (`go clean -modcache` removes them).
+`python -m tests.kubernetes.binaries [NAME ...]` builds them and says what it does; `--path NAME` prints where it is.
+On two idle cores a machine without a cache takes about eight minutes, most of it for Kubernetes itself, and needs 4 GB
+of disk meanwhile. What Go has compiled (3 GB) is removed when all are built; the binaries (350 MB) stay in the user's
+cache folder, and the modules (1 GB) where Go keeps them (`go clean -modcache` removes them).
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,9 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enma
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy")
 """Programs that the binary `kube` is, by the name that it is called by."""
 KUBERNETES = "1.35.4"
+GO = "1.26.8"
+"""The release that builds if the one on PATH is older than GO_NEEDED: every release of Go can fetch it as a module."""
+GO_NEEDED = (1, 26)
 
 
 class Broken(Exception):
@@ -87,6 +92,7 @@ PROGRAMS = {
     ),
     "helm": Program("helm.sh/helm/v3/cmd/helm", _helm()),
     "kubeconform": Program("github.com/yannh/kubeconform/cmd/kubeconform"),
+    "helm-docs": Program("github.com/norwoodj/helm-docs/cmd/helm-docs"),
     "pause": Program(),
     "coredns": Program(),
 }
@@ -108,7 +114,7 @@ def binary(name: str) -> str:
     return str(folder("kube" if name in PARTS else name) / name)
 
 
-FOR_CLUSTER = ("etcd", "kube", "kwok", "helm", "kubeconform")
+FOR_CLUSTER = ("etcd", "kube", "kwok", "helm", "kubeconform", "helm-docs")
 
 
 def build(names: Iterable[str]) -> None:
@@ -134,9 +140,31 @@ def _digest(name: str, program: Program) -> str:
 
 @cache
 def _go_version() -> str:
-    if shutil.which("go") is None:
-        raise Broken("go is missing: tools/prepare.sh kubernetes says what to do")
     return _go(["version"], SOURCES / "kube").strip()
+
+
+@cache
+def _go_program() -> str:
+    """The `go` of this machine if it is new enough, else the one of GO, which it fetches into its modules."""
+    found = shutil.which("go")
+    if found is None:
+        raise Broken("go is missing: tools/prepare.sh kubernetes installs it")
+    *_, version, platform = _run(found, ["version"], SOURCES / "kube").split()
+    if _release(version) >= GO_NEEDED:
+        return found
+    module = f"golang.org/toolchain@v0.0.1-go{GO}.{platform.replace('/', '-')}"
+    with tempfile.TemporaryDirectory() as nowhere:  # a go.mod that asks for a newer release has no say in this
+        fetched = json.loads(_run(found, ["mod", "download", "-json", module], Path(nowhere), attempts=3))
+    root = Path(fetched["Dir"])
+    for program in (*root.glob("bin/*"), *root.glob("pkg/tool/*/*")):  # which are no programs in a module
+        program.chmod(0o555)
+    return str(root / "bin" / "go")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(1, 26) of `go1.26.8`; (0,) of a release that has no number."""
+    found = re.match(r"go(\d+)\.(\d+)", version)
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 @contextmanager
@@ -153,7 +181,8 @@ def _build(name: str, program: Program, done: Path) -> None:
         fresh = Path(scratch) / "build"
         shutil.copytree(SOURCES / name, fresh)
         stamps = " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in program.stamps)])
-        _go(["build", "-p", "2", "-trimpath", "-ldflags", stamps, "-o", name, program.package], fresh, attempts=3)
+        lean = ["-p", "2", "-trimpath", "-gcflags", "all=-dwarf=false", "-ldflags", stamps]  # no data for debuggers
+        _go(["build", *lean, "-o", name, program.package], fresh, attempts=3)
         if program.files:
             module = Path(_go(["list", "-m", "-f", "{{.Dir}}", program.module], fresh).strip())
             (fresh / "files.yaml").write_text("\n---\n".join((module / file).read_text() for file in program.files))
@@ -163,15 +192,23 @@ def _build(name: str, program: Program, done: Path) -> None:
 
 
 def _go(arguments: list[str], place: Path, attempts: int = 1) -> str:
+    return _run(_go_program(), arguments, place, attempts)
+
+
+def _run(go: str, arguments: list[str], place: Path, attempts: int = 1) -> str:
     """`attempts`: of what fetches modules; what has come stays."""
     environment = {
         **os.environ,
         "CGO_ENABLED": "0",
+        "GO111MODULE": "on",
         "GOCACHE": str(CACHE / "go-build"),
         "GOFLAGS": "-buildvcs=false",
+        "GOGC": "400",  # the compiler collects less often: a tenth less processor time, for memory that is there
+        "GOTOOLCHAIN": "local",
     }
+    environment.pop("GOROOT", None)  # each finds its own
     for _ in range(attempts):
-        done = subprocess.run(["nice", "go", *arguments], cwd=place, env=environment, capture_output=True, text=True)
+        done = subprocess.run(["nice", go, *arguments], cwd=place, env=environment, capture_output=True, text=True)
         if done.returncode == 0:
             return done.stdout
     raise Broken(f"go {' '.join(arguments)} in {place.name}: exit status {done.returncode}\n{done.stderr[-4000:]}")
@@ -179,7 +216,10 @@ def _go(arguments: list[str], place: Path, attempts: int = 1) -> str:
 
 def main() -> None:
     try:
-        build(sys.argv[1:] or FOR_CLUSTER)
+        if sys.argv[1:2] == ["--path"]:
+            print(binary(sys.argv[2]))
+        else:
+            build(sys.argv[1:] or FOR_CLUSTER)
     except Broken as error:
         sys.exit(str(error))
 

@@ -122,7 +122,7 @@ def test_lint(cluster: Cluster) -> None:
 
 
 def test_the_readme_is_made_from_the_values() -> None:
-    command = ["make", "--no-print-directory", "chart-docs", "HELM_DOCS_FLAGS=--dry-run"]
+    command = [binary("helm-docs"), "--chart-search-root", str(CHART), "--log-level", "error", "--dry-run"]
     made = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert made.strip() == (CHART / "README.md").read_text().strip(), "`make chart-docs` was not called"
 
