@@ -12,11 +12,13 @@ from tests.images.build import build
 from tests.images.containers import Container
 from tests.telemetry import ADDRESSES, WINDOW, Telemetry
 
-PATIENCE = 400.0
-"""Seconds: a Spark takes a minute to start on a machine that is busy."""
+PATIENCE = 800.0
+"""Seconds: a Spark takes minutes to start on a machine on which much else runs."""
+QUICK = "-Duser.home=/tmp -Duser.name=enmasse -XX:TieredStopAtLevel=1"
+"""The image's options, and the quick compiler alone: the other one repays itself after minutes."""
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path) -> None:
     build("spark-pipeline")
     work = tmp_path / "work"
@@ -25,6 +27,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with running(tmp_path, ADDRESSES, options=()) as suite:
         suite.up()
         container = Container(f"localhost/enmasse/spark-pipeline:{__version__}").writable("/tmp")
+        container.with_env("SPARK_SUBMIT_OPTS", QUICK)
         container.with_volume_mapping(str(work), "/var/lib/enmasse", "rw")
         container.with_command([f"--url={suite.url}", f"--window={WINDOW}", "--work=/var/lib/enmasse/pipeline"])
         telemetry = Telemetry("127.0.0.1", suite.mqtt_port, PATIENCE)

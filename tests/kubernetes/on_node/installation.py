@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -213,10 +214,13 @@ class Device:
         self.topic, self.qos = topic, qos
         self.acknowledged: set[int] = set()
         self._numbers: dict[int, int] = {}
-        self._lock = threading.Lock()
+        # By packet id, from paho's thread, which holds locks that `publish` takes: it may wait for none of ours.
+        self._answers: deque[tuple[int, bool]] = deque()
         self._end = threading.Event()
         self.client = session(name)
-        self.client.on_publish = self._on_publish
+        self.client.on_publish = lambda client, data, mid, reason, properties: self._answers.append(
+            (mid, not reason.is_failure)
+        )
         if authority is not None:
             self.client.tls_set(str(authority))
         connect(self.client, host, port)
@@ -226,17 +230,17 @@ class Device:
     def _publish(self) -> None:
         number = 0
         while not self._end.wait(0.05):
+            self._take_answers()
             if len(self._numbers) < 50:
-                with self._lock:  # its acknowledgement waits until its number is known
-                    info = self.client.publish(self.topic, str(number), qos=self.qos)
-                    self._numbers[info.mid] = number
+                self._numbers[self.client.publish(self.topic, str(number), qos=self.qos).mid] = number
                 number += 1
 
-    def _on_publish(self, client: Any, data: Any, mid: int, reason: Any, properties: Any) -> None:
-        with self._lock:
+    def _take_answers(self) -> None:
+        while self._answers:
+            mid, accepted = self._answers.popleft()
             number = self._numbers.pop(mid)
-        if not reason.is_failure:
-            self.acknowledged.add(number)
+            if accepted:
+                self.acknowledged.add(number)
 
     def wait_acknowledged(self, more: int) -> None:
         count = len(self.acknowledged) + more
@@ -247,6 +251,7 @@ class Device:
         self._thread.join()
         self.client.disconnect()
         self.client.loop_stop()
+        self._take_answers()
 
 
 class Listener:
