@@ -43,9 +43,9 @@ def read(data: bytes, now: int) -> Arrival | None:
     if isinstance(qos, bool) or not isinstance(qos, int) or not 0 <= qos <= 2:
         qos = 1 if header.durable else 0
     expires = 0
-    if properties.absolute_expiry_time:
+    if properties.absolute_expiry_time and (QOS in annotations or not header.ttl):
         expires = max(1, properties.absolute_expiry_time)
-    elif header.ttl:
+    elif header.ttl:  # before the time of an AMQP client, whose clock may be wrong
         expires = now + header.ttl
     try:
         _, values = sections.body()

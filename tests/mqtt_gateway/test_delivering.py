@@ -301,6 +301,8 @@ def test_message_expiry_is_what_is_left_of_it(qos: int) -> None:
     peer = _subscribed(world)
     _deliver(peer, qos=qos, expires=world.wall + 17.5)
     assert peer.expect(Publish).properties.message_expiry == 18
+    _deliver(peer, qos=qos, expires=253_402_300_800.0)  # the year 10,000, as some AMQP clients write "never"
+    assert peer.expect(Publish).properties.message_expiry == 0xFFFF_FFFF
     _deliver(peer, qos=qos, expires=world.wall - 0.1)
     peer.expect_nothing()
     assert world.front.dropped == 1

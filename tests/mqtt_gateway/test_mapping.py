@@ -8,7 +8,7 @@ from typing import Any
 
 import proton
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enmasse.amqp.encoder import encode
@@ -137,6 +137,16 @@ def test_every_kind_of_body_is_a_payload(body: bytes, payload: bytes, content_ty
         assert front.properties.payload_format == 1
 
 
+@pytest.mark.parametrize("behind", [-3600, 3600])
+def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
+    """Its ttl counts, as for brokers. Without a ttl there is nothing but the time."""
+    time = Timestamp(int((NOW - behind + 5) * 1000))
+    for ttl, expires in ((5000, NOW + 5), (None, NOW - behind + 5)):
+        message = Message(b"hello", ttl=ttl, absolute_expiry_time=time, to="telemetry/x")
+        front, _ = Reader(TOPICS).read(message.encode())
+        assert front.expires_at(NOW) == expires
+
+
 def test_what_an_amqp_client_sends() -> None:
     message = Message(
         b"hello",
@@ -224,6 +234,8 @@ def test_which_addresses_replies_may_go_to(topic: str, address: str | None) -> N
 
 
 @given(st.binary(max_size=60) | st.tuples(st.integers(0, 80), st.integers(0, 255)))
+@example(b"\0Su\xa0")
+@example(b"\0Su\xb0\0\0")
 def test_no_bytes_break_the_reader(wrong: bytes | tuple[int, int]) -> None:
     if isinstance(wrong, bytes):
         data = wrong

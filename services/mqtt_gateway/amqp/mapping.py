@@ -263,7 +263,7 @@ class Reader:
         if front is None:
             front = self._decode(payload, head)
         size = at + 5
-        if payload[at : at + 4] == _DATA8 and len(payload) == size + payload[at + 4]:
+        if payload[at : at + 4] == _DATA8 and size <= len(payload) == size + payload[at + 4]:
             return front, payload[size:]
         if payload[at : at + 4] == _DATA32:
             size = at + 8
@@ -289,7 +289,9 @@ class Reader:
         front.retained_for = _text(annotations.get(RETAINED_FOR))
         front.ttl = header.ttl
         front.again = header.delivery_count > 0
-        front.expires = max(1, found.absolute_expiry_time) if found.absolute_expiry_time is not None else 0
+        if found.absolute_expiry_time is not None and (QOS in annotations or front.ttl is None):
+            # A gateway's clock. That of an AMQP client may be wrong: brokers go by its ttl, and count it down.
+            front.expires = max(1, found.absolute_expiry_time)
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
         alike = found.message_id is None and found.correlation_id is None and not front.expires
         if len(head) <= MAX_FRONT and alike and MESSAGE_ID not in annotations:

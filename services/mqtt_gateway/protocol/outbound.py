@@ -13,7 +13,7 @@ from enmasse import log as logs
 from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
-from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, PubRec, PubRel
+from enmasse.mqtt.packets import NEVER, NONE, V5, PubAck, PubComp, PubRec, PubRel
 from services.mqtt_gateway.ports import Delivery, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
@@ -331,7 +331,7 @@ class Outbound:
             if self._v5:
                 given = delivery.properties
                 if delivery.expires:  # v5 MQTT-3.3.2-6
-                    given = replace(given, message_expiry=left)
+                    given = replace(given, message_expiry=min(left, NEVER))
                 if self._aliases is not None and (alias or not flags & 4):
                     number, known = self._aliases.number(delivery.topic)
                     if number:
