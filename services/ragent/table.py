@@ -171,7 +171,12 @@ def same(row: Mapping[str, Any], entity: Entity) -> bool:
     wanted = entity.attributes
     if row.get("management") is True and wanted.get("management") is False:
         return False
-    return all((row.get(key) or None) == (wanted.get(key) or None) for key in compared)
+    return all(_plain(key, row.get(key)) == _plain(key, wanted.get(key)) for key in compared)
+
+
+def _plain(key: str, value: Any) -> Any:
+    """For comparing. Dispatch shows a name without a slash at its ends, which routers ignore."""
+    return value.strip("/") if key in ("pattern", "prefix", "address") and value else value or None
 
 
 def _leads_to(type_: str, row: Mapping[str, Any]) -> str:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.ragent import entities
 from services.ragent.entities import ADDRESS, AUTO_LINK, CONNECTOR, LISTENER, Entity
-from services.ragent.table import CREATED, DIFFERENT, PRESENT, EntityOperation, EntityTable, Scan, columns, difference
+from services.ragent.table import (
+    CREATED,
+    DIFFERENT,
+    PRESENT,
+    EntityOperation,
+    EntityTable,
+    Scan,
+    columns,
+    difference,
+    same,
+)
 
 ANY = Entity(ADDRESS, "ragent-address/a", {"pattern": "a", "distribution": "balanced", "waypoint": False})
 LINK = Entity(AUTO_LINK, "ragent-in/b/a", {"address": "a", "direction": "in", "connection": "ragent-broker/b"})
@@ -124,3 +135,9 @@ def test_difference_brings_about_what_is_wanted(
     assert there.keys() - wanted - unwanted == has.keys() - wanted - unwanted
     touched = {(operation.type, operation.name) for operation in operations}
     assert not touched & {key for key in wanted if has.get(key) in (PRESENT, CREATED)}
+
+
+@pytest.mark.parametrize(("shown", "is_same"), [("trailing", True), ("trailing/", True), ("other", False)])
+def test_dispatch_shows_a_name_without_the_slash_at_its_end(shown: str, is_same: bool) -> None:
+    entity = Entity(ADDRESS, "ragent/trailing/", {"pattern": "trailing/", "distribution": "balanced"})
+    assert same({"pattern": shown, "distribution": "balanced"}, entity) is is_same

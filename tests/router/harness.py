@@ -25,8 +25,8 @@ from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, S
 from enmasse.testing import free_port
 
 __all__ = [
-    "ADDRESS", "AUTO_LINK", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT", "SILENCE",
-    "Broker", "DispatchProcess", "Management", "RouterProcess",
+    "ADDRESS", "AUTO_LINK", "CONNECTION", "CONNECTOR", "DEADLINE", "LINK_ROUTE", "LISTENER", "PREFIX", "ROOT",
+    "SILENCE", "Broker", "DispatchProcess", "Management", "RouterProcess",
     "body_of", "comes", "free_port", "idle", "outcome_of", "post", "pump", "pump_until", "rush", "wait_for",
 ]  # fmt: skip
 
@@ -36,6 +36,7 @@ AUTO_LINK = PREFIX + "router.config.autoLink"
 LINK_ROUTE = PREFIX + "router.config.linkRoute"
 LISTENER = PREFIX + "listener"
 CONNECTOR = PREFIX + "connector"
+CONNECTION = PREFIX + "connection"
 DEADLINE = 60.0
 SILENCE = 600
 """Seconds after which the listeners of tests drop a client that sends nothing. A blocking client is silent while the
@@ -247,6 +248,16 @@ class Management:
     def delete(self, kind: str, name: str) -> None:
         status, text, _ = self.call("DELETE", type=kind, name=name)
         assert status == 204, (status, text)
+
+    def clear(self, prefix: str, *kinds: str) -> None:
+        """Delete what is named so. Returns when the connections of deleted connectors are closed: if a peer tears one
+        of them down, Dispatch crashes."""
+        for kind in kinds:
+            for row in self.query(kind, "name"):
+                if row["name"].startswith(prefix):
+                    self.delete(kind, row["name"])
+        if CONNECTOR in kinds:
+            wait_for(lambda: all(row["dir"] == "in" for row in self.query(CONNECTION, "dir")), "they are closed")
 
     def query(self, kind: str, *names: str) -> list[dict[str, Any]]:
         status, text, body = self.call("QUERY", {"attributeNames": list(names)}, entityType=kind)

@@ -64,10 +64,7 @@ def dialled(router: RouterProcess, brokers: list[BrokerProcess], service: Broker
     for name in ("t-service", "t-topic0-in", "t-topic1-in"):
         wait_for(lambda: management.one(LINK_ROUTE, name)["operStatus"] == "active")
     yield management
-    for kind in (LINK_ROUTE, CONNECTOR):
-        for row in management.query(kind, "name"):
-            if row["name"].startswith("t-"):
-                management.delete(kind, row["name"])
+    management.clear("t-", LINK_ROUTE, CONNECTOR)
     management.close()
 
 

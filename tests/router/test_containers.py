@@ -29,10 +29,7 @@ def dialled(management: Management, broker: Broker) -> Iterator[Broker]:
     """The broker, dialled by the router as a route container."""
     connector(management, broker)
     yield broker
-    for kind in (CONNECTOR, ADDRESS, AUTO_LINK, LINK_ROUTE):
-        for row in management.query(kind, "name"):
-            if row["name"].startswith("t-"):
-                management.delete(kind, row["name"])
+    management.clear("t-", CONNECTOR, ADDRESS, AUTO_LINK, LINK_ROUTE)
 
 
 def connector(management: Management, broker: Broker) -> None:

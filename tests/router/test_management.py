@@ -311,22 +311,28 @@ def test_link_and_address_rows_count_deliveries(router: RouterProcess, managemen
     assert management.query(PREFIX + "router")[0]["deliveriesIngress"] >= before["deliveriesIngress"]
 
 
-def test_inter_router_connectors_are_kept_and_reported(management: Management) -> None:
-    row = _connector_to_nobody(management)
-    assert (row["role"], row["host"], row["port"], row["verifyHostname"]) == ("inter-router", "other", "55672", False)
+def test_inter_router_connectors_are_kept_and_reported(router: RouterProcess, management: Management) -> None:
+    row = _connector(management, router.port)
+    wanted = ("inter-router", "127.0.0.1", str(router.port), False)
+    assert (row["role"], row["host"], row["port"], row["verifyHostname"]) == wanted
+    management.clear("t-", CONNECTOR)
 
 
 def test_a_connector_is_not_shown_as_connected_before_it_is(management: Management) -> None:
-    assert _connector_to_nobody(management)["connectionStatus"] == "CONNECTING"
+    assert _connector(management, free_port())["connectionStatus"] == "CONNECTING"
+    management.clear("t-", CONNECTOR)
 
 
-def _connector_to_nobody(management: Management) -> dict[str, Any]:
-    """What the router shows of it while it is there."""
-    name = "ragent-other:55672-0"
-    management.create(CONNECTOR, name, role="inter-router", host="other", port="55672", verifyHostName="no")
-    row = management.one(CONNECTOR, name)
-    management.delete(CONNECTOR, name)
-    return row
+def test_a_connector_is_deleted_while_its_peer_is_not_there(management: Management) -> None:
+    for role in ("inter-router", "route-container"):
+        _connector(management, free_port(), role)
+        management.clear("t-", CONNECTOR)
+    assert management.query(CONNECTOR) == []
+
+
+def _connector(management: Management, port: int, role: str = "inter-router") -> dict[str, Any]:
+    management.create(CONNECTOR, "t-other", role=role, host="127.0.0.1", port=str(port), verifyHostName="no")
+    return management.one(CONNECTOR, "t-other")
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])

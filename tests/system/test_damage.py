@@ -56,6 +56,7 @@ def test_what_damage_has_cost_is_reported_with_the_address(suite: Suite) -> None
     marks = [f"a mark that no other message has {n}" for n in range(5)]
     for mark in marks:
         sender.send(Message(body=mark, durable=True))
+    connection.close()  # it would be silent for longer than the router's idle timeout
     broker = carrier(suite, "hurt")["name"]
     journals = [path for path in suite.data.rglob("*.journal") if marks[2].encode() in path.read_bytes()]
     (journal,) = journals
@@ -69,6 +70,7 @@ def test_what_damage_has_cost_is_reported_with_the_address(suite: Suite) -> None
     wait_for("the component to say so", lambda: "1 of queue hurt" in component(suite, broker)["detail"])
     report = next(journal.parent.rglob("report.jsonl"))
     assert str(report) in component(suite, broker)["detail"]
+    connection = BlockingConnection(suite.url, timeout=60)
     receiver = connection.create_receiver("hurt", credit=10)
     bodies = []
     for _ in range(4):
