@@ -34,8 +34,8 @@ def run(command: list[str]) -> int:
     group = folder.name
     process = subprocess.Popen([*_UNSHARE, *command], env={**os.environ, FOLDER: str(folder), GROUP: group})
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches the command too, which is then waited for
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: process.send_signal(number))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # which unshare does not hear while its command runs
+        signal.signal(number, lambda *_: process.kill())
     status = process.wait()
     wait_for("the node's cgroups are empty", lambda: _removed(group), 30)
     assert str(folder) not in Path("/proc/self/mounts").read_text(), f"{folder} holds mounts: it is left alone"
