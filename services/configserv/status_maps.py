@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -80,6 +81,7 @@ class StatusMaps:
         self._remember()
         texts = divided(self._status(), config_maps, self._homes)
         now = asyncio.get_running_loop().time()
+        forbidden: ApiError | None = None
         there = {each.name for each in config_maps}
         self._written = {name: found for name, found in self._written.items() if name in there}
         for each in config_maps:
@@ -90,8 +92,16 @@ class StatusMaps:
                     continue
             elif not await self._is_ours(status_name(each.name)):
                 continue
-            await asyncio.to_thread(self._api.apply, CONFIG_MAP, self._body(each, text), MANAGER, force=True)
+            try:
+                await asyncio.to_thread(self._api.apply, CONFIG_MAP, self._body(each, text), MANAGER, force=True)
+            except ApiError as error:
+                if error.status != HTTPStatus.FORBIDDEN:
+                    raise
+                forbidden = forbidden or error  # a ConfigMap that the chart's values do not name: the others go on
+                continue
             self._written[each.name] = each.uid, text, shape, now
+        if forbidden is not None:
+            raise forbidden
 
     def _remember(self) -> None:
         origins = self._origins()

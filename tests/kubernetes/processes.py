@@ -7,7 +7,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+_starter = ThreadPoolExecutor(1, "starter")
+"""Starts all servers. Their "parent" is the thread that starts them (prctl(2)): that of an event loop ends with it."""
 
 
 class Server:
@@ -22,9 +26,12 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self._process = _starter.submit(self._start).result()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             # setpriv and not preexec_fn, which is unsafe in a process with threads
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *self.command],
                 cwd=self.folder,
                 env=self.environment,

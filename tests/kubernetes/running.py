@@ -7,10 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import proton
 import yaml
 
 from enmasse.kubernetes.lease import LOST
@@ -33,13 +34,15 @@ def config_map(name: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def grant(cluster: Cluster, namespace: str, component: str, *more: str) -> str:
+def grant(cluster: Cluster, namespace: str, component: str, *more: str, **config_maps: Iterable[str]) -> str:
     """The service account of a component with the rights that the chart gives it, and its objects of the kinds in
-    `more`; gives the user for `Cluster.token`."""
+    `more`; gives the user for `Cluster.token`. `config_maps`: further ones with `addresses` or `flavors`, which the
+    values name."""
     chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
     template = ("template", "enmasse", chart, "--show-only", f"templates/{component}.yaml", "--namespace", namespace)
+    values = [f"--set=configuration.{kind}={{{','.join(names)}}}" for kind, names in config_maps.items()]
     kinds = ("ServiceAccount", "Role", "RoleBinding", *more)
-    found = yaml.safe_load_all(cluster.helm(*template))
+    found = yaml.safe_load_all(cluster.helm(*template, *values))
     cluster.apply(*(each for each in found if each and each["kind"] in kinds), namespace=namespace)
     return f"{namespace}/enmasse-{component}"
 
@@ -52,6 +55,7 @@ class Pod(Configserv):
         super().__init__(folder)
         driver = {"kind": "kubernetes", "namespace": namespace}
         self.name = name
+        self.cluster, self.namespace = cluster, namespace
         self.settings = {
             "name": name,
             "health": f"127.0.0.1:{free_port()}",
@@ -82,6 +86,7 @@ class Pod(Configserv):
         """As the one that leads."""
 
         def leads() -> bool:
+            self.again()
             state = self.state
             return bool(state.get("ready")) and not state["detail"].startswith("stands by")
 
@@ -95,12 +100,25 @@ class Pod(Configserv):
             self.run()
 
     def feed(self, name: str) -> dict[str, Any]:
-        """The newest snapshot of a feed."""
-        client = Client(self)
-        try:
-            return client.next(name)
-        finally:
-            client.close()
+        """The newest snapshot of a feed; on a loaded machine perhaps of the process that is started again."""
+
+        def newest() -> dict[str, Any] | None:
+            self.again()
+            with contextlib.suppress(proton.ProtonException):
+                client = Client(self)
+                try:
+                    return client.next(name)
+                finally:
+                    client.close()
+            return None
+
+        found: dict[str, Any] = wait_for(f"the feed {name} of {self.name}", newest)
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What it has written beside a ConfigMap; empty while there is nothing."""
+        self.again()
+        return status(self.cluster, self.namespace, name)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import proton
 
 from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods, status
+from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
 QUEUE = {"type": "queue", "flavor": "q"}
 
@@ -87,7 +87,7 @@ def test_configmaps_are_one_configuration_and_errors_name_them(cluster: Cluster,
 
 def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    user = grant(cluster, namespace, "configserv")
+    user = grant(cluster, namespace, "configserv", addresses=["team"], flavors=["other"])
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "team-status"}, "data": {"mine": "1"}}
     with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         cluster.apply(
@@ -95,16 +95,17 @@ def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -
             config_map("enmasse-flavors", "flavors", {"flavors.json": {**FLAVORS, "x": {"type": "queue"}}}),
             config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}, "b": {}}}),
             config_map("team", "addresses", {"addresses.json": {"c": {"type": "anycast"}}}),
+            config_map("an-unnamed", "addresses", {"addresses.json": {"d": {"type": "anycast"}}}),  # forbidden to it
             namespace=namespace,
         )
         one.start()
-        wait_for("it is written", lambda: status(cluster, namespace, "enmasse-addresses").get("errors"))
-        found = status(cluster, namespace, "enmasse-addresses")
+        wait_for("it is written", lambda: one.status("enmasse-addresses").get("errors"))
+        found = one.status("enmasse-addresses")
         assert [each["name"] for each in found["addresses"]] == ["a", "b"]
         assert [(each["file"], each["entry"]) for each in found["errors"]] == [
             ("configmap/enmasse-addresses/addresses.json", "b")
         ]
-        (flavor,) = status(cluster, namespace, "enmasse-flavors")["errors"]
+        (flavor,) = one.status("enmasse-flavors")["errors"]
         assert flavor["entry"] == "x"
         item = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
         (owner,) = item["metadata"]["ownerReferences"]
@@ -114,13 +115,13 @@ def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -
             config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}),
             namespace=namespace,
         )
-        wait_for("the next one", lambda: not status(cluster, namespace, "enmasse-addresses")["errors"])
+        wait_for("the next one", lambda: not one.status("enmasse-addresses")["errors"])
         later = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
         for version in range(3):
             cluster.apply(
                 config_map("other", "flavors", {"flavors.json": json.dumps({"x": version})}), namespace=namespace
             )
-            wait_for("it was seen", lambda: status(cluster, namespace, "other"))
+            wait_for("it was seen", lambda: one.status("other"))
         same = cluster.get("configmap", "enmasse-addresses-status", namespace=namespace)
         assert (
             later["data"]["status.json"].split('"config"')[1].split("}")[1:]
@@ -132,7 +133,7 @@ def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -
 
 def test_ten_thousand_addresses_in_ten_configmaps(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
-    user = grant(cluster, namespace, "configserv")
+    user = grant(cluster, namespace, "configserv", addresses=[f"part-{part}" for part in range(10)])
     with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
         cluster.apply(config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}), namespace=namespace)
         for part in range(10):
@@ -143,7 +144,7 @@ def test_ten_thousand_addresses_in_ten_configmaps(cluster: Cluster, tmp_path: Pa
             cluster.kubectl("create", "--namespace", namespace, "-f", str(file))
         one.start()
         wait_for("all are there", lambda: len(addresses(one)) == 10_000)
-        wait_for("each has its status", lambda: len(status(cluster, namespace, "part-7").get("addresses", ())) == 1000)
+        wait_for("each has its status", lambda: len(one.status("part-7").get("addresses", ())) == 1000)
         one.kill()
         cluster.kubectl("delete", "configmap", "part-3", "--namespace", namespace)
         one.start()
