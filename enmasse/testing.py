@@ -137,7 +137,7 @@ class Suite:
         fresh.write_text(json.dumps(content, indent=2) + "\n")
         fresh.rename(file)
 
-    def up(self, seconds: float = 120) -> float:
+    def up(self, seconds: float = 300) -> float:
         """Start, return the seconds until it printed that it is ready."""
         began = time.monotonic()
         program = Path(sys.executable).parent / "enmasse"

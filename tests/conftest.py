@@ -29,11 +29,17 @@ settings.register_profile(
 )
 settings.load_profile("untimed")
 
-FIRST = ("tests/spark/", "tests/system/", "tests/router/test_st", "tests/cli/", "tests/broker/")
+FIRST = (
+    "tests/spark/", "tests/system/", "tests/conformance/", "tests/contract/", "tests/router/test_st", "tests/cli/",
+    "tests/broker/",
+)  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/",)
 """Its clients are being built meanwhile."""
-ONE_WORKER = "tests/contract/"
+ONE_WORKER = ("tests/contract/", "tests/conformance/")
+"""Folders whose files share processes that are slow to start."""
+APART = "tests/conformance/test_killed.py"
+"""It has a suite of its own."""
 NICE = 5
 PROGRAMS = ("qdrouterd",)
 """What tests with the mark `needs` run: no package has it, so it is not on every machine."""
@@ -100,12 +106,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n`: a worker takes a whole file, with what its tests share; in the order of collection. The files of
-    ONE_WORKER share brokers: one worker takes them all."""
+    """With `-n`: a worker takes a whole file, with what its tests share, or a folder of ONE_WORKER; in the order of
+    collection."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return ONE_WORKER if nodeid.startswith(ONE_WORKER) else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        folder = next((one for one in ONE_WORKER if file.startswith(one)), "")
+        return folder if folder and file != APART else file

@@ -56,8 +56,7 @@ def wait_until_it_holds(up: Up, messages: int) -> None:
     wait_for(lambda: up.status()["addresses"][0]["messages"] == messages, what=f"{messages} messages in the status")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("ports_taken", [False, True])
+@pytest.mark.parametrize(("ending", "ports_taken"), [(signal.SIGTERM, False), (signal.SIGKILL, True)])
 def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, config: Path, disk: Disk) -> None:
     data = disk.path / "data"
     with Up(config, data, fake=False) as up:
