@@ -373,11 +373,13 @@ def test_the_container_is_lost(router: RouterProcess, management: Management, di
     topic(management, "topic8")
     connection = router.connect()
     receiver = connection.create_receiver("topic8", credit=1)
+    before = list(dialled.connections)
     dialled.drop_connections()
     with pytest.raises(LinkDetached) as lost:
         receiver.receive()
     assert lost.value.condition == "qd:routed-link-lost"
     connection.close()
+    wait_for(lambda: dialled.connections and dialled.connections != before, "the connector has dialled again")
 
 
 def test_a_durable_subscription_outlives_its_client(
