@@ -17,6 +17,9 @@ BROKER = "enmasse.io/broker"
 FORCE = "enmasse.io/force"
 """Annotation of ConfigMaps with addresses: an order to throw away what removed addresses hold (`forced.py`)."""
 
+MESH = "enmasse.io/mesh"
+"""Annotation of the StatefulSet of routers: `none`, if there may be only one."""
+
 STATUS_KEY = "status.json"
 
 

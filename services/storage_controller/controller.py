@@ -186,6 +186,8 @@ class StorageController:
             conversation, broker = self._conversations[name], self.placer.inventory.brokers[name]
             if name not in self._wanted:
                 unused = not self.placer.inventory.load.get(name) and _is_empty(broker)
+                if not unused:
+                    self._driver.still_needed(name)
                 conversation.quiesce(partial(self._give_up, name) if unused else None)
             elif name not in self._refit:
                 conversation.quiesce(None)

@@ -27,7 +27,7 @@ from tests.kubernetes.cluster import Cluster
 
 LOOK = 0.2
 """Seconds between two looks at the pods."""
-PROBE = 1.0
+PROBE = 3.0
 HEARTBEAT = 10.0
 HEALTH = 8080
 _addresses = (f"127.{os.getpid() % 200 + 20}.{random.randrange(250)}.{n}" for n in itertools.count(1))
@@ -42,7 +42,7 @@ class Running:
         self.component = self.labels["app.kubernetes.io/component"]
         self.folder, self.address = folder, next(_addresses)
         self.started = _stamp()
-        self.restarts, self.ready, self.ends = -1, False, False
+        self.restarts, self.ready, self.was_ready, self.ends = -1, False, False, False
         self.command: list[str] = []
         self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ class Kubelet(threading.Thread):
         self.hosts = folder / "hosts.json"
         self.failure: BaseException | None = None
         self.history: list[tuple[str, str]] = []
-        """What has happened to pods, in this order: (`ready` or `away`, name of the pod)."""
+        """What has happened to pods, in this order: (`ready` for the first time, or `ended`; name of the pod)."""
         self._cluster, self._namespace, self._folder = cluster, namespace, folder
         self._pods: dict[str, Running] = {}
         self._lock = threading.Lock()
@@ -178,6 +178,7 @@ class Kubelet(threading.Thread):
         if "deletionTimestamp" in seen["metadata"]:
             if not pod.ends:
                 pod.ends = True
+                self.history.append(("ended", pod.name))
                 pod.signal(signal.SIGTERM)
             if process is None or process.poll() is not None:
                 self._gone(pod.name, pod.uid)
@@ -185,10 +186,10 @@ class Kubelet(threading.Thread):
                 return
         elif process is None or process.poll() is not None:
             pod.run()
-        before = pod.ready
         pod.probe()
-        if pod.ready is not before:
-            self.history.append(("ready" if pod.ready else "away", pod.name))
+        if pod.ready and not pod.was_ready:
+            pod.was_ready = True
+            self.history.append(("ready", pod.name))
         status = pod.status()
         if status != pod.shown:
             self._api.patch_namespaced_pod_status(pod.name, self._namespace, {"status": status})
@@ -233,8 +234,8 @@ class Kubelet(threading.Thread):
     def _forget(self, uid: str) -> None:
         with self._lock:
             pod = self._pods.pop(uid)
-        if pod.ready:
-            self.history.append(("away", pod.name))
+        if not pod.ends:
+            self.history.append(("ended", pod.name))
         pod.signal(signal.SIGKILL)
         if pod.process is not None:
             pod.process.wait()

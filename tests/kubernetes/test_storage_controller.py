@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from enmasse.kubernetes.api import connect
 from enmasse.kubernetes.events import Events
@@ -275,6 +276,36 @@ def test_artemis_and_the_release_that_goes(house: House) -> None:
     run()
 
 
+def test_several_embedded_routers(house: House) -> None:
+    """The chart refuses them; somebody may scale all the same."""
+
+    @asyncio_test
+    async def run() -> None:
+        chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
+        template = (
+            "template",
+            "enmasse",
+            chart,
+            "--show-only",
+            "templates/router.yaml",
+            "--namespace",
+            house.namespace,
+        )
+        found = yaml.safe_load_all(await asyncio.to_thread(house.cluster.helm, *template))
+        (router,) = [each for each in found if each and each["kind"] == "StatefulSet"]
+        await asyncio.to_thread(lambda: house.cluster.apply(router, namespace=house.namespace))
+        async with house.driver():
+            assert "SeveralRouters" not in await house.warnings()
+            await house.kubectl("scale", "statefulset/enmasse-router", "--replicas=2")
+            for _ in range(600):
+                if "SeveralRouters" in await house.warnings():
+                    return
+                await asyncio.sleep(0.1)
+            raise TimeoutError(str(await house.warnings()))
+
+    run()
+
+
 def test_the_api_server_away(house: House) -> None:
     @asyncio_test
     async def run() -> None:
@@ -324,6 +355,10 @@ def test_the_service_itself_makes_a_pool_for_a_thousand_addresses(
     def stateful_sets() -> list[str]:
         return [item["metadata"]["name"] for item in cluster.get("statefulsets", namespace=namespace)]
 
+    def warned(reason: str) -> set[str]:
+        found = cluster.get("events", namespace=namespace)
+        return {each["involvedObject"]["name"] for each in found if each["reason"] == reason}
+
     with pods(tmp_path, cluster, namespace, "configserv") as (configserv,), contextlib.ExitStack() as stack:
         configserv.start()
         controllers = []
@@ -344,6 +379,12 @@ def test_the_service_itself_makes_a_pool_for_a_thousand_addresses(
             if name == "one":
                 wait_for("the brokers are made", lambda: len(stateful_sets()) == 3)
         one, two = controllers
+        # A pool below what its addresses need: nothing is taken away, and people are told.
+        fewer = {"small": {**flavors["small"], "templateParameters": {"BROKERS": 1}}}
+        cluster.apply(config_map("enmasse-flavors", "flavors", {"flavors.json": fewer}), namespace=namespace)
+        wait_for("it says which are still needed", lambda: warned("StillNeeded") == {f"{NAME[:-1]}{n}" for n in (1, 2)})
+        assert len(stateful_sets()) == 3
+        cluster.apply(config_map("enmasse-flavors", "flavors", {"flavors.json": flavors}), namespace=namespace)
         wait_for("the second stands by", lambda: "stands by: one leads" in detail(two[1]))
         assert "not reached: small-0, small-1, small-2" in wait_for(
             "it says what it waits for", lambda: "not reached" in detail(one[1]) and detail(one[1])

@@ -96,3 +96,7 @@ class BrokerDriver(Protocol):
 
     async def running(self) -> Mapping[str, RunningBroker]:
         """What runs, as last seen: a broker that is not in it has never run, as far as is known."""
+
+    def still_needed(self, name: str) -> None:
+        """Nobody asks for this broker any more, and it cannot go yet: it has addresses or messages. Told again and
+        again."""

@@ -29,7 +29,7 @@ from enmasse.kubernetes.api import (
     Object,
 )
 from enmasse.kubernetes.events import Events
-from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY
+from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, MESH
 from enmasse.kubernetes.watch import View
 from enmasse.process import Fatal
 from services.storage_controller.drivers import pods
@@ -93,6 +93,8 @@ class KubernetesDriver:
                 (POD, f"{INSTANCE}={settings.release},{COMPONENT}=broker"),
             )
         }
+        routers = f"{INSTANCE}={settings.release},{COMPONENT}=router"
+        self._routers = View(api, STATEFUL_SET, routers, self._look_at_routers)
         self._manifests: dict[str, Manifest] = {}
         """What is applied, or to be applied again."""
         self._marks: dict[str, Marks] = {}
@@ -103,12 +105,12 @@ class KubernetesDriver:
 
     async def start(self) -> None:
         """Returns when it is known what there is: as long as the API server is away, it waits."""
-        for view in self._views.values():
+        for view in (*self._views.values(), self._routers):
             view.start()
         await self._complete.wait()
 
     def close(self) -> None:
-        for view in self._views.values():
+        for view in (*self._views.values(), self._routers):
             view.close()
 
     @property
@@ -191,12 +193,26 @@ class KubernetesDriver:
             }
         return self._running
 
+    def still_needed(self, name: str) -> None:
+        item = self._views[STATEFUL_SET].objects().get(self._name(name))
+        if item is not None:
+            text = f"broker {name} is to go and may have addresses or messages: it goes when it has none"
+            self._events.warn(item, "StillNeeded", text)
+
     # what is there
 
     def _changed(self) -> None:
         self._stale = True
         if all(view.complete for view in self._views.values()):
             self._complete.set()
+
+    def _look_at_routers(self) -> None:
+        """The chart refuses several embedded routers; `kubectl scale` asks nobody."""
+        for item in self._routers.objects().values():
+            alone = (item["metadata"].get("annotations") or {}).get(MESH) == "none"
+            if alone and item["spec"].get("replicas", 1) > 1:
+                text = "embedded routers form no mesh, a message reaches clients of one of them only: scale this to 1"
+                self._events.warn(item, "SeveralRouters", text)
 
     def _read(self, item: Object, where: str, found: dict[str, Manifest], damaged: dict[str, str]) -> None:
         broker = _broker(item)

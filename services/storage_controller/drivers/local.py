@@ -130,6 +130,9 @@ class LocalDriver:
                 _LOG.warning("cannot read what runs", file=str(self._actual), reason=str(error))
             return {}
 
+    def still_needed(self, name: str) -> None:
+        """The status of its addresses says so."""
+
     def _running(self, entry: dict[str, Any]) -> RunningBroker:
         settings, applied = entry.get("settings"), self._applied.get(entry["name"])
         return RunningBroker(
