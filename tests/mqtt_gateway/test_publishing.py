@@ -322,9 +322,10 @@ def test_5_is_closed_if_it_exceeds_the_receive_maximum() -> None:
     peer.expect_end(reasons.RECEIVE_MAXIMUM_EXCEEDED)
 
 
-def test_of_3_1_1_no_more_is_read_than_may_be_under_way() -> None:
-    world = World(Limits(receive_maximum=3))
-    peer = _connected(world, V311)
+@VERSIONS
+def test_no_more_is_read_than_may_wait_for_an_outcome(version: int) -> None:
+    world = World(Limits(unanswered=3))
+    peer = _connected(world, version)
     world.backend.outcome = lambda publish: None
     peer.send(*(Publish("a", b"%d" % number, 1, packet_id=number) for number in range(1, 6)))
     peer.send(Publish("a", b"6", 1, packet_id=6))

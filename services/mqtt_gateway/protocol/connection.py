@@ -261,7 +261,7 @@ class Connection:
             self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
-        self._inbound = Inbound(self, self.output, session, version, limits.receive_maximum, limits.topic_aliases)
+        self._inbound = Inbound(self, self.output, session, version, limits)
         self._outbound = Outbound(self._front, self, self.output, session, terms)
         self._subscribing = Subscribing(self, self.output, session, limits.subscriptions)
         values = connecting.answer(terms, limits) if version == V5 else NONE

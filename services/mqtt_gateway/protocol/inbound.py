@@ -12,6 +12,7 @@ from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, Publish, PubRec, Pub
 from services.mqtt_gateway.ports import UNKNOWN, Session
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
+from services.mqtt_gateway.protocol.limits import Limits
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
 
@@ -50,17 +51,17 @@ class Inbound:
         "_states",
         "_unanswered",
         "_v5",
+        "_window",
     )
 
-    def __init__(
-        self, host: Host, output: Output, session: Session, version: int, receive_maximum: int, aliases: int
-    ) -> None:
+    def __init__(self, host: Host, output: Output, session: Session, version: int, limits: Limits) -> None:
         self._host = host
         self._output = output
         self._session = session
         self._v5 = version == V5
-        self._most = receive_maximum
-        self._aliases = AliasesIn(aliases if self._v5 else 0)
+        self._most = limits.receive_maximum
+        self._window = min(limits.receive_maximum, limits.unanswered)
+        self._aliases = AliasesIn(limits.topic_aliases if self._v5 else 0)
         self._states: dict[int, int] = {}
         self._known = set(session.incoming) or None  # of earlier connections; the client has not named them on this one
         self._acks: InOrder[tuple[int, str]] = InOrder()
@@ -194,10 +195,10 @@ class Inbound:
 
     def _asked(self) -> None:
         self._unanswered += 1
-        if self._unanswered >= self._most:
+        if self._unanswered >= self._window:
             self._host.window_full(True)
 
     def _answered(self) -> None:
         self._unanswered -= 1
-        if self._unanswered == self._most - 1:
+        if self._unanswered == self._window - 1:
             self._host.window_full(False)

@@ -27,8 +27,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     has little there."""
     max_packet: Annotated[int, Meta(ge=1024, le=268_435_460)] = 1 << 20
     """Bytes of a packet from a client."""
-    receive_maximum: U16 = 256
-    """Messages of QoS 1 and 2 of a client that are not acknowledged yet."""
+    receive_maximum: U16 = 65535
+    """Messages of QoS 1 and 2 of a client of MQTT 5 that are not acknowledged yet. There are clients that send all they
+    have queued when they are connected again, whatever the server asks for: a lower number would keep them away."""
+    unanswered: U16 = 256
+    """Messages of QoS 1 and 2 of a client that wait for an outcome. No more is read from it meanwhile."""
     window: U16 = 256
     """Messages to a client that are not settled yet, from each source; what the client allows, if that is less. Four
     times as many while they are of 1 KiB or less on average."""
