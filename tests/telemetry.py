@@ -72,7 +72,8 @@ class Telemetry:
         def complete() -> bool:
             alive()
             with contextlib.suppress(Timeout):
-                row = json.loads(bytes(receiver.receive(timeout=1).body))
+                message = receiver.receive(timeout=1)  # whose body is a view of it: it must live as long
+                row = json.loads(bytes(message.body))
                 receiver.accept()
                 found.append((row["start"][:19], (row["maximum"], row["minimum"], row["readings"])))
             return any(start == last for start, _ in found)
