@@ -125,14 +125,17 @@ class StorageController:
         for name, address in body.addresses.items():
             before = old.get(name)
             found[name] = before if before == address and before is not None else shared.setdefault(address, address)
-        changed = self.placer.set_addresses(found, body.forced, body.invalid or ())
-        self._size_fleet()
-        self.evaluate(changed)
+        self._want(self.placer.set_addresses(found, body.forced, body.invalid or ()))
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
-        changed = self.placer.set_flavors(body.flavors)
+        self._want(self.placer.set_flavors(body.flavors))
+
+    def _want(self, changed: Iterable[AddressName]) -> None:
+        """Something else is wanted of these addresses. Before they are at home nobody knows which brokers are idle."""
         self._size_fleet()
         self.evaluate(changed)
+        if self.placer.complete:
+            self._tidy()
 
     def _on_placements(self, body: feeds.Placements) -> None:
         """What an earlier controller reported; our own reports come back too, and are nothing new."""
@@ -168,7 +171,6 @@ class StorageController:
         for name in [name for name in provisioner.asked if name not in self._wanted]:
             if name not in provisioner.manifests:
                 provisioner.give_up(name)  # it has not come into being
-        self._tidy()
 
     def _fitting(self, name: str) -> Manifest:
         flavor = self._wanted[name]
