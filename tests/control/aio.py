@@ -43,13 +43,13 @@ async def until(condition: Callable[[], Any], what: str = "", seconds: float = D
     """The first true value of `condition()`, or of what it gives to be awaited; fails when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
-        found = condition()
+        found, pause = condition(), 0.005
         if inspect.isawaitable(found):
-            found = await found
+            found, pause = await found, 0.05  # it asks another process
         if found:
             return found
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pause)
 
 
 def wait_until(condition: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> None:

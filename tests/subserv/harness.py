@@ -177,6 +177,7 @@ class World:
         self.homes = {"news": "b1", "alarms": "b1", "jobs": "b1"}
         self.health_port = free_port()
         self._connections: dict[str, ControlConnection] = {}
+        self._managed: dict[str, tuple[ControlConnection, Artemis]] = {}
 
     async def start(self, brokers: int = 1) -> None:
         self.router = await asyncio.to_thread(RouterProcess, ENTITIES)
@@ -253,7 +254,12 @@ class World:
         return found
 
     async def manage(self, broker: str = "b1") -> Artemis:
-        return await Artemis(await self.connection(broker)).opened()
+        """The same one as long as the connection lives: a connection has so many links, and no more."""
+        connection = await self.connection(broker)
+        found = self._managed.get(broker)
+        if found is None or found[0] is not connection:
+            found = self._managed[broker] = connection, await Artemis(connection).opened()
+        return found[1]
 
     async def publish_to(
         self, name: str, body: bytes, *, retain: bool = False, broker: str = "b1", **more: Any
@@ -280,6 +286,12 @@ class World:
                 found.append(_plain(delivery.message))
                 delivery.accept()
         receiver.close()
+        management = await self.manage(broker)
+
+        async def stored() -> bool:
+            return not await management.attribute(f"queue.{address}", "deliveringCount")
+
+        await until(stored, "the broker has stored what was accepted")
         return found
 
     async def depth(self, address: str) -> int | None:
