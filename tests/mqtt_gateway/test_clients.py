@@ -118,7 +118,8 @@ def test_paho_publishes_and_receives_in_every_qos(
     assert len(device.messages) == len(sent)
     for qos in (0, 1, 2):
         assert [m.payload for m in device.messages if m.qos == qos] == sent[qos::3]
-    assert (name, Ending.CLEAN, None) in gateway.inside(lambda: list(gateway.backend.endings))
+    ended = (name, Ending.CLEAN, None)
+    wait_for("the gateway to read DISCONNECT", lambda: gateway.inside(lambda: ended in gateway.backend.endings))
 
 
 @PROTOCOLS
