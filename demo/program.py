@@ -16,8 +16,8 @@ from paho.mqtt.client import Client, MQTTMessage, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-from proton import Message, Terminus, symbol
-from proton.reactor import Container, ReceiverOption
+from proton import Message, symbol
+from proton.reactor import Container, DurableSubscription
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 PATIENCE = 120.0
@@ -26,12 +26,11 @@ SESSION = 3600
 """Seconds that a device's session outlives its connection."""
 
 
-class Durable(ReceiverOption):
+class Durable(DurableSubscription):
     """A durable subscription: known by container-id and link name."""
 
     def apply(self, receiver: Any) -> None:
-        receiver.source.durability = Terminus.DELIVERIES
-        receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
+        super().apply(receiver)
         receiver.source.capabilities.put_object(symbol("topic"))
 
 

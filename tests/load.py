@@ -10,9 +10,9 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from proton import Delivery, Message, Terminus, symbol
+from proton import Delivery, Message, symbol
 from proton.handlers import MessagingHandler
-from proton.reactor import Container, ReceiverOption
+from proton.reactor import Container, DurableSubscription
 
 from enmasse.testing import wait_for
 
@@ -31,13 +31,16 @@ ROUTER_WINDOW = 250
 """Deliveries that a broker may have under way to a router (its link capacity): what the loss of either redelivers."""
 
 
-class Durable(ReceiverOption):
-    """A durable subscription: known by container-id and link name."""
+class Durable(DurableSubscription):
+    """A durable subscription, which stays when the link is detached: known by container-id and link name, if it is
+    `shared` by the link name."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self.shared = shared
 
     def apply(self, receiver: Any) -> None:
-        receiver.source.durability = Terminus.DELIVERIES
-        receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
-        receiver.source.capabilities.put_object(symbol("topic"))
+        super().apply(receiver)
+        receiver.source.capabilities.put_object(symbol("shared" if self.shared else "topic"))
 
 
 MADE: list[Client] = []

@@ -147,13 +147,9 @@ class Installation:
 
     def of_addresses(self) -> dict[str, dict[str, Any]]:
         """The ConfigMaps with addresses, by name, in the order of their names."""
-        from enmasse.kubernetes.labels import CONFIG
+        from enmasse.kubernetes.configuration import of_addresses
 
-        return {
-            name: item
-            for name, item in sorted(self.configuration().items())
-            if item["metadata"].get("labels", {}).get(CONFIG) == "addresses"
-        }
+        return of_addresses(self.configuration())
 
     def parts(self) -> list[Part]:
         """All that addresses are in."""

@@ -39,10 +39,8 @@ def clients(all_: bool, as_json: bool, offset: int) -> None:
         for row in found
     ]  # fmt: skip
     titles = ("client", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
-    print_table(titles, rows)
-    if not rows:
-        none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
-        click.echo(none, err=True)
+    none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
+    print_table(titles, rows, none)
 
 
 @command.command("disconnect")

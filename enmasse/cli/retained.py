@@ -37,9 +37,8 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
         print_json(found)
         return
     rows = [(row.topic, row.size, row.qos, age(row.since), row.expires, row.broker) for row in found.retained]
-    print_table(("topic", "bytes", "qos", "for", "expires", "broker"), rows)
-    if not rows:
-        click.echo(f"no retained message matches {filter_}", err=True)
+    titles = ("topic", "bytes", "qos", "for", "expires", "broker")
+    print_table(titles, rows, f"no retained message matches {filter_}")
     if found.total > len(rows):
         click.echo(f"… and {found.total - len(rows)} more; --limit shows more of them")
 

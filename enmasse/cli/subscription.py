@@ -47,9 +47,8 @@ def list_(as_json: bool, offset: int) -> None:
         (row.id, row.kind, row.client, row.connected, _filters(row), row.depth, age(row.since), ", ".join(row.brokers))
         for row in found.subscriptions
     ]
-    print_table(("subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers"), rows)
-    if not rows:
-        click.echo("there are no subscriptions", err=True)
+    titles = ("subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers")
+    print_table(titles, rows, "there are no subscriptions")
 
 
 @command.command("show")

@@ -80,8 +80,10 @@ def print_addresses(addresses: list[dict[str, Any]]) -> None:
     _print_notes((entry["name"], entry.get("message")) for entry in addresses)
 
 
-def print_table(titles: Titles, rows: Rows) -> None:
-    """A table without the columns that would be empty."""
+def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
+    """A table without the columns that would be empty. `none`: said on stderr in place of a table without rows."""
+    if none and not rows:
+        click.echo(none, err=True)
     shown = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in rows)]
     heads = [titles[i] for i in shown]
     cells = [[_cell(row[i]) for i in shown] for row in rows]

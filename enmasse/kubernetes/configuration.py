@@ -26,15 +26,24 @@ def merged(config_maps: Mapping[str, Object]) -> dict[str, Content]:
     """The three files, of all ConfigMaps with configuration. Pure."""
     sources: dict[str, list[Source]] = {}
     for name, item in sorted(config_maps.items()):
-        file = FILES.get(item["metadata"].get("labels", {}).get(CONFIG))
+        file = FILES.get(_kind(item))
         if file is not None:
             sources.setdefault(file, []).extend(_sources(name, item))
     return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
 
 
+def of_addresses(config_maps: Mapping[str, Object]) -> dict[str, Object]:
+    """Those that hold addresses, in the order of their names."""
+    return {name: item for name, item in sorted(config_maps.items()) if _kind(item) == "addresses"}
+
+
 def home(source: str) -> str:
     """The name of the ConfigMap of a source; empty if the source is none of a ConfigMap."""
     return source.removeprefix(PREFIX).partition("/")[0] if source.startswith(PREFIX) else ""
+
+
+def _kind(item: Object) -> str:
+    return str(item["metadata"].get("labels", {}).get(CONFIG, ""))
 
 
 def _content(kind: str, sources: list[Source] | None) -> Content:

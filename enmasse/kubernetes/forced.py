@@ -6,10 +6,10 @@ out once: it says nothing of an address that gets the same name later.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from enmasse.kubernetes.api import Object
 from enmasse.kubernetes.labels import FORCE
@@ -18,7 +18,7 @@ from enmasse.model.names import AddressName
 MAX_NAMES = 1000
 
 
-class Order(NamedTuple):
+class Order(msgspec.Struct, frozen=True):
     """What one annotation says."""
 
     id: str
@@ -27,18 +27,15 @@ class Order(NamedTuple):
 
 def new(addresses: Iterable[str]) -> str:
     """The annotation of a new order. Of too many the last ones count."""
-    names = list(dict.fromkeys(addresses))[-MAX_NAMES:]
-    return json.dumps({"id": uuid.uuid4().hex, "addresses": names}, ensure_ascii=False)
+    names = list(dict.fromkeys(map(AddressName, addresses)))[-MAX_NAMES:]
+    return msgspec.json.encode(Order(uuid.uuid4().hex, tuple(names))).decode()
 
 
 def order(config_map: Object) -> Order | None:
     """The order that a ConfigMap has; None: none that can be read."""
     text = (config_map["metadata"].get("annotations") or {}).get(FORCE)
     try:
-        found = json.loads(text or "null")
-        id_, names = found["id"], found["addresses"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found = msgspec.json.decode(text or "null", type=Order | None)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    if not isinstance(id_, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return None
-    return Order(id_[:64], tuple(AddressName(name) for name in names[:MAX_NAMES]))
+    return found and Order(found.id[:64], found.addresses[:MAX_NAMES])

@@ -18,12 +18,11 @@ from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.subserv import names
 from services.subserv.feed import RetainedFeed
 from services.subserv.management import ERRORS, BrokerManagement, Row, outcomes
+from services.subserv.portions import portions
 
 SWEEP_FIRST, SWEEP_LAST = 5.0, 60.0
 """Seconds between two looks at everything; COST times as long as a look takes, in between."""
 COST = 200
-PORTION = 200
-"""Subscribers that are looked at in one turn of the loop."""
 RETIRE_EVERY = 1.0
 """Seconds between two looks at queues that are kept until they are empty."""
 RETIRE_BATCH = 100
@@ -340,9 +339,8 @@ class BrokerConversation:
 
     async def _queue_differing(self) -> None:
         ids = list({**dict.fromkeys(self.held), **dict.fromkeys(self._owner.ids())})
-        for some in (ids[at : at + PORTION] for at in range(0, len(ids), PORTION)):
+        async for some in portions(ids):
             self._reconciler.queue([id for id in some if self._differs(id)])
-            await asyncio.sleep(0)  # requests are served in between
 
     def _differs(self, id: str) -> bool:
         held = self.held.get(id)

@@ -28,6 +28,7 @@ from services.subserv.desired import Desired, Subscriber
 from services.subserv.gateways import GatewayLinks
 from services.subserv.management import ERRORS
 from services.subserv.packets import Packets
+from services.subserv.portions import portions
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retaining import RetainedMessages
 from services.subserv.sessions import Sessions
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 TICK = 0.5
 """Seconds between two looks at what has expired."""
-PORTION = 200
-"""Subscribers that are looked at in one turn of the loop."""
 FORGET = 5.0
 """Seconds between two looks at what brokers have settled."""
 SETTLE = 0.5
@@ -176,10 +175,9 @@ class SubscriptionService:
             await self._changed.wait()
             self._changed.clear()
             ids = [each.id for each in self.subscribers()]
-            for some in (ids[at : at + PORTION] for at in range(0, len(ids), PORTION)):
+            async for some in portions(ids):
                 self.brokers.touch(some)
                 self.session_sources.lies(some)
-                await asyncio.sleep(0)  # requests are served in between
             await asyncio.sleep(SETTLE)
 
     async def _forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -10,11 +9,9 @@ from enmasse.model import sessions as wire
 from services.subserv import names
 from services.subserv.brokers import Broker, Brokers
 from services.subserv.desired import Desired, Subscriber
+from services.subserv.portions import portions
 from services.subserv.sessions import Session, Sessions
 from services.subserv.turns import Turns
-
-PORTION = 200
-"""Sessions that are looked at in one turn of the loop."""
 
 
 class Gateways(Protocol):
@@ -68,9 +65,8 @@ class SessionSources:
 
     async def tell_in_portions(self, ids: list[str]) -> None:
         """As `lies`, of many."""
-        for at in range(0, len(ids), PORTION):
-            self.lies(ids[at : at + PORTION])
-            await asyncio.sleep(0)  # requests are served in between
+        async for some in portions(ids):
+            self.lies(some)
 
     def _tell_changes(self, session: Session) -> None:
         record = session.record

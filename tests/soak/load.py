@@ -12,10 +12,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from proton import Message, Terminus, symbol
-from proton.reactor import ReceiverOption
+from proton import Message
 
-from tests.load import MADE, Attempt, Client, NumberedSender
+from tests.load import MADE, Attempt, Client, Durable, NumberedSender
 from tests.soak.ledger import Flow, Ledger, Taker
 
 WINDOW = 50
@@ -81,18 +80,6 @@ class Sender(NumberedSender):
             self.ledger.given_back(self.flow, number)
 
 
-class Subscription(ReceiverOption):
-    """A durable one, which stays when the link is detached."""
-
-    def __init__(self, *, shared: bool) -> None:
-        self.shared = shared
-
-    def apply(self, receiver: Any) -> None:
-        receiver.source.durability = Terminus.DELIVERIES
-        receiver.source.expiry_policy = Terminus.EXPIRE_NEVER
-        receiver.source.capabilities.put_object(symbol("shared" if self.shared else "topic"))
-
-
 class Receiver(Client):
     """Accepts; if it `returns`, gives some back first; if it `rejects`, sends some to the dead letter.
 
@@ -136,7 +123,7 @@ class _Receiving(Attempt):
             self._asked = time.monotonic()
 
     def attach(self, container: Any) -> Any:
-        options = Subscription(shared=self.receiver.shared) if self.receiver.subscription else None
+        options = Durable(shared=self.receiver.shared) if self.receiver.subscription else None
         name = self.receiver.subscription or f"receiver {id(self.receiver)}"
         return container.create_receiver(self.connection, self.owner.address, name=name, options=options)
 

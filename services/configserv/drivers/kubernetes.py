@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api
-from enmasse.kubernetes.configuration import FILES, SELECTOR, merged
+from enmasse.kubernetes.configuration import FILES, SELECTOR, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.labels import CONFIG
 from enmasse.kubernetes.watch import View
@@ -65,10 +65,9 @@ class KubernetesDriver:
     def _look(self) -> None:
         if self._changed is None or not self._view.complete:
             return
-        contents = merged(self._view.objects())
+        found = self._view.objects()
+        contents = merged(found)
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
-        found = self._view.objects()
-        of_addresses = {name: item for name, item in found.items() if item["metadata"]["labels"][CONFIG] == "addresses"}
-        self.on_orders({name: each for name, item in of_addresses.items() if (each := order(item)) is not None})
+        self.on_orders({name: each for name, item in of_addresses(found).items() if (each := order(item)) is not None})

@@ -1,0 +1,17 @@
+"""Long work in portions, between which the loop serves requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+PORTION: Final = 200
+"""Sessions and other subscribers that are looked at in one turn of the loop."""
+
+
+async def portions(ids: Sequence[str]) -> AsyncIterator[Sequence[str]]:
+    """All of them, some at a time."""
+    for at in range(0, len(ids), PORTION):
+        yield ids[at : at + PORTION]
+        await asyncio.sleep(0)  # requests are served in between
