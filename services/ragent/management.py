@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from enmasse.control import ControlConnection, ControlError, Dispatch, Reply
-from services.ragent.entities import ADDRESS_TYPES, EXTENSIONS, LISTENER, EntityKey
+from services.ragent.entities import ADDRESS_TYPES, AUTO_LINK, EXTENSIONS, LISTENER, EntityKey
 from services.ragent.table import EntityOperation, columns
 
 REQUEST_TIMEOUT = 10.0
 ROUTER_NODE = "org.apache.qpid.dispatch.router.node"
 ROUTER_ADDRESS = "org.apache.qpid.dispatch.router.address"
+ROUTER_LINK = "org.apache.qpid.dispatch.router.link"
+CONNECTION = "org.apache.qpid.dispatch.connection"
+
+
+class RouterLink(NamedTuple):
+    """A link of the router: ids of it and of its connection, `in` or `out`, and the address with class and phase."""
+
+    identity: str
+    connection: str
+    direction: str
+    address: str
 
 
 class RouterManagement:
@@ -57,6 +68,26 @@ class RouterManagement:
         """The ids of the routers with which it has a connection."""
         rows = await self._node.query(ROUTER_NODE, ["id", "routerLink"])
         return [str(row["id"]) for row in rows if row.get("routerLink") is not None]
+
+    @property
+    def peer(self) -> str:
+        """The router's id."""
+        return self._connection.remote_container
+
+    async def links(self) -> list[RouterLink]:
+        """All links of the router that have an address."""
+        rows = await self._node.query(ROUTER_LINK, ["identity", "connectionId", "linkDir", "owningAddr"])
+        return [RouterLink(*map(str, row.values())) for row in rows if row.get("owningAddr")]
+
+    async def links_of(self, auto_links: Collection[str]) -> set[str]:
+        """The ids of the links that these auto-links have, as far as they know."""
+        rows = await self._node.query(AUTO_LINK, ["name", "linkRef"])
+        return {str(row["linkRef"]) for row in rows if row.get("linkRef") and row.get("name") in auto_links}
+
+    async def end_connection(self, identity: str) -> None:
+        """Closes a connection of the router, unless it is gone already or may not be closed."""
+        properties = {"operation": "UPDATE", "type": CONNECTION, "identity": identity}
+        await self._node.request(properties, {"adminStatus": "deleted"})
 
     async def read(self, keys: Iterable[EntityKey]) -> list[tuple[EntityKey, dict[str, Any] | None]]:
         """Each entity's attributes; None: the router does not have it."""

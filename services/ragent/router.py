@@ -14,9 +14,11 @@ from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.ragent import entities
 from services.ragent.desired import Desired
+from services.ragent.doubled import end_doubled
 from services.ragent.entities import (
     ADDRESS_TYPES,
     ALL_TYPES,
+    AUTO_LINK,
     CONNECTOR,
     LISTENER,
     ROUTER,
@@ -361,6 +363,7 @@ class ManagedRouter:
         """Gives what was refused, by address."""
         for operation in operations:
             self._sweep.touch((operation.type, operation.name))
+        await self._end_doubled(operations)
         answered, lost = await self._management.carry_out(operations)
         refused: dict[AddressName, str] = {}
         for operation, reason in answered:
@@ -382,6 +385,12 @@ class ManagedRouter:
         if len(operations) > READ_BY_NAME:
             self._unread |= {operation.type for operation in operations if operation.attributes is not None}
         return refused
+
+    async def _end_doubled(self, operations: Iterable[EntityOperation]) -> None:
+        """Of a router that is Qpid Dispatch: auto-links that are to be deleted have one link each."""
+        going = {each.name for each in operations if each.type == AUTO_LINK and each.attributes is None}
+        if going and not self.extended and await end_doubled(self._management, going):
+            self.touch_brokers({link.broker for name in going if (link := entities.owner(name)) is not None})
 
     async def _poll(self) -> None:
         """Looks whether what was made works by now."""

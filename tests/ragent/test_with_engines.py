@@ -19,12 +19,15 @@ import pytest
 from enmasse.control import Artemis, ControlConnection, ControlError, Dispatch, connect
 from enmasse.testing import free_port
 from services.ragent.entities import AUTO_LINK, LINK_ROUTE
+from services.ragent.management import CONNECTION, ROUTER_LINK
 from tests.control.aio import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL
 
 Play = Callable[[Scenario], None]
+TIMER = 8.0
+"""Seconds after which Dispatch has tried every auto-link again."""
 
 
 class Engines:
@@ -203,3 +206,46 @@ def test_router_and_broker_killed_in_turn(tmp_path: Path, play: Play, router: st
         await everything_works(engines)
 
     scene(tmp_path, play, router, story)
+
+
+@pytest.mark.needs("qdrouterd")
+def test_a_queue_is_cut_off_from_its_producers_though_its_auto_link_has_two_links(tmp_path: Path, play: Play) -> None:
+    """Dispatch makes a second link if the connection to the broker is back before a timer of each auto-link is over."""
+
+    async def story(world: World, engines: Engines) -> None:
+        async with engines.at(engines.operators_port) as connection:
+            node = Dispatch(connection, timeout=DEADLINE)
+            await node.opened()
+            while len(await links_to(node, "M0q")) < 2:  # not if the machine is so slow that the timer is over first
+                (known,) = {link["connectionId"] for link in await links_to(node, "M0q")}
+                update = {"operation": "UPDATE", "type": CONNECTION, "identity": known}
+                await node.operation(update, {"adminStatus": "deleted"})
+                await anew(node, known)
+        draining = {"broker": "broker", "state": "draining", "type": "queue"}
+        rest = {name: entry for name, entry in ALL.items() if name != "q"}
+        world.configserv.place(
+            {"q": [draining], "t": [{"broker": "broker", "state": "active"}]},
+            {"broker": {"host": "127.0.0.1", "port": engines.broker_port}},
+        )
+        world.configserv.addresses(rest)
+        async with asyncio.timeout(DEADLINE):
+            while "q" in {each["destination"] for each in json.loads(await engines.manage("listProducersInfoAsJSON"))}:
+                await asyncio.sleep(0.05)
+        await world.ready(*rest)
+        await engines.round_trip("t")
+
+    scene(tmp_path, play, "qdrouterd", story)
+
+
+async def links_to(node: Dispatch, address: str) -> list[dict[str, Any]]:
+    rows = await node.query(ROUTER_LINK, ["identity", "connectionId", "owningAddr", "linkDir"])
+    return [row for row in rows if row["owningAddr"] == address and row["linkDir"] == "out"]
+
+
+async def anew(node: Dispatch, known: str) -> None:
+    """Waits until the connection is another one, and the timers of its auto-links are over."""
+    while not (now := await links_to(node, "M0q")) or now[0]["connectionId"] == known:
+        await asyncio.sleep(0.05)
+    ends = asyncio.get_running_loop().time() + TIMER
+    while len(await links_to(node, "M0q")) < 2 and asyncio.get_running_loop().time() < ends:
+        await asyncio.sleep(0.05)

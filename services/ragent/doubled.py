@@ -1,0 +1,54 @@
+"""Auto-links that have two links: a defect of Qpid Dispatch 1.19, seen to before such an auto-link is deleted.
+
+When the connection to a broker is lost, Dispatch sets a timer for each of its auto-links: 2 s, from the second loss on
+5 s. If the connection is back earlier, the auto-link has its link already, and the timer makes another one. Dispatch
+knows only the later link: if the auto-link is deleted, the other one stays, and producers still reach the broker by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from enmasse import log
+from enmasse.backoff import Backoff
+from services.ragent.management import RouterManagement
+
+PATIENCE = 5.0
+"""Seconds for which the end of a connection is waited for."""
+LOOK_FIRST, LOOK_LAST = 0.01, 0.2
+
+
+async def end_doubled(management: RouterManagement, auto_links: Collection[str]) -> bool:
+    """Closes each connection on which one of these auto-links has a second link; its connector dials again at once.
+
+    Returns when these links are gone; True if there were any. The auto-links are to be deleted right then: their timers
+    go with them. Raises ControlError.
+    """
+    doubled = await _doubled(management, auto_links)
+    if not doubled:
+        return False
+    log.get(router=management.peer).info(
+        "auto-links have two links; their connection is closed before they are deleted", connections=sorted(doubled)
+    )
+    for connection in doubled:
+        await management.end_connection(connection)
+    loop, backoff = asyncio.get_running_loop(), Backoff(LOOK_FIRST, LOOK_LAST)
+    deadline = loop.time() + PATIENCE
+    while loop.time() < deadline and not doubled.isdisjoint(link.connection for link in await management.links()):
+        await asyncio.sleep(backoff.wait())
+    return True
+
+
+async def _doubled(management: RouterManagement, auto_links: Collection[str]) -> set[str]:
+    """The connections on which one of these auto-links has more than the link that it knows."""
+    known = await management.links_of(auto_links)
+    if not known:
+        return set()
+    links = await management.links()
+    theirs = {(link.connection, link.direction, link.address) for link in links if link.identity in known}
+    return {
+        link.connection
+        for link in links
+        if link.identity not in known and (link.connection, link.direction, link.address) in theirs
+    }
