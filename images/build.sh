@@ -28,6 +28,6 @@ arguments="$(argument BASE) $(argument BUILD_BASE) $(argument JAVA_BASE) $(argum
 for target in $targets; do
   echo "building $prefix/$target:$version"
   # shellcheck disable=SC2086 # lists of words
-  $build --quiet --file images/Containerfile --target "$target" --build-arg "VERSION=$version" $arguments \
+  $build --quiet --file images/Containerfile --target "$target" --label "org.opencontainers.image.version=$version" $arguments \
     --build-context "artemis=${ARTEMIS:-images}" ${BUILD_FLAGS:-} --tag "$prefix/$target:$version" . >/dev/null
 done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,8 @@ ADDRESSES = {TELEMETRY: QUEUES, RESULTS: {**QUEUES, "duplicates": "message-id"}}
 """The pipeline's sink sends a batch again, with the same ids, if it was killed before it knew that it was accepted."""
 WINDOW = "10 seconds"
 DEVICE = "thermometer"
+Result = tuple[float, float, int]
+"""Maximum, minimum and number of the readings of a window."""
 _BEGIN = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _SECONDS = 10
 """Readings of a window: one a second, of the device's clock."""
@@ -45,14 +47,6 @@ class Telemetry:
             info.wait_for_publish(self.patience)
             assert info.is_published(), "a reading was not acknowledged"
 
-    def end(self) -> None:
-        """Two readings that are days later: all windows before the last one are over."""
-        day = 24 * 3600
-        for number in (day, 2 * day):
-            self._publish(number).wait_for_publish(self.patience)
-        self._client.disconnect()
-        self._client.loop_stop()
-
     def _publish(self, number: int) -> Any:
         time, value = _BEGIN + dt.timedelta(seconds=number), float(number * 37 % 101)
         start = time - dt.timedelta(seconds=number % _SECONDS)
@@ -61,23 +55,47 @@ class Telemetry:
         return self._client.publish(TELEMETRY, body, qos=1)
 
     def check(self, url: str, alive: Callable[[], object]) -> None:
-        """Takes the results until that of the last window that is over has come: each has come once, of all its
-        readings. `alive` raises if the pipeline has ended."""
-        expected = {start: (max(v), min(v), len(v)) for start, v in sorted(self._sent.items())[:-1]}
-        last = max(expected)
-        found: list[tuple[str, tuple[float, float, int]]] = []
-        connection = BlockingConnection(url, timeout=self.patience)
-        receiver = connection.create_receiver(RESULTS, credit=100)
+        """Ends the windows, and the device, and takes the results: each has come once, of all its readings. `alive`
+        raises if the pipeline has ended."""
+        results = _Results(url, self.patience)
+        self._later(days=1)  # all windows before it are over
+        results.wait(self._expected().keys(), alive)
+        self._later(days=2)  # and so is that one, whose result comes after all that was sent before
+        results.wait(self._expected().keys(), alive)
+        results.close()
+        self._client.disconnect()
+        self._client.loop_stop()
+        found, wanted = sorted(results.found), sorted(self._expected().items())
+        assert found == wanted, f"expected and not found: {set(wanted) - set(found)}; found beside: {found}"
 
+    def _later(self, days: int) -> None:
+        self._publish(days * 24 * 3600).wait_for_publish(self.patience)
+
+    def _expected(self) -> dict[str, Result]:
+        """By the start of the window; without the newest one, which is not over."""
+        return {start: (max(v), min(v), len(v)) for start, v in sorted(self._sent.items())[:-1]}
+
+
+class _Results:
+    """What has come of RESULTS: the start of the window, and its result."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        self.patience = patience
+        self.found: list[tuple[str, Result]] = []
+        self._connection = BlockingConnection(url, timeout=patience)
+        self._receiver = self._connection.create_receiver(RESULTS, credit=100)
+
+    def wait(self, windows: Collection[str], alive: Callable[[], object]) -> None:
         def complete() -> bool:
             alive()
             with contextlib.suppress(Timeout):
-                message = receiver.receive(timeout=1)  # whose body is a view of it: it must live as long
+                message = self._receiver.receive(timeout=1)  # whose body is a view of it: it must live as long
                 row = json.loads(bytes(message.body))
-                receiver.accept()
-                found.append((row["start"][:19], (row["maximum"], row["minimum"], row["readings"])))
-            return any(start == last for start, _ in found)
+                self._receiver.accept()
+                self.found.append((row["start"][:19], (row["maximum"], row["minimum"], row["readings"])))
+            return {start for start, _ in self.found}.issuperset(windows)
 
-        wait_for("the last window's result", complete, self.patience)
-        connection.close()
-        assert sorted(found) == sorted(expected.items())
+        wait_for(f"the results of {len(windows)} windows", complete, self.patience)
+
+    def close(self) -> None:
+        self._connection.close()

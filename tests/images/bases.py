@@ -18,6 +18,7 @@ from tests.images.store import has, podman
 PYTHON, JAVA, REDIS = "localhost/enmasse-test/python:3", "localhost/enmasse-test/java:2", "localhost/enmasse/redis:test"
 BUILD = "localhost/enmasse-test/build:1"
 """The same Python, for the stages in which this machine's tools are mounted."""
+ALL = (BUILD, PYTHON, JAVA, REDIS)
 JAVA_HOME = "/opt/java/openjdk"
 _LEFT_OUT = {
     "test",
@@ -53,11 +54,11 @@ _MODULES = (
 
 def ensure() -> None:
     """Makes the bases that the store lacks."""
-    for name, make in ((BUILD, _python), (PYTHON, _python_with_tools), (JAVA, _java), (REDIS, _redis)):
+    for name, make in ((BUILD, python), (PYTHON, _python_with_tools), (JAVA, _java), (REDIS, _redis)):
         if not has(name):
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
-                _skeleton(root)
+                skeleton(root)
                 changes = make(root)
                 _import(root, name, changes)
 
@@ -68,7 +69,7 @@ def _import(root: Path, name: str, changes: Iterable[str]) -> None:
     podman("import", "--quiet", *(f"--change={each}" for each in changes), "-", name, stdin=tar)
 
 
-def _skeleton(root: Path) -> None:
+def skeleton(root: Path) -> None:
     """Folders, the files of users and names, certificates, and a shell with what scripts of programs call."""
     for folder in ("usr/bin", "usr/lib", "usr/lib64", "etc/ssl/certs", "tmp", "proc", "sys", "dev", "root", "var/lib"):
         (root / folder).mkdir(parents=True)
@@ -86,7 +87,8 @@ def _skeleton(root: Path) -> None:
     _libraries(root, *map(str, shared), copy=True)
 
 
-def _python(root: Path) -> list[str]:
+def python(root: Path) -> list[str]:
+    """This machine's Python, at its own path."""
     prefix, version = Path(sys.base_prefix), sysconfig.get_python_version()
     library = prefix / "lib" / f"python{version}"
 
@@ -108,7 +110,7 @@ def _python(root: Path) -> list[str]:
 
 def _python_with_tools(root: Path) -> list[str]:
     _programs(root, *_TOOLS)
-    return _python(root)
+    return python(root)
 
 
 def _java(root: Path) -> list[str]:
@@ -141,15 +143,15 @@ def _programs(root: Path, *programs: str) -> None:
     _libraries(root, *programs)
 
 
+def loaded(*files: str) -> set[str]:
+    """The paths of the shared libraries that these load."""
+    listed = subprocess.run(["ldd", *files], capture_output=True, check=False, text=True).stdout
+    return set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", listed, re.MULTILINE))
+
+
 def _libraries(root: Path, *files: str, copy: bool = False) -> None:
     """Copies the shared libraries that these load (`copy`: and themselves)."""
-    found = set(files) if copy else set()
-    listed = subprocess.run(["ldd", *files], capture_output=True, check=False, text=True).stdout
-    for line in listed.splitlines():
-        match = re.match(r"\s+(?:\S+ => )?(/\S+) \(0x", line)
-        if match:
-            found.add(match[1])
-    for library in found:
+    for library in loaded(*files) | (set(files) if copy else set()):
         place = library if library.startswith("/usr/") else re.sub(r"^/(lib(?:64)?)/", r"/usr/\1/", library)
         target = root / place[1:]
         if str(root) in library or target.exists():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse" / "images"
@@ -52,14 +55,21 @@ def has(image: str) -> bool:
     return done.returncode == 0
 
 
-def export(image: str) -> Path:
-    """The image as a docker archive, for containerd. Made once for each content."""
-    digest = podman("image", "inspect", "--format", "{{.Id}}", image).strip()
-    archive = CACHE / "archives" / f"{image.replace('/', '_').replace(':', '_')}-{digest[:16]}.tar"
-    if not archive.exists():
-        archive.parent.mkdir(exist_ok=True)
-        for old in archive.parent.glob(f"{image.replace('/', '_').replace(':', '_')}-*.tar"):
-            old.unlink()
-        podman("save", "--format", "docker-archive", "--output", f"{archive}.new", image)
-        Path(f"{archive}.new").rename(archive)
-    return archive
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other process builds or removes images meanwhile."""
+    environment()
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def prune(current: Iterable[str]) -> None:
+    """Removes what these images have superseded: those of the same names with other tags, and all that have no name and
+    are no part of one that has."""
+    tags = dict(image.rsplit(":", 1) for image in current)
+    for image in podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+        name, tag = image.rsplit(":", 1)
+        if tags.get(name, tag) != tag:
+            podman("untag", image, image)
+    podman("image", "prune", "--force", "--external")  # with what a build that was killed has left

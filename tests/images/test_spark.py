@@ -55,7 +55,6 @@ def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path) -> None:
                 container.start_again()
                 goes_on(before)
             telemetry.windows(3)
-            telemetry.end()
             telemetry.check(suite.url, lambda: container.running or pytest.fail(container.said))
             assert container.terminate() == 0, container.said
         assert suite.down() == 0

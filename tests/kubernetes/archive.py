@@ -8,15 +8,33 @@ import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def write(file: Path, name: str, files: Mapping[str, bytes], entrypoint: list[str]) -> None:
     """An image of one layer with these files, all of them executable. `name`: with host and tag, `localhost/x:1`."""
-    layer = _tar(files)
+    _write(file, name, _tar(files), {"Entrypoint": entrypoint, "User": "65535:65535"})
+
+
+def write_folder(file: Path, name: str, folder: Path, path: str) -> None:
+    """An image of one layer with what is in this folder, owned by root. `path`: where programs are found."""
+
+    def of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(folder, arcname=".", filter=of_root)
+    _write(file, name, buffer.getvalue(), {"Env": [f"PATH={path}"]})
+
+
+def _write(file: Path, name: str, layer: bytes, runs: Mapping[str, Any]) -> None:
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": entrypoint, "User": "65535:65535"},
+        "config": runs,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

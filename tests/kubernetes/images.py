@@ -8,15 +8,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from enmasse import __version__
 from tests.images import bases, store
+from tests.images.build import TARGETS, names
 from tests.kubernetes.binaries import CACHE
 
-OURS = (
-    "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "artemis",
-    "spark-pipeline",
-)  # fmt: skip
-ALL = (bases.PYTHON, bases.REDIS, *(f"localhost/enmasse/{name}:{__version__}" for name in OURS))
+ALL = (bases.PYTHON, bases.REDIS, *names(*TARGETS))
 FILE = CACHE / "images.tar"
 """Holds ALL, each layer once."""
 

@@ -17,10 +17,12 @@ from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from proton import SSLDomain
+from proton.utils import BlockingConnection
 
 from enmasse.testing import free_port, wait_for
 from tests import one_program
-from tests.images import bases
+from tests.images import bases, dispatch
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.node import Node
 from tests.kubernetes.processes import Server
@@ -44,7 +46,11 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-PROCESSES = {"artemis": "org.apache.activemq.artemis.cli.Artemis", "spark-pipeline": "spark.pipeline"}
+PROCESSES = {
+    "artemis": "org.apache.activemq.artemis.cli.Artemis",
+    "qdrouterd": f"{dispatch.PLACE}/{dispatch.PROGRAM}",
+    "spark-pipeline": "spark.pipeline",
+}
 """What runs in a Pod, where it is not `services.COMPONENT`."""
 
 
@@ -167,6 +173,13 @@ class Installation:
     @property
     def url(self) -> str:
         return f"amqp://{self.address('router')}:5672"
+
+    def connect_from_outside(self) -> BlockingConnection:
+        """AMQP over TLS, through the door, by host name."""
+        domain = SSLDomain(SSLDomain.MODE_CLIENT)
+        domain.set_trusted_ca_db(str(self.authority()))
+        domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+        return BlockingConnection(f"amqps://{HOSTS['amqps']}:{self.proxy_port}", ssl_domain=domain, timeout=PATIENCE)
 
     def authority(self) -> Path:
         """Who signed the certificates of the release."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proton import Message
+
 from enmasse.testing import wait_for
 from tests.kubernetes.on_node.installation import PATIENCE, Device, Installation
 from tests.load import Consumer, Producer
@@ -36,3 +38,13 @@ class Load:
         consumer.stop()
         wait_for("every reading", lambda: self.device.acknowledged <= set(self.subscriber.seen), PATIENCE)
         self.subscriber.stop()
+
+
+def check_from_outside(installed: Installation) -> None:
+    """To the queue and back, over TLS."""
+    connection = installed.connect_from_outside()
+    connection.create_sender("myqueue").send(Message("from outside", durable=True))
+    receiver = connection.create_receiver("myqueue", credit=1)
+    assert receiver.receive(PATIENCE).body == "from outside"
+    receiver.accept()
+    connection.close()

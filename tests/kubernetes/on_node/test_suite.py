@@ -8,14 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from proton import Message, SSLDomain
-from proton.utils import BlockingConnection
 
 from enmasse.testing import wait_for
 from tests import one_program, telemetry
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener
-from tests.kubernetes.on_node.load import Load
+from tests.kubernetes.on_node.load import Load, check_from_outside
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -45,16 +43,7 @@ def test_one_program_for_every_engine(installed: Installation) -> None:
 
 def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
     installed.open_door()
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(str(installed.authority()))
-    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-    url = f"amqps://{HOSTS['amqps']}:{installed.proxy_port}"
-    connection = BlockingConnection(url, ssl_domain=domain, timeout=PATIENCE)
-    connection.create_sender("myqueue").send(Message("from outside", durable=True))
-    receiver = connection.create_receiver("myqueue", credit=1)
-    assert receiver.receive(PATIENCE).body == "from outside"
-    receiver.accept()
-    connection.close()
+    check_from_outside(installed)
 
 
 def test_mqtts_from_outside_by_host_name(installed: Installation) -> None:
@@ -141,7 +130,6 @@ def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> No
         disturb()
         device.windows(3)
         _wait_batch(installed, before)
-    device.end()
     device.check(installed.url, lambda: None)
 
 
