@@ -9,6 +9,7 @@ What this is not: limits, security contexts, network policies, and the seconds o
 from __future__ import annotations
 
 import contextlib
+import http.client
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,10 @@ LOOK = 0.2
 PROBE = 3.0
 HEARTBEAT = 10.0
 HEALTH = 8080
-_addresses = (f"127.{os.getpid() % 200 + 20}.{random.randrange(250)}.{n}" for n in itertools.count(1))
+_addresses = (
+    f"127.{os.getpid() % 200 + 20}.{n // 250 % 250}.{n % 250 + 1}" for n in itertools.count(random.randrange(250 * 250))
+)
+"""More than 250: a pod whose ConfigMap is missing uses one up each time it is tried."""
 
 
 class Running:
@@ -68,7 +73,7 @@ class Running:
         try:
             with urllib.request.urlopen(f"http://{self.address}:{HEALTH}/readyz", timeout=PROBE) as answer:
                 self.ready = answer.status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             self.ready = False
 
     def status(self) -> dict[str, Any]:
@@ -95,6 +100,8 @@ class Kubelet(threading.Thread):
         self.failure: BaseException | None = None
         self.history: list[tuple[str, str]] = []
         """What has happened to pods, in this order: (`ready` for the first time, or `ended`; name of the pod)."""
+        self._troubles: dict[str, Exception] = {}
+        """What has failed at the last try, and is tried again: pod, or "the list", and why."""
         self._cluster, self._namespace, self._folder = cluster, namespace, folder
         self._pods: dict[str, Running] = {}
         self._lock = threading.Lock()
@@ -131,24 +138,25 @@ class Kubelet(threading.Thread):
 
     # what tests ask for
 
-    def pods(self, component: str) -> list[Running]:
-        """Those that run, the oldest first."""
+    def pods(self, component: str | None = None) -> list[Running]:
+        """Those that run, of one component or of all, the oldest first."""
         with self._lock:
-            return [pod for pod in self._pods.values() if pod.component == component]
+            return [pod for pod in self._pods.values() if component in (None, pod.component)]
 
     def logs(self) -> str:
-        """The end of what each has written: for the report of a failed test."""
+        """What fails here, and the end of what each pod has written: for the report of a failed test."""
         with self._lock:
             pods = list(self._pods.values())
-        return "\n".join(f"{pod.name}:\n{pod.log.read_text(errors='replace')[-1500:]}" for pod in pods)
+        found = [f"{what}: {error!r}" for what, error in dict(self._troubles).items()]
+        found += [f"{pod.name}:\n{pod.log.read_text(errors='replace')[-1500:]}" for pod in pods if pod.log.exists()]
+        return "\n".join(found)
 
     # in the thread
 
     def run(self) -> None:
         try:
             while not self._ended.is_set():
-                # The API server may be away, or an object changed meanwhile: it is looked at again.
-                with contextlib.suppress(OSError, _failures()):
+                with self._tried("the list"):
                     self._turn()
                 self._ended.wait(LOOK)
         except BaseException as error:
@@ -165,13 +173,24 @@ class Kubelet(threading.Thread):
         for uid in [uid for uid in self._pods if uid not in mine]:
             self._forget(uid)  # deleted with force
         for uid, pod in mine.items():
-            if uid not in self._pods and "deletionTimestamp" not in pod["metadata"]:
-                self._admit(pod)
-            elif uid in self._pods:
-                self._care(self._pods[uid], pod)
-            else:
-                self._gone(pod["metadata"]["name"], uid)
+            with self._tried(pod["metadata"]["name"]):
+                if uid not in self._pods and "deletionTimestamp" not in pod["metadata"]:
+                    self._admit(pod)
+                elif uid in self._pods:
+                    self._care(self._pods[uid], pod)
+                else:
+                    self._gone(pod["metadata"]["name"], uid)
         self._write_hosts()
+
+    @contextlib.contextmanager
+    def _tried(self, what: str) -> Iterator[None]:
+        """The API server may be away, or an object has changed meanwhile: it is tried again with the next turn."""
+        try:
+            yield
+        except _failures() as error:
+            self._troubles[what] = error
+        else:
+            self._troubles.pop(what, None)
 
     def _care(self, pod: Running, seen: dict[str, Any]) -> None:
         process = pod.process
@@ -270,11 +289,11 @@ class Kubelet(threading.Thread):
         return found
 
 
-def _failures() -> type[Exception]:
+def _failures() -> tuple[type[Exception], ...]:
     from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
 
-    found: type[Exception] = ApiException
-    return found
+    return OSError, ApiException, HTTPError
 
 
 def _stamp() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +58,24 @@ class Release:
         return [each for one in found for each in one.get("addresses", ())]
 
     def wait_active(self, count: int, *names: str) -> None:
-        def active() -> bool:
+        self.wait(
+            f"{count} addresses are active",
+            lambda: [each["phase"] for each in self.addresses(*names)] == ["Active"] * count,
+        )
+
+    def wait(self, what: str, condition: Callable[[], bool]) -> None:
+        """As `wait_for`; a failure shows what the pods have written."""
+
+        def holds() -> bool:
             assert self.kubelet.failure is None, self.kubelet.failure
-            return [each["phase"] for each in self.addresses(*names)] == ["Active"] * count
+            return condition()
 
         try:
-            wait_for(f"{count} addresses are active", active, PATIENCE)
+            wait_for(what, holds, PATIENCE)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.kubelet.logs()}") from None
 
-    def pods(self, component: str) -> list[Running]:
+    def pods(self, component: str | None = None) -> list[Running]:
         return self.kubelet.pods(component)
 
     @property

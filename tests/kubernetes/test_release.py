@@ -73,9 +73,19 @@ class Traffic(threading.Thread):
         self.names, self.accepted = names, {name: set[int]() for name in names}
         self._release, self._ended = release, threading.Event()
 
+    def __enter__(self) -> Traffic:
+        """It flows."""
+        self.start()
+        self.wait_for_more()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
     def run(self) -> None:
         number = 0
-        while not self._ended.is_set():
+        while not self._ended.wait(0.1):
             with contextlib.suppress(ProtonException, OSError, IndexError):  # no router is there
                 connection = BlockingConnection(self._release.router, timeout=10)
                 try:
@@ -89,9 +99,10 @@ class Traffic(threading.Thread):
                 finally:
                     connection.close()
 
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def wait_for_more(self) -> None:
+        """Waits until some more were accepted, of each queue."""
+        before = {name: len(accepted) for name, accepted in self.accepted.items()}
+        wait_for("messages flow", lambda: all(len(self.accepted[name]) > before[name] + 5 for name in self.names))
 
     def missing(self) -> dict[str, set[int]]:
         """What was accepted and does not come: all queues are emptied."""
@@ -129,22 +140,19 @@ def test_brokers_of_a_pool_get_another_template_one_at_a_time_and_lose_nothing(r
     first.signal(signal.SIGCONT)
     wait_for("it is back", lambda: disruptions_allowed(release) == 1)
 
-    traffic = Traffic(release, *queues)
-    traffic.start()
-    wait_for("messages flow", lambda: min(map(len, traffic.accepted.values())) > 5)
-    seen = len(release.kubelet.history)
-    release.helm("upgrade", "--reuse-values", "--set=broker.podAnnotations.again=yes")
+    with Traffic(release, *queues) as traffic:
+        seen = len(release.kubelet.history)
+        release.helm("upgrade", "--reuse-values", "--set=broker.podAnnotations.again=yes")
 
-    def replaced() -> bool:
-        now = {pod.name: pod for pod in release.pods("broker") if pod.name in pool}
-        return now.keys() == pool and all(pod.ready and pod.uid != before[name] for name, pod in now.items())
+        def replaced() -> bool:
+            now = {pod.name: pod for pod in release.pods("broker") if pod.name in pool}
+            return now.keys() == pool and all(pod.ready and pod.uid != before[name] for name, pod in now.items())
 
-    wait_for("all have the other template", replaced, 240)
+        release.wait("all have the other template", replaced)
+        release.wait_active(1000, *MAPS)
     history = [(what, name) for what, name in release.kubelet.history[seen:] if name in pool]
     assert [what for what, _ in history] == ["ended", "ready"] * 3, history
     assert [name for _, name in history[::2]] == [name for _, name in history[1::2]]
-    release.wait_active(1000, *MAPS)
-    traffic.end()
     assert not any(traffic.missing().values())
 
 
@@ -157,6 +165,24 @@ def evict(release: Release, pod: str) -> None:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": release.namespace}}
     path = f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction"
     release.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+
+def test_all_pods_deleted_with_force_come_back_with_what_was_accepted(release: Release) -> None:
+    """With the addresses of the tests before."""
+    before = {pod.uid for pod in release.pods()}
+    parts = {pod.component for pod in release.pods()}
+    with Traffic(release, "a0", "a4", "a8") as traffic:
+        release.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+
+        def back() -> bool:
+            now = release.pods()
+            return {pod.component for pod in now if pod.ready and pod.uid not in before} == parts
+
+        release.wait("others are ready in their place", back)
+        release.wait_active(1000, *MAPS)
+        traffic.wait_for_more()
+    assert before.isdisjoint(pod.uid for pod in release.pods())
+    assert not any(traffic.missing().values())
 
 
 def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
