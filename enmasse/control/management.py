@@ -40,6 +40,8 @@ from enmasse.control.link import ControlReceiver, ControlSender, Delivery, decod
 OUTSTANDING = 250
 TIMEOUT = 10.0
 REPLY_WINDOW = 500
+ARTEMIS = "apache-activemq-artemis"
+"""What brokers with such management state as their `product`: the embedded ones, too."""
 _AMQP_VALUE = 0x77
 _VALUE_SECTION = b"\x00\x53\x77"
 
@@ -261,6 +263,12 @@ class Artemis(Management):
 
     def __init__(self, connection: ControlConnection, node: str = "activemq.management", **options: Any) -> None:
         super().__init__(connection, node, **options)
+
+    @staticmethod
+    def is_at(connection: ControlConnection) -> bool:
+        """Whether the peer says that it is such a broker. Others are not asked: some make an address of what they are
+        asked for."""
+        return connection.remote_properties.get("product") == ARTEMIS
 
     async def invoke(self, resource: str, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
         """Calls an operation (`invoke("broker", "getQueueNames")`) and gives its result. Raises RequestFailed."""

@@ -170,6 +170,7 @@ def parse_addresses(
     problems += indistinct(document, good, keep)
     problems += shadowed(document, good, keep)
     problems += _references(document, good)
+    problems += _without_effect(document, good, flavors)
     problems += _defaults(document, good, keep)
     return good, problems
 
@@ -335,6 +336,23 @@ def _references(document: Document, good: dict[AddressName, Address]) -> list[Pr
                 good.pop(name, None)
                 changed = True
     return list(problems.values())
+
+
+def _without_effect(
+    document: Document, good: Mapping[AddressName, Address], flavors: Mapping[str, Flavor]
+) -> list[Problem]:
+    """Properties that only brokers can bring about which are made for their flavor."""
+    by_hand = {name for name, flavor in flavors.items() if flavor.by_hand}
+    problems = []
+    for name, address in good.items() if by_hand else ():
+        if address.flavor not in by_hand:
+            continue
+        for key, (attribute, _) in _STORED_ONLY.items():
+            if getattr(address, attribute) is not None:
+                reason = f"has no effect: the broker of flavor {address.flavor!r} is managed by hand; set it there"
+                problem = document.problem(f"{reason}, and remove it here", name, key)
+                problems.append(msgspec.structs.replace(problem, applies=True))
+    return problems
 
 
 def _defaults(document: Document, good: dict[AddressName, Address], keep: Collection[AddressName]) -> list[Problem]:

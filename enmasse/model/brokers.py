@@ -108,9 +108,11 @@ def _broker(entry: Any) -> HandMade:
         names = entry.get(key, [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise Wrong("must be an array of names", key)
-    host, port = entry["host"], entry["port"]
-    if not isinstance(host, str) or not host or any(character.isspace() for character in host):
-        raise Wrong("must be the name or address of a host", "host")
+    try:
+        host = values.host(entry["host"])
+    except Wrong as wrong:
+        raise Wrong(str(wrong), "host") from None
+    port = entry["port"]
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise Wrong("must be a port, 1 to 65535", "port")
     return HandMade(

@@ -85,6 +85,8 @@ def apply(contents: Mapping[str, Content], last: AppliedState) -> Applied:
     if document is not None and ADDRESSES in config:
         known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
         problems += unknown_names(document, brokers or {}, known, flavors)
+    if brokers is not None:
+        problems += _unplaced(brokers, flavors, documents[FLAVORS])
     state = AppliedState(config=config, addresses=addresses, flavors=flavors, brokers=brokers)
     return Applied(
         state=state,
@@ -157,6 +159,19 @@ def _brokers(
     before = last.brokers or {}
     found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
     return {**found, **kept(document, before)}
+
+
+def _unplaced(
+    brokers: Mapping[str, HandMade], flavors: Mapping[str, Flavor], document: Document | None
+) -> list[Problem]:
+    """Flavors that name their broker themselves, without effect."""
+    named = {name for broker in brokers.values() for name in broker.flavors}
+    reason = f"has no effect while there is a {BROKERS}: name the flavor there, or remove that file"
+    return [
+        document.problem(reason, name, "templateParameters", "HOST")
+        for name, flavor in flavors.items()
+        if flavor.by_hand and name not in named and document is not None and name in document.entries
+    ]
 
 
 def _addresses_and_flavors(

@@ -46,7 +46,8 @@ class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     host: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     by_hand: bool = False
-    """No storage controller makes or reads what lies there: the router agent reads it (docs/decisions/0006)."""
+    """People manage it, and no storage controller makes or reads what lies there: the router agent reads it
+    (docs/decisions/0006, 0028)."""
     run: str = ""
     """Differs after each start of the broker: then whoever is connected to it may not be."""
 

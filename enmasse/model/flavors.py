@@ -18,8 +18,11 @@ TEMPLATES: dict[str, FlavorType] = {
     "queue-persisted": "queue",
     "topic-inmemory": "topic",
     "topic-persisted": "topic",
+    "queue-external": "queue",
+    "topic-external": "topic",
     "router": "router",
 }
+AMQP_PORT = 5672
 MAX_BROKERS = 64
 MAX_SUBSCRIPTIONS = 1_000_000
 IN_MEMORY = "in memory: messages are lost with their broker"
@@ -41,6 +44,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """What happens to messages that do not fit: FAIL, BLOCK, DROP or PAGE."""
     max_subscriptions: int | None = None
     """Durable subscriptions that one client may have on a broker."""
+    host: str | None = None
+    """Where the broker listens that is managed by hand; None: brokers are made for the flavor."""
+    port: int = AMQP_PORT
+    """Its port for AMQP."""
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,6 +65,11 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def in_memory(self) -> bool:
         return self.template_name.endswith("-inmemory")
 
+    @property
+    def by_hand(self) -> bool:
+        """It names a broker that people make and manage (docs/decisions/0028)."""
+        return self.template_name.endswith("-external")
+
 
 _PARAMETERS: dict[str, Callable[[Any], Any]] = {
     "BROKERS": lambda value: values.whole_parameter(value, 1, MAX_BROKERS),
@@ -66,7 +78,10 @@ _PARAMETERS: dict[str, Callable[[Any], Any]] = {
     "MEMORY": values.size,
     "FULL_POLICY": values.full_policy,
     "MAX_SUBSCRIPTIONS": lambda value: values.whole_parameter(value, 1, MAX_SUBSCRIPTIONS),
+    "HOST": values.host,
+    "PORT": lambda value: values.whole_parameter(value, 1, 65535),
 }
+_BY_HAND = ("HOST", "PORT")
 
 
 def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:
@@ -123,11 +138,7 @@ def _parameters(given: Any, template: str) -> Parameters:
         given = {}
     if not isinstance(given, dict):
         raise Wrong(f"must be an object, not {values.kind(given)}", "templateParameters")
-    allowed = [] if template == "router" else list(_PARAMETERS)
-    if template.endswith("-inmemory"):
-        allowed.remove("STORAGE_CAPACITY")
-    if template.startswith("queue-"):
-        allowed.remove("MAX_SUBSCRIPTIONS")
+    allowed = _allowed(template)
     found: dict[str, Any] = {}
     for key, value in given.items():
         if key not in allowed:
@@ -142,4 +153,20 @@ def _parameters(given: Any, template: str) -> Parameters:
             found[key.lower()] = _PARAMETERS[key](value)
         except Wrong as wrong:
             raise Wrong(str(wrong), "templateParameters", key) from None
+    if "HOST" in allowed and "host" not in found:
+        raise Wrong("is missing: write where the broker is that you manage", "templateParameters", "HOST")
     return Parameters(**found)
+
+
+def _allowed(template: str) -> list[str]:
+    """The parameters that a template takes."""
+    if template == "router":
+        return []
+    if template.endswith("-external"):
+        return list(_BY_HAND)
+    without = set(_BY_HAND)
+    if template.endswith("-inmemory"):
+        without.add("STORAGE_CAPACITY")
+    if template.startswith("queue-"):
+        without.add("MAX_SUBSCRIPTIONS")
+    return [key for key in _PARAMETERS if key not in without]

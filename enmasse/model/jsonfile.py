@@ -30,6 +30,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
     field: str | None = None
     line: int | None = None
     reason: str
+    applies: bool = False
+    """The entry applies all the same: a part of it has no effect."""
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any
 
@@ -81,6 +82,18 @@ def size(value: Any) -> int:
             )
         value = int(found[1]) * _UNITS[found[2]]
     return whole(value, 1, 2**62, ' of bytes, or a string such as "512Mi",')
+
+
+def host(value: Any) -> str:
+    """The name or address of a host, without a port."""
+    if not isinstance(value, str) or not 0 < len(value) < 256 or not value.isprintable() or set(value) & set(" /@"):
+        raise Wrong("must be the name or address of a host")
+    if ":" in value:
+        try:
+            ipaddress.IPv6Address(value)
+        except ValueError:
+            raise Wrong("must be the name or address of a host; the port has a key of its own") from None
+    return value
 
 
 def full_policy(value: Any) -> str:

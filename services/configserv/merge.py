@@ -83,7 +83,9 @@ class Merger:
         self._notes = {}
         for problem in applied.problems:
             if problem.file == ADDRESSES and problem.entry in self._addresses:
-                self._notes[AddressName(problem.entry)] = f"{problem}; the last valid entry applies"
+                self._notes[AddressName(problem.entry)] = (
+                    str(problem) if problem.applies else f"{problem}; the last valid entry applies"
+                )
         touched = {name for name, address in self._addresses.items() if before.get(name) != address} | others
         if applied.state.complete != self._complete:
             self._complete = applied.state.complete

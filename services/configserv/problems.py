@@ -37,8 +37,15 @@ class StandingProblems:
     def errors(self) -> list[ErrorStatus]:
         """As the feed `status` has them."""
         return [
-            ErrorStatus(**msgspec.structs.asdict(problem), since=self._since[_key(problem)])
-            for problem in self._problems
+            ErrorStatus(
+                file=each.file,
+                entry=each.entry,
+                field=each.field,
+                line=each.line,
+                reason=each.reason,
+                since=self._since[_key(each)],
+            )
+            for each in self._problems
         ]
 
 

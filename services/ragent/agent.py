@@ -35,6 +35,7 @@ DOUBLED, DOUBLED_WITHIN = 3, 30.0
 """So many replacements of a router's connection in so many seconds are no restarts: there are two with the same id."""
 DOUBLED_TEXT = "several routers have this id and replace each other: give each an id of its own"
 FOREIGN_SHOWN = 5
+NAME_IT = "; with a brokers.json, name it, or its flavor, there"
 _LOG = log.get()
 
 
@@ -152,7 +153,7 @@ class RouterAgent:
         self.evaluate(changed)
 
     def _lies_differently(self, names: Iterable[AddressName] | None) -> None:
-        """What brokers made by hand hold of these (None: of any address) is news."""
+        """What brokers managed by hand hold of these (None: of any address) is news."""
         self.evaluate(self.desired.addresses if names is None else names)
 
     # routers
@@ -242,7 +243,12 @@ class RouterAgent:
             consumers += router.consumers.get(name, 0)
         if problem:
             return feeds.Readiness(ready=False, failed=failed, message=problem, components=components)
-        return feeds.Readiness(ready=True, components=components, consumers=consumers if type_ != "topic" else None)
+        return feeds.Readiness(
+            ready=True,
+            message=next((text for broker in active if (text := self.by_hand.note(broker, type_))), ""),
+            components=components,
+            consumers=consumers if type_ != "topic" else None,
+        )
 
     def _unroutable(self, name: AddressName, type_: str, active: Collection[str]) -> str:
         """What keeps the address from working on any router; empty if nothing does."""
@@ -254,10 +260,8 @@ class RouterAgent:
                 return f"is a {work.kind if work else type_} on the routers until nothing of that is left"
         if type_ not in ("queue", "topic"):
             return ""
-        if not active and self.desired.by_hand:
-            return "no broker of brokers.json carries it: name it, or its flavor, there"
         if not active:
-            return "no broker carries it yet"
+            return "no broker carries it yet" + ("" if self.desired.has_made else NAME_IT)
         return next((text for broker in active if (text := self.by_hand.problem(broker, name, type_))), "")
 
     def _problem(self, router: ManagedRouter, name: AddressName, active: Collection[str]) -> tuple[bool, str]:

@@ -1,5 +1,6 @@
-"""What brokers made by hand hold. Nobody else looks after them, so the agent asks their management, and makes nothing
-(docs/decisions/0006): what is missing there is reported, with what people have to make.
+"""What brokers managed by hand hold. Nobody else looks after them, so the agent asks their management, and makes
+nothing (docs/decisions/0006): what is missing there is reported, with what people have to make. Brokers of another
+product than Artemis are not asked (docs/decisions/0028).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ LOOK_EVERY, LOOK_LAST = 1.0, 5.0
 COST = 100
 RETRY = 2.0
 """Seconds until a broker is asked again that did not answer as it should."""
+ROUTERS = frozenset({"qpid-dispatch-router", "skupper-router"})
+"""Products of peers that carry no address for a router: what one sends there comes back."""
 Where = tuple[str, int]
 
 
@@ -54,7 +57,7 @@ def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
 
 
 class ByHand:
-    """The conversations with the brokers made by hand. `changed(names)`: what lies there is news; None: all of it."""
+    """The conversations with these brokers. `changed(names)`: what lies there is news; None: all of it."""
 
     def __init__(self, container: str, changed: Callable[[Iterable[AddressName] | None], None]) -> None:
         self._container = container
@@ -62,7 +65,7 @@ class ByHand:
         self._brokers: dict[str, HandMadeBroker] = {}
 
     def follow(self, brokers: Mapping[str, Where]) -> None:
-        """These are the brokers made by hand now."""
+        """These are the brokers managed by hand now."""
         before = {name: broker.where for name, broker in self._brokers.items()}
         if brokers == before:
             return
@@ -77,11 +80,18 @@ class ByHand:
     def problem(self, broker: str, name: AddressName, kind: str) -> str:
         """What keeps the address from working on the broker, as last read; empty also for a broker of somebody else."""
         found = self._brokers.get(broker)
-        if found is None:
+        if found is None or found.is_unasked:
             return ""
         if found.offer is None:
             return f"broker {broker} {found.detail}"
         return missing(broker, name, kind, found.offer)
+
+    def note(self, broker: str, kind: str) -> str:
+        """What people should know of an address there that works. (A broker grants the routers' links to a queue.)"""
+        found = self._brokers.get(broker)
+        if kind != "topic" or found is None or not found.is_unasked:
+            return ""
+        return f"whether broker {broker} has this topic cannot be looked up: it has no management as Artemis has it"
 
     def close(self) -> None:
         """Ends the conversations."""
@@ -89,13 +99,15 @@ class ByHand:
 
 
 class HandMadeBroker:
-    """One broker. `offer` is None while that is not known; `detail` gives the reason."""
+    """One broker. `offer` is None while that is not known; `detail` gives the reason. `is_unasked`: it answers, and is
+    of another product, which cannot be asked."""
 
     def __init__(
         self, name: str, where: Where, container: str, changed: Callable[[Iterable[AddressName] | None], None]
     ) -> None:
         self.where = where
         self.offer: Offer | None = None
+        self.is_unasked = False
         self.detail = f"cannot be reached at {where[0]}:{where[1]}"
         self._changed = changed
         self._log = log.get(broker=name)
@@ -107,20 +119,30 @@ class HandMadeBroker:
 
     async def _session(self, connection: ControlConnection) -> None:
         try:
+            if not Artemis.is_at(connection):
+                self._meet_another(str(connection.remote_properties.get("product")))
+                await asyncio.Event().wait()  # until the connection is lost
             node = Artemis(connection)
             await node.opened()
             while True:
                 await asyncio.sleep(await self._look(node))
         except (ControlError, ValueError) as error:
             if not connection.is_gone:
-                self._log.warning("a broker made by hand does not list what it holds", reason=str(error)[:300])
+                self._log.warning("a broker managed by hand does not list what it holds", reason=str(error)[:300])
                 self._lost(f"does not list what it holds: {str(error)[:200]}")
                 await asyncio.sleep(RETRY)
         finally:
             self._lost(f"cannot be reached at {self.where[0]}:{self.where[1]}")
 
+    def _meet_another(self, product: str) -> None:
+        """It is not known what it holds, and does not matter if the routers' links are granted."""
+        self.is_unasked = product not in ROUTERS
+        if not self.is_unasked:
+            self.detail = "is a router: name the host and port of a broker"
+        self._changed(None)
+
     def _lost(self, detail: str) -> None:
-        self.offer, self.detail, self._seen = None, detail, None
+        self.offer, self.detail, self._seen, self.is_unasked = None, detail, None, False
         self._changed(None)
 
     async def _look(self, node: Artemis) -> float:

@@ -30,7 +30,9 @@ class Desired:
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
         self.by_hand: dict[str, feeds.BrokerEndpoint] = {}
-        """The brokers that no storage controller looks after."""
+        """The brokers that people manage."""
+        self.has_made = True
+        """Some broker was made by a storage controller; or there is none at all."""
         self.mesh = Mesh(clock)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
@@ -68,6 +70,7 @@ class Desired:
         moved = {n for n in body.brokers.keys() | brokers.keys() if body.brokers.get(n) != brokers.get(n)}
         self._placed, self._brokers, self._invalid_brokers = placed, body.brokers, _names(body.invalid)
         self.by_hand = {name: broker for name, broker in body.brokers.items() if broker.by_hand}
+        self.has_made = not self.by_hand or len(self.by_hand) < len(body.brokers)
         self._works.clear()
         return changed, moved
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from enmasse import process, settings
+from enmasse import log, process, settings
 from enmasse.control import keep_connected
 from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
@@ -17,7 +17,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import engines, fleet, policies
+from services.storage_controller import engines, fleet, naming, policies
 from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ROLE = "storage_controller"
 FEEDS = ("addresses", "flavors")
+_LOG = log.get()
 PATIENCE = 15.0
 """Seconds from the start in which no address is made anywhere before it is known what every broker holds."""
 
@@ -371,9 +372,12 @@ class StorageController:
             self._conversations[broker].retire(name)
 
     def _place(self, name: AddressName, decision: Decision) -> bool:
-        entries = decision.entries
-        if entries == self._placed.get(name, ()):
+        entries, before = decision.entries, self._placed.get(name, ())
+        if entries == before:
             return False
+        for broker in {entry.broker for entry in before} - {entry.broker for entry in entries}:
+            if naming.is_by_hand(broker):
+                _LOG.warning("what lies on a broker managed by hand stays there", address=name, broker=broker)
         if entries:
             if len(self._same) > 2 * len(self._placed) + 100:
                 self._same.clear()
@@ -413,13 +417,16 @@ class StorageController:
             return None
         self._reported.made(dict(self._placed))
         lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
+        inventory = self.placer.inventory
+        brokers = {
+            name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
+            for name, where in self._running.items()
+            if name in inventory.brokers and where.port
+        }
+        brokers |= {name: where for name, where in self.placer.desired.by_hand.items() if inventory.load.get(name)}
         return feeds.PlacementsReport(
             instance=self._name,
-            brokers={
-                name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
-                for name, where in self._running.items()
-                if name in self.placer.inventory.brokers and where.port
-            },
+            brokers=brokers,
             addresses={name: lists[entries] for name, entries in self._placed.items()},
         )
 

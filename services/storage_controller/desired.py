@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
@@ -20,6 +21,8 @@ class Desired:
         self.direct: dict[AddressName, str] = {}
         """Those that are stored nowhere, and their types."""
         self.flavors: dict[str, Flavor] = {}
+        self.by_hand: dict[str, BrokerEndpoint] = {}
+        """The brokers that flavors name: nothing is made there, and nobody asks them here."""
         self.forced: frozenset[AddressName] = frozenset()
         """Those whose messages may be thrown away."""
         self.invalid: frozenset[AddressName] = frozenset()
@@ -64,7 +67,7 @@ class Desired:
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[AddressName]:
         """Takes a snapshot of the flavors."""
         changed = {name for name in flavors.keys() | self.flavors.keys() if flavors.get(name) != self.flavors.get(name)}
-        self.flavors = dict(flavors)
+        self.flavors, self.by_hand = dict(flavors), fleet.by_hand(flavors)
         if not changed:
             return set()
         return {name for name, address in self.addresses.items() if address.flavor in changed}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from enmasse.model.addresses import Address
+from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from services.storage_controller import naming
@@ -12,7 +13,10 @@ from services.storage_controller import naming
 
 def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
     """The brokers that may carry the address `name` of this flavor, in their order."""
-    if flavor.template_parameters.dedicated:
+    parameters = flavor.template_parameters
+    if parameters.host is not None:
+        return [naming.by_hand(parameters.host, parameters.port)]
+    if parameters.dedicated:
         return [naming.dedicated(flavor_name, name)]
     return pool(flavor_name, flavor)
 
@@ -22,8 +26,18 @@ def pool(flavor_name: str, flavor: Flavor) -> list[str]:
     return [naming.pooled(flavor_name, index) for index in range(flavor.template_parameters.brokers)]
 
 
+def by_hand(flavors: Mapping[str, Flavor]) -> dict[str, BrokerEndpoint]:
+    """Broker → where it listens, for those that flavors name: nobody makes them."""
+    found = {}
+    for flavor in flavors.values():
+        host, port = flavor.template_parameters.host, flavor.template_parameters.port
+        if host is not None:
+            found[naming.by_hand(host, port)] = BrokerEndpoint(host=host, port=port, by_hand=True)
+    return found
+
+
 def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
-    """Broker → flavor, for all that the addresses need. A flavor nobody uses has no brokers."""
+    """Broker → flavor, for all that are to be made. A flavor nobody uses has no brokers."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for name, address in addresses.items():
@@ -31,7 +45,7 @@ def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavo
         if flavor_name is None or not address.stored:
             continue
         flavor = flavors.get(flavor_name)
-        if flavor is None:
+        if flavor is None or flavor.by_hand:
             continue
         if flavor.template_parameters.dedicated:
             found[naming.dedicated(flavor_name, name)] = flavor_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from ipaddress import IPv6Address
 
 from enmasse.model.names import AddressName
 
@@ -31,6 +32,18 @@ def base(flavor: str) -> str:
 def pooled(flavor: str, index: int) -> str:
     """The name of the `index`-th broker of a flavor's pool, from 0."""
     return f"{base(flavor)}-{index}"
+
+
+def by_hand(host: str, port: int) -> str:
+    """The name of a broker that people manage: where it listens, so flavors that name the same one have one broker."""
+    if ":" in host:
+        host = f"[{IPv6Address(host).exploded}]"  # `::` would part a queue's name from its address's
+    return f"{host.lower()}:{port}"
+
+
+def is_by_hand(broker: str) -> bool:
+    """Whether people manage the broker of this name: no other has a colon."""
+    return ":" in broker
 
 
 def dedicated(flavor: str, address: AddressName) -> str:

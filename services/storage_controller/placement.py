@@ -161,7 +161,7 @@ class Placer:
         for broker_name in keep:
             held = self._seen(broker_name, name, want.type)
             if held is not None:
-                active = broker_name == home and not self.inventory.brokers[broker_name].cut
+                active = broker_name == home and not self._is_cut(broker_name)
                 entries.append(placed(broker_name, want.type, active=active))
             problem = problem or self._problem(broker_name, name, held)
         if want.type == "queue":
@@ -183,6 +183,10 @@ class Placer:
             sum(held.messages for _, held in holdings) if holdings else None,
             texts.consumers(holdings),
         )
+
+    def _is_cut(self, broker_name: str) -> bool:
+        broker = self.inventory.brokers.get(broker_name)
+        return broker is not None and broker.cut
 
     def _notice(self, home: str | None) -> str:
         broker = self.inventory.brokers.get(home or "")
@@ -278,7 +282,8 @@ class Placer:
             return home, f"moves to flavor {want.flavor} when {home} can be reached"
         if not self.knows_all:
             return None, ""
-        chosen = fleet.least_loaded((b for b in possible if b in self.inventory.brokers), self.inventory.load)
+        there = [b for b in possible if b in self.inventory.brokers or b in self.desired.by_hand]
+        chosen = fleet.least_loaded(there, self.inventory.load)
         self._set_home(name, chosen)
         return chosen, ""
 
@@ -287,9 +292,12 @@ class Placer:
         if want.type != "queue":
             return []
         homes = {self.inventory.homes[other] for other in self.desired.referring(name) if other in self.inventory.homes}
-        return sorted(homes)
+        return sorted(homes - self.desired.by_hand.keys())
 
     def _seen(self, broker_name: str, name: AddressName, kind: str) -> Holding | None:
+        """What lies there, as far as it is known. Of brokers that are managed by hand the router agent knows it."""
+        if broker_name in self.desired.by_hand:
+            return Holding(kind, None)
         broker = self.inventory.brokers.get(broker_name)
         if broker is None:
             return None
@@ -300,6 +308,8 @@ class Placer:
         return held if held is not None and held.kind == kind else None
 
     def _problem(self, broker_name: str, name: AddressName, held: Holding | None) -> str:
+        if broker_name in self.desired.by_hand:
+            return ""
         broker = self.inventory.brokers.get(broker_name)
         if broker is None:
             return f"broker {broker_name} is being made"
@@ -325,6 +335,8 @@ class Placer:
     def unable(self, want: Address) -> str:
         """Why the brokers of this product cannot do what is asked for; empty: they can."""
         flavor = self.desired.flavors.get(want.flavor or "")
+        if flavor is not None and flavor.by_hand:
+            return ""  # what it is asked for in vain is said of the file
         refused = engines.cannot_run(self._engine, want.flavor or "", flavor) if flavor is not None else ""
         return refused or engines.cannot_store(self._engine, want)
 

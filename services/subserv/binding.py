@@ -54,7 +54,7 @@ class Binder:
         for each in wanted:
             brokers = self._desired.where(each.filter, amqp=each.amqp)
             if not brokers:
-                refused[each.name] = f"no broker carries an address of {each.filter[:100]!r} yet"
+                refused[each.name] = self._desired.nowhere(each.filter, amqp=each.amqp)
             for broker in brokers:
                 places.setdefault((broker, each.id), []).append(each)
         work = [self._bind_one(broker, id, filters, number) for (broker, id), filters in places.items()]

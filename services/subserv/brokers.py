@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from enmasse.control import ControlConnection, keep_connected
+from enmasse.control import Artemis, ControlConnection, keep_connected
 from enmasse.model.feeds import Placements
 from services.subserv.conversation import BrokerConversation, Owner
 from services.subserv.feed import RetainedFeed, Store
@@ -15,13 +15,19 @@ CONTAINER = "subserv"
 
 
 class Broker:
-    """A broker and what is done there."""
+    """A broker and what is done there. `learned()`: `is_unasked` has changed."""
 
-    def __init__(self, name: str, address: tuple[str, int], owner: Owner, store: Store) -> None:
+    def __init__(
+        self, name: str, address: tuple[str, int], owner: Owner, store: Store, learned: Callable[[], None]
+    ) -> None:
         self.name = name
         self.address = address
+        self.by_hand = False
+        self.is_unasked = False
+        """It is of another product, with another management, if any."""
         self.connection: ControlConnection | None = None
         self.conversation = BrokerConversation(name, owner, RetainedFeed(name, store))
+        self._learned = learned
         host, port = address
         self._task = asyncio.ensure_future(keep_connected(host, port, self._session, container=CONTAINER))
 
@@ -32,6 +38,12 @@ class Broker:
 
     async def _session(self, connection: ControlConnection) -> None:
         self.connection = connection
+        other = not Artemis.is_at(connection)
+        if other != self.is_unasked:
+            self.is_unasked = other
+            self._learned()
+        if other:
+            await asyncio.Event().wait()  # until the connection is lost
         await self.conversation.session(connection)
 
     def close(self) -> None:
@@ -41,21 +53,36 @@ class Broker:
 class Brokers:
     """All of them, by name."""
 
-    def __init__(self, owner: Owner, store: Store) -> None:
+    def __init__(self, owner: Owner, store: Store, unasked: Callable[[Iterable[str]], None]) -> None:
+        """`unasked(names)`: these cannot be asked to keep subscriptions."""
         self._owner = owner
         self._store = store
+        self._unasked = unasked
         self._brokers: dict[str, Broker] = {}
 
     def follow(self, placements: Placements) -> None:
         """These are the brokers now; those whose host and port are unknown stay as they are."""
         invalid = placements.invalid if isinstance(placements.invalid, list) else []
-        wanted = {name: (broker.host, broker.port) for name, broker in placements.brokers.items()}
+        with_topics = {
+            each.broker for places in placements.addresses.values() for each in places if each.type != "queue"
+        }
+        # People manage it: nothing is made there that no subscriber can need.
+        wanted = {
+            name: (broker.host, broker.port)
+            for name, broker in placements.brokers.items()
+            if name in with_topics or not broker.by_hand
+        }
         for name in list(self._brokers):
             if name not in invalid and self._brokers[name].address != wanted.get(name):
                 self._brokers.pop(name).close()
         for name, address in wanted.items():
             if name not in self._brokers:
-                self._brokers[name] = Broker(name, address, self._owner, self._store)
+                self._brokers[name] = Broker(name, address, self._owner, self._store, self._learned)
+            self._brokers[name].by_hand = placements.brokers[name].by_hand
+        self._learned()
+
+    def _learned(self) -> None:
+        self._unasked(broker.name for broker in self if broker.is_unasked)
 
     async def depth(self, source: str) -> int:
         """Messages in a subscriber's queue; 0: there is no such queue. Raises ControlError, ValueError, OSError: it is

@@ -49,6 +49,8 @@ class Desired:
         self.sources = Sources(("addresses", "placements"))
         self.topics = TopicMap({})
         self.placements = Placements(brokers={}, addresses={})
+        self._unasked: frozenset[str] = frozenset()
+        """Brokers that cannot keep subscriptions."""
         self._state = 0
         """Grows with each change of the feeds."""
         self._draining: set[str] = set()
@@ -69,6 +71,11 @@ class Desired:
         self._draining = {each.broker for places in body.addresses.values() for each in places if each.draining}
         self._state += 1
         self.sources.deliver("placements")
+
+    def set_unasked(self, brokers: Iterable[str]) -> None:
+        """These are of a product whose management is another: nothing can be kept there for a subscriber."""
+        self._unasked = frozenset(brokers)
+        self._state += 1
 
     def topic_names(self) -> list[str]:
         """The names on AMQP of the topic addresses."""
@@ -111,8 +118,19 @@ class Desired:
         for target in targets:
             if target.type == "topic":
                 for broker in self.carriers(target.name):
-                    found.setdefault(broker, set()).add(target.pattern)
+                    if broker not in self._unasked:
+                        found.setdefault(broker, set()).add(target.pattern)
         return found
+
+    def nowhere(self, filter: str, *, amqp: bool = False) -> str:
+        """Why `where` has found no broker."""
+        for target in self.targets(filter, amqp=amqp):
+            for broker in self.carriers(target.name):
+                if broker in self._unasked:
+                    return (
+                        f"broker {broker} of {target.name!r} keeps no subscriptions of MQTT clients: it is no Artemis"
+                    )
+        return f"no broker carries an address of {filter[:100]!r} yet"
 
     def carriers(self, name: AddressName, *, draining: bool = False) -> list[str]:
         """The brokers that carry an address; `draining`: those that are being emptied of it, too."""

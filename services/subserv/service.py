@@ -54,7 +54,7 @@ class SubscriptionService:
         self.desired = Desired()
         self.sessions = Sessions()
         self.retained = RetainedMessages(store)
-        self.brokers = Brokers(self, self.retained.take)
+        self.brokers = Brokers(self, self.retained.take, self._on_unasked)
         self.binder = Binder(self.desired, self.brokers, self.retained)
         self.packets = Packets(self.sessions, store)
         self.gateways = GatewayLinks()
@@ -158,6 +158,10 @@ class SubscriptionService:
         self.brokers.follow(body)
         self._on_change(was_complete)
 
+    def _on_unasked(self, brokers: Iterable[str]) -> None:
+        self.desired.set_unasked(brokers)
+        self._changed.set()
+
     def _on_change(self, was_complete: bool) -> None:
         if self.complete and not was_complete:
             for broker in self.brokers:
@@ -219,9 +223,11 @@ class SubscriptionService:
             return False, "no connection to the configuration service"
         if not routed:
             return False, "no connection to the router"
-        if new := sorted(broker.name for broker in self.brokers if not broker.conversation.was_connected):
+        brokers = [broker for broker in self.brokers if not broker.is_unasked]
+        # The others wait for those that the suite runs; with those that people manage the suite comes up anyway.
+        if new := sorted(b.name for b in brokers if not b.conversation.was_connected and not b.by_hand):
             return False, f"no connection to broker {', '.join(new)} yet"
-        if away := sorted(broker.name for broker in self.brokers if not broker.conversation.connected):
+        if away := sorted(broker.name for broker in brokers if not broker.conversation.connected):
             return True, f"not connected to broker {', '.join(away)}: what is there can be neither made nor ended"
         parts = [
             counted(len(self.sessions.by_client), "session"),

@@ -400,6 +400,57 @@ def test_brokers_made_by_hand() -> None:
     assert applied(addresses, last=found.state).state.brokers is None
 
 
+EXTERNAL = {"type": "queue", "templateName": "queue-external", "templateParameters": {"HOST": "amqp.example"}}
+
+
+def test_a_flavor_that_names_its_broker() -> None:
+    topic = {"type": "topic", "templateName": "topic-external", "templateParameters": {"HOST": "::1", "PORT": "5673"}}
+    found = applied({}, flavors={"q": EXTERNAL, "t": topic})
+    assert found.problems == []
+    q, t = found.state.flavors["q"], found.state.flavors["t"]
+    assert (q.template_parameters.host, q.template_parameters.port) == ("amqp.example", 5672)
+    assert (t.template_parameters.host, t.template_parameters.port) == ("::1", 5673)
+    assert q.by_hand and t.by_hand and not applied({}).state.flavors["q"].by_hand
+
+
+@pytest.mark.parametrize(
+    ("template", "parameters", "expected"),
+    [
+        ("queue-external", {}, "HOST: is missing: write where the broker is"),
+        ("queue-external", {"HOST": "h", "DEDICATED": True}, "DEDICATED: not a parameter of queue-external; it takes"),
+        ("queue-external", {"HOST": "h", "PORT": 0}, "PORT: must be a whole number from 1 to 65535"),
+        ("queue-external", {"HOST": ""}, "HOST: must be the name or address of a host"),
+        ("queue-external", {"HOST": "amqp://h"}, "HOST: must be the name or address of a host"),
+        ("queue-external", {"HOST": "h:5672"}, "HOST: must be the name or address of a host; the port has a key"),
+        ("queue-persisted", {"HOST": "h"}, "HOST: not a parameter of queue-persisted; it takes BROKERS"),
+    ],
+)
+def test_what_such_a_flavor_takes(template: str, parameters: dict[str, Any], expected: str) -> None:
+    flavor = {"type": "queue", "templateName": template, "templateParameters": parameters}
+    (problem,) = told({}, flavors={"x": flavor})
+    assert f"x.templateParameters.{expected}" in problem
+
+
+def test_what_a_broker_managed_by_hand_is_not_given() -> None:
+    """It applies, and is said: a person may have set it there."""
+    addresses = {
+        "a": {"type": "queue", "flavor": "x", "maxSize": 1, "deadletter": "b"},
+        "b": {"type": "queue", "flavor": "x"},
+    }
+    found = applied(addresses, flavors={"x": EXTERNAL})
+    assert [(each.entry, each.field) for each in found.problems] == [("a", "deadletter"), ("a", "maxSize")]
+    assert all("has no effect" in each.reason and each.applies for each in found.problems)
+    assert found.state.addresses.keys() == addresses.keys()
+
+
+def test_a_flavor_that_names_its_broker_beside_brokers_json() -> None:
+    brokers: dict[str, Any] = {"one": {"host": "h", "port": 5672, "flavors": []}}
+    (problem,) = told({}, flavors={"x": EXTERNAL}, brokers=brokers)
+    assert "x.templateParameters.HOST: has no effect while there is a brokers.json: name the flavor there" in problem
+    brokers["one"]["flavors"] = ["x"]
+    assert told({}, flavors={"x": EXTERNAL}, brokers=brokers) == []
+
+
 def test_what_a_broker_names_and_is_not_there() -> None:
     addresses = {"a": {"type": "queue", "flavor": "q"}, "x": {"type": "anycast"}, "odd": {"type": "queue"}}
     brokers = {"one": {"host": "h", "port": 5672, "addresses": ["a", "x", "odd", "none"], "flavors": ["q", "gone"]}}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.control import ControlConnection, listen
 from enmasse.control.listings import address_rows, queue_rows
 from enmasse.model.names import AddressName
 from enmasse.testing import free_port
@@ -75,9 +76,8 @@ def test_a_broker_that_is_away_or_elsewhere(tmp_path: Path, play: Play) -> None:
         await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{nobody}")
         by_hand(world, engines.broker_port)
         await world.ready(*ALL)
-        # A router has no such management: nothing is known, so nothing is reported as ready.
         by_hand(world, world.client_port)
-        await world.reported("t", "broker mine does not list what it holds: ")
+        await world.reported("t", "broker mine is a router: name the host and port of a broker")
         by_hand(world, engines.broker_port)
         await world.ready(*ALL)
 
@@ -90,6 +90,30 @@ def test_brokers_of_a_storage_controller_are_left_to_it(play: Play) -> None:
         world.configserv.place(placed, {"theirs": {"host": "127.0.0.1", "port": free_port()}})
         world.configserv.addresses({"q": ALL["q"]})
         await world.ready("q")  # that is the router's state; the agent does not judge what lies on the broker
+
+    play(scenario)
+
+
+def test_a_broker_of_another_product_is_not_asked(play: Play) -> None:
+    """It may make an address of what it is asked for. What can be known are the routers' links."""
+
+    async def scenario(world: World) -> None:
+        attached: list[str] = []
+
+        def accepted(connection: ControlConnection) -> None:
+            connection.on_attach = lambda link: attached.append(link.name)
+
+        other = await listen("127.0.0.1", free_port(), accepted, container="other", properties={"product": "Other"})
+        try:
+            by_hand(world, other.port)
+            world.configserv.addresses(ALL)
+            await world.ready(*ALL)
+            await world.reported("t", "whether broker mine has this topic cannot be looked up")
+            assert not world.configserv.message("ragent", "q")
+            assert attached == []
+        finally:
+            await other.close()
+        await world.reported("t", f"broker mine cannot be reached at 127.0.0.1:{other.port}")
 
     play(scenario)
 
@@ -141,7 +165,7 @@ def test_placements_say_who_made_a_broker(play: Play) -> None:
         world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody, "byHand": True}})
         await world.reported("q", "cannot be reached")
         world.configserv.addresses(ALL)
-        await world.reported("t", "no broker of brokers.json carries it: name it, or its flavor, there")
+        await world.reported("t", "no broker carries it yet; with a brokers.json, name it, or its flavor, there")
         world.configserv.addresses({"q": ALL["q"]})
         world.configserv.place(placed, {"b": {"host": "127.0.0.1", "port": nobody}})
         await until(lambda: world.configserv.ready("ragent") == {"q"})

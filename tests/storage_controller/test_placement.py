@@ -21,7 +21,21 @@ def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Fl
     return Flavor(type=kind, template_name=f"{kind}-persisted", template_parameters=parameters)  # type: ignore[arg-type]
 
 
-FLAVORS = {"f": flavor(brokers=2), "g": flavor(), "t": flavor("topic"), "u": flavor("topic")}
+def external(kind: str, host: str = "hand") -> Flavor:
+    parameters = Parameters(host=host)
+    return Flavor(type=kind, template_name=f"{kind}-external", template_parameters=parameters)  # type: ignore[arg-type]
+
+
+HAND = "hand:5672"
+BY_HAND = Address(type="queue", flavor="x")
+FLAVORS = {
+    "f": flavor(brokers=2),
+    "g": flavor(),
+    "t": flavor("topic"),
+    "u": flavor("topic"),
+    "x": external("queue"),
+    "y": external("topic"),
+}
 BROKERS = {"f-0": "f", "f-1": "f", "g-0": "g", "t-0": "t", "u-0": "u"}
 A, B, Q, R, T, X = (AddressName(name) for name in "abqrtx")
 Q0, Q3, Q7 = AddressName("q0"), AddressName("q3"), AddressName("q7")
@@ -370,3 +384,68 @@ def test_what_was_heard_before_the_feeds_is_decided_with_the_last_of_them(last: 
     assert changed == {"q", "removed", "unclear"}
     assert states(found.decide(REMOVED)) == [("f-0", "draining", "queue")]
     assert states(found.decide(UNCLEAR)) == [("f-0", "active", "queue")]
+
+
+def test_an_address_on_a_broker_managed_by_hand() -> None:
+    """Nothing is made or read there. Flavors that name the same one have one broker."""
+    found = placer({A: BY_HAND, T: Address(type="topic", flavor="y")})
+    for name, kind in ((A, "queue"), (T, "topic")):
+        decision = found.decide(name)
+        assert decision.ready
+        assert not decision.message
+        assert (states(decision), decision.retire) == ([(HAND, "active", kind)], ())
+        assert (decision.messages, decision.consumers) == (None, None)
+    found.set_addresses({}, ())
+    assert (found.decide(A).entries, found.decide(A).kind) == ((), None)
+
+
+def test_from_a_made_broker_to_one_managed_by_hand_and_back() -> None:
+    found = placer({A: QUEUE}, {"f-0": {A: Holding("queue", True, messages=3)}})
+    assert states(found.decide(A)) == [("f-0", "active", "queue")]
+    found.set_addresses({A: BY_HAND}, ())
+    decision = found.decide(A)
+    assert states(decision) == [(HAND, "active", "queue"), ("f-0", "draining", "queue")]
+    assert decision.retire == ("f-0",)
+    assert "still holds 3 messages on broker f-0, which consumers get too" in decision.message
+    look(found, "f-0", {})
+    assert states(found.decide(A)) == [(HAND, "active", "queue")]
+    found.set_addresses({A: QUEUE}, ())
+    (home,) = found.decide(A).keep
+    assert home in ("f-0", "f-1")
+    made(found, home, A, MINE)
+    assert states(found.decide(A)) == [(home, "active", "queue")], "what lies on the other stays there"
+
+
+def test_a_topic_with_subscriptions_does_not_move_to_a_broker_managed_by_hand() -> None:
+    found = placer({T: TOPIC}, {"t-0": {T: Holding("topic", True, subscriptions=1)}})
+    found.decide(T)
+    found.set_addresses({T: Address(type="topic", flavor="y")}, ())
+    decision = found.decide(T)
+    assert states(decision) == [("t-0", "active", "topic")]
+    assert "stays on broker t-0, where it has 1 durable subscription" in decision.message
+
+
+def test_dead_letters_and_brokers_managed_by_hand() -> None:
+    """Such a queue is made for the topics of made brokers; for addresses of a broker managed by hand nothing is."""
+    topic = Address(type="topic", flavor="t", deadletter=DEAD)
+    foreign = Address(type="topic", flavor="y", deadletter=GONE)
+    wants = {T: topic, DEAD: BY_HAND, X: foreign, GONE: QUEUE}
+    found = placer(wants, {"t-0": {T: Holding("topic", True)}})
+    for name in wants:
+        found.decide(name)
+    assert found.decide(DEAD).keep == (HAND, "t-0")
+    made(found, "t-0", DEAD, MINE)
+    assert states(found.decide(DEAD)) == [(HAND, "active", "queue"), ("t-0", "draining", "queue")]
+    assert HAND not in found.decide(GONE).keep
+
+
+def test_a_flavor_that_names_another_broker_now() -> None:
+    found = placer({A: BY_HAND})
+    found.decide(A)
+    assert found.set_flavors({**FLAVORS, "x": external("queue", "::1")}) == {A}
+    name = "[0000:0000:0000:0000:0000:0000:0000:0001]:5672"
+    assert states(found.decide(A)) == [(name, "active", "queue")]
+    assert found.desired.by_hand[name].host == "::1"
+    found.set_flavors({**FLAVORS, "x": flavor()})
+    assert "no broker of flavor x runs yet" in found.decide(A).message
+    assert found.decide(A).entries == ()

@@ -175,6 +175,8 @@ class World:
         self.store = store or {"kind": "sqlite", "path": str(folder / "subserv.db")}
         self.addresses: dict[str, Any] = {**TOPICS, **OTHERS}
         self.homes = {"news": "b1", "alarms": "b1", "jobs": "b1"}
+        self.by_hand: dict[str, dict[str, Any]] = {}
+        """Name → host and port of further brokers, which have what they are to have."""
         self.health_port = free_port()
         self._connections: dict[str, ControlConnection] = {}
         self._managed: dict[str, tuple[ControlConnection, Artemis]] = {}
@@ -193,12 +195,15 @@ class World:
     async def publish(self) -> None:
         """Addresses, and placements; the topics are on their brokers."""
         for name, home in self.homes.items():
+            if home in self.by_hand:
+                continue
             kind = "ANYCAST" if self.addresses[name]["type"] == "queue" else "MULTICAST"
             with contextlib.suppress(Exception):
                 await (await self.manage(home)).invoke("broker", "createAddress", name, kind)
         self.configserv.addresses(self.addresses)
         where = {name: {"host": "127.0.0.1", "port": broker.port} for name, broker in self.brokers.items()}
-        self.configserv.place({name: [{"broker": home}] for name, home in self.homes.items()}, where)
+        placed = {name: [{"broker": home, "type": self.addresses[name]["type"]}] for name, home in self.homes.items()}
+        self.configserv.place(placed, where | self.by_hand)
 
     def launch(self) -> None:
         config = self.folder / "subserv.json"

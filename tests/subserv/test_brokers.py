@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from enmasse.control import ControlConnection, listen
+from enmasse.testing import free_port
 from tests.control.aio import asyncio_test, until
 from tests.subserv.harness import Gateway, World, world
 
@@ -107,6 +109,40 @@ async def _broker_away(w: World, gateway: Gateway) -> None:
             pass
     await w.publish_to("late/new", b"once", broker="b2")
     assert await w.depth("$sub/b2/mqtt.c") == 1
+
+
+@asyncio_test
+async def test_brokers_managed_by_hand(tmp_path: Path) -> None:
+    """What a filter covers on a broker that is no Artemis is left out of it; a filter of nothing else is refused."""
+    attached: list[str] = []
+
+    def accepted(connection: ControlConnection) -> None:
+        connection.on_attach = lambda link: attached.append(link.name)
+
+    other = await listen("127.0.0.1", free_port(), accepted, container="other", properties={"product": "Other"})
+    async with world(tmp_path) as w:
+        gateway = await w.gateway()
+        await gateway.open("c")
+        w.addresses["late"] = {"type": "topic", "flavor": "t"}
+        w.homes |= {"late": "other", "jobs": "away"}
+        w.by_hand["other"] = {"host": "127.0.0.1", "port": other.port, "byHand": True}
+        w.by_hand["away"] = {"host": "127.0.0.1", "port": free_port(), "byHand": True}
+        await w.publish()
+
+        async def refused() -> bool:
+            reply = await gateway.subscribe("c", "late/x")
+            return reply["codes"] == [0x83] and "it is no Artemis" in reply["reason"]
+
+        await until(refused)
+        assert (await gateway.subscribe("c", "#"))["codes"] == [1]
+        await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.c|news/#"]})
+        assert w.health()["ready"] and "away" not in w.health()["detail"], "no subscriber needs a queue's broker"
+        w.homes["late"] = "away"
+        await w.publish()
+        await until(lambda: "not connected to broker away" in w.health()["detail"])
+        assert w.health()["ready"], "the suite does not wait for what people manage"
+    assert attached == []
+    await other.close()
 
 
 @asyncio_test
