@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from enmasse.cli.common import AMQP_PORT
+from enmasse.cli.common import AMQP_PORT, OPERATORS_PORT
 from enmasse.model.names import AddressName, wire_name
 
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -33,6 +33,11 @@ class RemoteAddress:
 def at_suite(address: str, offset: int) -> RemoteAddress:
     """An address of the suite on this machine."""
     return RemoteAddress("127.0.0.1", AMQP_PORT + offset, wire_name(AddressName(address)), offset=offset)
+
+
+def at_operators(node: str, offset: int) -> RemoteAddress:
+    """A node of the suite on this machine that only operators reach."""
+    return RemoteAddress("127.0.0.1", OPERATORS_PORT + offset, node, offset=offset)
 
 
 def parse(text: str, offset: int) -> RemoteAddress:

@@ -1,4 +1,4 @@
-"""Asks the subscription service of the running suite, on `$subctrl` (docs/contracts.md)."""
+"""Asks the subscription service of the running suite, on `$mqtt/control` (docs/contracts.md)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
 from enmasse.cli.amqp import client_for, explain
 from enmasse.cli.common import UNREACHABLE, end, report
-from enmasse.cli.remote import RemoteAddress, at_suite
+from enmasse.cli.remote import RemoteAddress, at_operators
 from enmasse.cli.show import plain
+from enmasse.model.sessions import CONTROL
 from enmasse.text import offset_option
 
-ADDRESS = "$subctrl"
 PATIENCE = 20.0
 """Seconds for an answer; the service may ask brokers for it."""
 R = TypeVar("R")
@@ -44,7 +44,7 @@ def ask(offset: int, subject: str, body: Any, reply: type[R], timeout: float = P
 
 def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float) -> R:
     """As `ask`. Raises NoAnswer, Refused."""
-    remote = at_suite(ADDRESS, offset)
+    remote = at_operators(CONTROL, offset)
     try:
         text = asyncio.run(_request(remote, subject, body, timeout))
         return msgspec.json.decode(text, type=reply)
@@ -62,7 +62,7 @@ async def _request(remote: RemoteAddress, subject: str, body: Any, timeout: floa
     content = None if body is None else msgspec.json.encode(body).decode()
     async with asyncio.timeout(timeout), client_for(remote) as client:
         replies = await client.receiver(None, dynamic=True, credit=1)
-        sender = await client.sender(ADDRESS)
+        sender = await client.sender(CONTROL)
         message = Message(content, subject=subject, reply_to=replies.address, correlation_id=subject)
         outcome = await sender.send(message, timeout=timeout)
         if isinstance(outcome, Rejected):

@@ -1,5 +1,5 @@
 """What an MQTT gateway and the subscription service tell each other, and what the service shows to the command line
-(docs/contracts.md, "$mqtt/sessions" and "$subctrl").
+(docs/contracts.md, "$mqtt/sessions" and "$mqtt/control").
 
 Each message is JSON in an amqp-value string; its subject names the operation. The body of a request is the struct of
 that name, the body of the reply the struct with `Reply`; a failed request is answered with subject `error` (`Failure`).
@@ -15,6 +15,8 @@ import msgspec
 
 ADDRESS: Final = "$mqtt/sessions"
 """Where a gateway attaches one sender and one receiver."""
+CONTROL: Final = "$mqtt/control"
+"""Where operators ask; not on listeners for clients."""
 NEVER: Final = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 MOST_HELD: Final = 1024 * 1024
@@ -249,7 +251,7 @@ class SourcesChanged(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[Source]
 
 
-# -- `$subctrl`, for the command line ---------------------------------------------------------------------------------
+# -- `$mqtt/control`, for operators -----------------------------------------------------------------------------------
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription that outlives a connection, or an MQTT session with all its filters.
 

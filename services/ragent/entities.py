@@ -36,7 +36,7 @@ EntityKey = tuple[str, str]
 ROUTER: Final = AddressName("")
 """Stands for what is no address's in places that are about addresses: connectors, listeners and nodes of services."""
 
-SUBSCRIPTION_CONTROL: Final = "$subctrl"
+SUBSCRIPTION_CONTROL, MQTT_CONTROL = "$subctrl", "$mqtt/control"
 LAST_WILL, MQTT_WILLS = "$lwt", "$mqtt/wills"
 MQTT_SESSIONS: Final = "$mqtt/sessions"
 LWT_CONTAINER, SUBSCRIPTION_CONTAINER = "lwt-service", "subscription-service"
@@ -249,12 +249,13 @@ def _node_route(prefix: str, direction: str, container: str) -> Entity:
     return Entity(LINK_ROUTE, name, {"prefix": prefix, "direction": direction, "containerId": container})
 
 
+def _node(name: str) -> Entity:
+    return Entity(ADDRESS, f"{PREFIX}address/{name}", {"pattern": name, "distribution": "balanced", "waypoint": False})
+
+
 SERVICE_NODES: Final = (
-    Entity(
-        ADDRESS,
-        f"{PREFIX}address/{SUBSCRIPTION_CONTROL}",
-        {"pattern": SUBSCRIPTION_CONTROL, "distribution": "balanced", "waypoint": False},
-    ),
+    _node(SUBSCRIPTION_CONTROL),
+    _node(MQTT_CONTROL),
     _node_route(LAST_WILL, "in", LWT_CONTAINER),
     _node_route(MQTT_WILLS, "in", LWT_CONTAINER),
     _node_route(MQTT_SESSIONS, "in", SUBSCRIPTION_CONTAINER),

@@ -14,7 +14,7 @@ from services.subserv.service import SubscriptionService
 CONTAINER = "subscription-service"
 """Container-id by which the router knows where the links to `$mqtt/sessions` go."""
 AGAIN = 0.25
-"""Seconds until `$subctrl` is attached again: the router may not have the address yet."""
+"""Seconds until these are attached again: the router may not have the addresses yet."""
 
 
 class SubservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,11 +26,11 @@ class SubservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
 
 
 class Routed:
-    """The connection to the router: `$mqtt/sessions` and `$subctrl`."""
+    """The connection to the router: `$mqtt/sessions`, `$mqtt/control` and `$subctrl`."""
 
     def __init__(self, service: SubscriptionService) -> None:
         self.serving = False
-        """`$subctrl` is attached."""
+        """`$subctrl` and `$mqtt/control` are attached."""
         self._service = service
         self._control = SubscriptionControl(service)
 

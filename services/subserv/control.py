@@ -1,15 +1,16 @@
-"""`$subctrl`: AMQP clients and the command line ask for subscriptions (docs/contracts.md)."""
+"""`$subctrl`, where AMQP clients ask for subscriptions, and `$mqtt/control`, where operators do (docs/contracts.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
-from enmasse.control import ControlConnection, ControlError, ControlSender, Delivery
+from enmasse.control import ControlConnection, ControlError, ControlLink, ControlSender, Delivery
 from enmasse.control.errors import INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED
 from enmasse.model import sessions as wire
 from enmasse.stores import StoreError
@@ -31,45 +32,59 @@ class _Rejected(Exception):
         self.description = description
 
 
+Operations = Mapping[str, Callable[[messages.Request], Awaitable[None]]]
+"""Subject → what serves such a request. Raises _Rejected, and what `_serve` knows."""
+
+
 class SubscriptionControl:
-    """Serves `$subctrl` on one connection to the router after the other."""
+    """Serves both nodes on one connection to the router after the other."""
 
     def __init__(self, service: SubscriptionService) -> None:
         self._service = service
         views = Views(service)
         self._replies: ControlSender
-        self._amqp: dict[str, Callable[[messages.Request], Awaitable[None]]] = {
+        clients: Operations = {
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
             "list": self._list,
             "close": self._close,
             "list_topics": self._list_topics,
         }
-        self._views: dict[str, tuple[type[Any] | None, Callable[..., Any]]] = {
-            "subscriptions": (None, views.subscriptions),
-            "subscription": (wire.ById, views.subscription),
-            "delete": (wire.ById, views.delete),
-            "retained": (wire.ByFilter, views.retained),
-            "clear_retained": (wire.ByFilter, views.clear_retained),
-            "sessions": (None, views.sessions),
-            "disconnect": (wire.ByClient, views.disconnect),
+        operators: Operations = {
+            "subscriptions": partial(self._view, None, views.subscriptions),
+            "subscription": partial(self._view, wire.ById, views.subscription),
+            "delete": partial(self._view, wire.ById, views.delete),
+            "retained": partial(self._view, wire.ByFilter, views.retained),
+            "clear_retained": partial(self._view, wire.ByFilter, views.clear_retained),
+            "sessions": partial(self._view, None, views.sessions),
+            "disconnect": partial(self._view, wire.ByClient, views.disconnect),
         }
+        self._nodes = {ADDRESS: clients, wire.CONTROL: operators}
 
     async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
         """Serves on this connection; `closed` is called when it cannot any more. Raises ControlError."""
         self._replies = connection.sender(None)
-        receiver = connection.receiver(ADDRESS, window=WINDOW)
-        receiver.on_message = self._on_message
-        await self._replies.opened()
-        await receiver.opened()
-        receiver.on_closed = self._replies.on_closed = lambda _: closed()
+        links: list[ControlLink] = [self._replies]
+        for node, operations in self._nodes.items():
+            receiver = connection.receiver(node, window=WINDOW)
+            receiver.on_message = partial(self._on_message, node, operations)
+            links.append(receiver)
+        for link in links:
+            await link.opened()
+        for link in links:
+            link.on_closed = lambda _: closed()
 
-    def _on_message(self, delivery: Delivery) -> None:
-        process.spawn(self._serve(delivery), ADDRESS)
+    def _on_message(self, node: str, operations: Operations, delivery: Delivery) -> None:
+        process.spawn(self._serve(node, operations, delivery), node)
 
-    async def _serve(self, delivery: Delivery) -> None:
+    async def _serve(self, node: str, operations: Operations, delivery: Delivery) -> None:
         try:
-            await self._dispatch(messages.read(delivery.data))
+            request = messages.read(delivery.data)
+            operation = operations.get(request.subject)
+            if operation is None:
+                known = ", ".join(operations)
+                raise _Rejected(NOT_IMPLEMENTED, f"no subject {request.subject[:50]!r}; there are {known}")
+            await operation(request)
         except _Rejected as rejected:
             delivery.reject(rejected.condition, rejected.description[:500])
         except AmqpError as error:
@@ -81,21 +96,14 @@ class SubscriptionControl:
         except (ValueError, TypeError) as error:
             delivery.reject(INVALID_FIELD, str(error)[:500])
         except Exception as error:
-            log.get().exception("a request failed", address=ADDRESS)
+            log.get().exception("a request failed", address=node)
             delivery.reject(INTERNAL_ERROR, str(error)[:500])
         else:
             delivery.accept()
 
-    async def _dispatch(self, request: messages.Request) -> None:
-        if (operation := self._amqp.get(request.subject)) is not None:
-            await operation(request)
-        elif (view := self._views.get(request.subject)) is not None:
-            await self._view(request, *view)
-        else:
-            known = ", ".join([*self._amqp, *self._views])
-            raise _Rejected(NOT_IMPLEMENTED, f"no subject {request.subject[:50]!r}; there are {known}")
+    # operators
 
-    async def _view(self, request: messages.Request, kind: type[Any] | None, function: Callable[..., Any]) -> None:
+    async def _view(self, kind: type[Any] | None, function: Callable[..., Any], request: messages.Request) -> None:
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing")
         result = function(msgspec.json.decode(request.body or b"{}", type=kind)) if kind is not None else function()

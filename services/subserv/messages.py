@@ -1,4 +1,4 @@
-"""Messages of `$mqtt/sessions` and `$subctrl` as bytes: what a request says, and what an answer is."""
+"""Messages of `$mqtt/…` and `$subctrl` as bytes: what a request says, and what an answer is."""
 
 from __future__ import annotations
 

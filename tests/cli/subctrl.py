@@ -1,4 +1,4 @@
-"""A stand-in for `$subctrl` of a suite: gives the replies it was made with."""
+"""A stand-in for `$mqtt/control` of a suite: gives the replies it was made with."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.cli.common import AMQP_PORT
+from enmasse.cli.common import OPERATORS_PORT
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.testing import wait_for
 from tests.cli.mqtt_peer import Broker, mqtt_peer
@@ -28,9 +28,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "status": ("--json", "--port-offset", "{offset}"),
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
-    "subscription": ("list", "--json", "--port-offset", "{amqp}"),
-    "retained": ("list", "--json", "--port-offset", "{amqp}"),
-    "mqtt": ("clients", "--json", "--port-offset", "{amqp}"),
+    "subscription": ("list", "--json", "--port-offset", "{operators}"),
+    "retained": ("list", "--json", "--port-offset", "{operators}"),
+    "mqtt": ("clients", "--json", "--port-offset", "{operators}"),
     "send": ("-a", "127.0.0.1:{port}/q", "-m", "5", "--json"),
     "receive": ("-a", "127.0.0.1:{port}/q"),
     "publish": ("t", "x", "--server", "127.0.0.1:{port}"),
@@ -461,7 +461,7 @@ def address_refused(command: str) -> Case:
 def answered(command: str) -> Case:
     def run(folder: Path) -> int:
         with peer(answering(ANSWERS)) as port:
-            return of(command, *ASKS[command], "--port-offset", port - AMQP_PORT)
+            return of(command, *ASKS[command], "--port-offset", port - OPERATORS_PORT)
 
     return run
 
@@ -469,7 +469,7 @@ def answered(command: str) -> Case:
 def request_refused(command: str) -> Case:
     def run(folder: Path) -> int:
         with peer(answering({})) as port:
-            return of(command, *ASKS[command], "--port-offset", port - AMQP_PORT)
+            return of(command, *ASKS[command], "--port-offset", port - OPERATORS_PORT)
 
     return run
 
@@ -492,7 +492,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
             return run(offset=up.offset)
     if command in ASKS:
         with peer(answering(ANSWERS)) as port:
-            return run(amqp=port - AMQP_PORT)
+            return run(operators=port - OPERATORS_PORT)
     if command in ("publish", "subscribe"):
         with mqtt_peer(Broker(*["x" * 1000] * 100)) as port:
             return run(port=port)
@@ -541,9 +541,9 @@ def interrupted(command: str) -> Case:
         with socket.socket() as silent:
             offset = free_offset()
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            silent.bind(("127.0.0.1", AMQP_PORT + offset if command in ASKS else 8080 + offset))
+            silent.bind(("127.0.0.1", OPERATORS_PORT + offset if command in ASKS else 8080 + offset))
             silent.listen()
-            given = [argument.format(offset=offset, amqp=offset, port=8080 + offset) for argument in arguments]
+            given = [argument.format(offset=offset, operators=offset, port=8080 + offset) for argument in arguments]
             with subprocess.Popen([ENMASSE, command, *given], stderr=subprocess.PIPE, text=True) as process:
                 silent.settimeout(60)
                 connection, _ = silent.accept()

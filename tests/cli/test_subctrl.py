@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.cli.common import AMQP_PORT
+from enmasse.cli.common import OPERATORS_PORT
 from tests.cli.running import enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, Replies, answering
 from tests.cli.test_client import peer
@@ -41,7 +41,7 @@ class Commands:
 def service(replies: Replies) -> Iterator[Commands]:
     seen: list[tuple[str, Any]] = []
     with peer(answering(replies, seen)) as port:
-        yield Commands(port - AMQP_PORT, replies, seen)
+        yield Commands(port - OPERATORS_PORT, replies, seen)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,14 @@ from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from tests.router.harness import (
+    ADDRESS,
     CONNECTOR,
     LINK_ROUTE,
     LISTENER,
     Broker,
     Management,
     RouterProcess,
+    body_of,
     comes,
     free_port,
     outcome_of,
@@ -75,6 +77,31 @@ def test_clients_do_not_reach_what_services_tell_each_other(
         gateway.close()
         for direction in ("in", "out"):
             management.delete(LINK_ROUTE, f"s-{direction}")
+
+
+@pytest.mark.parametrize("node", ["$mqtt/control", "amqp:/$mqtt.control", "/$mqtt/control"])
+def test_clients_do_not_reach_what_operators_ask(
+    router: RouterProcess, management: Management, clients: BlockingConnection, node: str
+) -> None:
+    management.create(ADDRESS, "control", pattern="$mqtt/control", distribution="balanced")
+    service, operator = (
+        BlockingConnection(f"127.0.0.1:{port}", timeout=60) for port in (router.container_port, router.port)
+    )
+    try:
+        receiver = service.create_receiver("$mqtt/control", credit=2)
+        for attach in (clients.create_sender, clients.create_receiver):
+            with pytest.raises(LinkDetached) as lost:
+                attach(node)
+            assert lost.value.condition == REFUSED
+        refused = post(clients.create_sender(None), Message(address=node, body="client"))
+        outcome_of(clients, refused)
+        assert refused.remote_state == refused.REJECTED and refused.remote.condition.name == REFUSED
+        post(operator.create_sender("$mqtt/control"), Message(body="operator"))
+        assert body_of(receiver.receive()) == "operator"
+    finally:
+        operator.close()
+        service.close()
+        management.delete(ADDRESS, "control")
 
 
 @pytest.mark.parametrize(

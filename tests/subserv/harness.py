@@ -38,6 +38,7 @@ from tests.router.harness import RouterProcess
 
 ENTITIES: list[list[Any]] = [
     ["address", {"name": "subctrl", "prefix": "$subctrl", "distribution": "balanced"}],
+    ["address", {"name": "control", "prefix": "$mqtt/control", "distribution": "balanced"}],
     ["linkRoute", {"name": "in", "prefix": "$mqtt/sessions", "direction": "in", "containerId": "subscription-service"}],
     [
         "linkRoute",

@@ -1,4 +1,4 @@
-"""`$subctrl` through a router, with python-qpid-proton as client."""
+"""`$subctrl` and `$mqtt/control` through a router, with python-qpid-proton as client."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import proton
 
 from enmasse.control import ControlReceiver, ControlSender, Outcome, connect
+from enmasse.model.sessions import CONTROL
 from tests.control.aio import asyncio_test, until
 from tests.subserv.harness import World, world
 
@@ -21,20 +22,31 @@ class Client:
     async def start(self, world: World) -> Client:
         self._connection = await connect("127.0.0.1", world.router.port, container="client")
         self._sender: ControlSender = self._connection.sender("$subctrl")
+        self._operator: ControlSender = self._connection.sender(CONTROL)
         self._receiver: ControlReceiver = self._connection.receiver(None, dynamic=True)
         await self._sender.opened()
+        await self._operator.opened()
         await self._receiver.opened()
         return self
 
     async def ask(self, subject: str, id: str | None = None, body: Any = None, *, reply: bool = False) -> Outcome:
+        return await self._sender.deliver(self._request(subject, id, body, reply=reply))
+
+    async def operate(self, subject: str, body: str) -> Outcome:
+        """As `ask`, for an operator."""
+        return await self._operator.deliver(self._request(subject, "n", body, reply=True))
+
+    def _request(self, subject: str, id: str | None, body: Any, *, reply: bool) -> proton.Message:
         message = proton.Message(subject=subject, correlation_id=id, body=body)
         if reply:
             message.reply_to = self._receiver.remote_source
-        return await self._sender.deliver(message)
+        return message
 
     async def reply(self, subject: str, id: str | None = None, body: Any = None) -> proton.Message:
+        return await self._reply_of(await self.ask(subject, id, body, reply=True), id)
+
+    async def _reply_of(self, outcome: Outcome, id: str | None) -> proton.Message:
         """The reply, which is there before the outcome."""
-        outcome = await self.ask(subject, id, body, reply=True)
         assert outcome.accepted, outcome
         delivery = await anext(self._receiver)
         delivery.accept()
@@ -42,7 +54,7 @@ class Client:
         return delivery.message
 
     async def show(self, subject: str, **body: Any) -> Any:
-        return json.loads((await self.reply(subject, "n", json.dumps(body))).body)
+        return json.loads((await self._reply_of(await self.operate(subject, json.dumps(body)), "n")).body)
 
 
 @asyncio_test
@@ -126,8 +138,9 @@ async def _shown(w: World, client: Client) -> None:
     assert (await client.show("clear_retained", filter="alarms/#"))["count"] == 0
     assert (await client.show("clear_retained", filter="#"))["count"] == 1
     for subject, body in (("subscription", {"id": "no"}), ("delete", {"id": "no"}), ("disconnect", {"client": "no"})):
-        assert (await client.ask(subject, "n", json.dumps(body), reply=True)).condition == "amqp:not-found"
-    assert (await client.ask("delete", "n", "{", reply=True)).condition == "amqp:invalid-field"
+        assert (await client.operate(subject, json.dumps(body))).condition == "amqp:not-found"
+        assert (await client.ask(subject, "n", json.dumps(body), reply=True)).condition == "amqp:not-implemented"
+    assert (await client.operate("delete", "{")).condition == "amqp:invalid-field"
     assert (await client.show("delete", id="mqtt.c"))["count"] == 1
     await until(w.no_queues)
 

@@ -212,10 +212,11 @@ class AnonymousInLink(InLink):
 
     def _broker(self, text: str) -> RouterConnection | None:
         """Where an address lies that is reached by links to a broker, not by an address of the router. Raises AmqpError
-        if it is not connected or takes no such messages."""
+        if it is not connected or takes no such messages, or is for services only."""
         parsed = parse(text, self._addresses.router_id)
         if parsed.kind != MOBILE:
             return None
+        self.connection.check_service_node(parsed.name)
         broker = self._temporaries.broker_of(parsed.name)
         found = None if broker is not None else self._link_routes.find("in", parsed.name)
         if found is not None:
