@@ -18,6 +18,7 @@ from enmasse.stores import StoreError
 from services.subserv.brokers import Broker, Brokers
 from services.subserv.conversation import Bound, Refused
 from services.subserv.desired import Desired
+from services.subserv.messages import STORE_AWAY
 from services.subserv.retained import Retained
 from services.subserv.retaining import NotRetained, RetainedMessages
 
@@ -88,8 +89,11 @@ class Binder:
             await while_it_answers(broker, work())
         except TimeoutError:
             return f"broker {name} does not answer"
-        except (Refused, NotRetained, StoreError) as error:
+        except (Refused, NotRetained) as error:
             return str(error)
+        except StoreError as error:
+            log.get(broker=name).info("nothing could be stored", id=id[:200], reason=str(error))
+            return STORE_AWAY
         except ControlError as error:
             return f"broker {name}: {error}"
         finally:

@@ -91,13 +91,15 @@ class SubscriptionControl:
             delivery.reject(error.condition, (error.description or "")[:500])
         except Unknown as unknown:
             delivery.reject(NOT_FOUND, str(unknown)[:500])
-        except (StoreError, ControlError) as error:
+        except StoreError as error:
+            delivery.reject(INTERNAL_ERROR, str(error)[:500] if node == wire.CONTROL else messages.STORE_AWAY)
+        except ControlError as error:
             delivery.reject(INTERNAL_ERROR, str(error)[:500])
         except (ValueError, TypeError) as error:
             delivery.reject(INVALID_FIELD, str(error)[:500])
-        except Exception as error:
+        except Exception:
             log.get().exception("a request failed", address=node)
-            delivery.reject(INTERNAL_ERROR, str(error)[:500])
+            delivery.reject(INTERNAL_ERROR, messages.FAILED)
         else:
             delivery.accept()
 

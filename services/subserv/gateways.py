@@ -194,12 +194,13 @@ class GatewayLinks:
         except Refusal as refusal:
             body = refusal.failure
         except StoreError as error:
-            body = wire.Failure(condition="amqp:internal-error", description=str(error)[:500], reason=0x88)
+            log.get().info("nothing could be stored", subject=request.subject, reason=str(error))
+            body = wire.Failure(condition="amqp:internal-error", description=messages.STORE_AWAY, reason=0x88)
         except ValueError as error:
             body = _invalid(error)
-        except Exception as error:  # the gateway's other clients are not to wait for an answer that never comes
+        except Exception:  # the gateway's other clients are not to wait for an answer that never comes
             log.get().exception("a request failed", subject=request.subject)
-            body = wire.Failure(condition="amqp:internal-error", description=str(error)[:500], reason=UNSPECIFIED)
+            body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         self._reply(channel, request, body)
         self._served(channel, delivery)
 

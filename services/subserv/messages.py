@@ -11,6 +11,9 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.scan import AMQP_VALUE, DATA
 from enmasse.amqp.sections import MessageId, Sections, encode_properties
 
+STORE_AWAY = "nothing can be stored at the moment: try again later"
+"""What clients learn of a StoreError. Its own words have places on the server: they are for the log and for health."""
+FAILED = "a fault of the service, which is in its log"
 _NO_PROPERTIES = (None,) * 13
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from services.subserv.messages import STORE_AWAY
 from tests.control.aio import asyncio_test, until
 from tests.redis_server import RedisServer
 from tests.subserv.harness import RequestError, world
@@ -30,6 +31,7 @@ async def test_redis_is_away(tmp_path: Path) -> None:
             )
             for answer in await asyncio.gather(*asked, return_exceptions=True):
                 assert isinstance(answer, RequestError) and answer.failure["reason"] == 0x88, answer
+                assert answer.failure["description"] == STORE_AWAY  # and not where the store is
             await w.publish_to("news/kept", b"kept", retain=True)  # the broker has it
             server.start()
             await until(lambda: w.health()["ready"])
