@@ -26,6 +26,16 @@ def crashed_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
                 os.close(int(number))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unsynced() -> Iterator[None]:
+    """The process of the tests waits for no disk. What a power cut takes, the disks of disks.py take, above the calls
+    that are left out here; brokers in processes of their own make them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, lambda fd: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One with the usual settings and a data directory, for the tests of a file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,9 @@ class State:
     queues: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)  # message -> deliveries, not before
     values: dict[int, bytes] = field(default_factory=dict)
     keys: set[tuple[int, bytes]] = field(default_factory=set)
+
+    def copy(self) -> State:
+        return State({q: m.copy() for q, m in self.queues.items()}, self.values.copy(), self.keys.copy())
 
     def __eq__(self, other: object) -> bool:
         """Order counts in queues."""
@@ -86,7 +88,7 @@ class Pair:
     def _do(self, op: Op, added: int = 0) -> None:
         op(self.now)
         self.log.append((added, op))
-        self.since.append(deepcopy(self.now))
+        self.since.append(self.now.copy())
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def define(self, value: bytes, id: int = 0) -> int:
@@ -185,7 +187,7 @@ class Pair:
         return told[0]
 
     def _committed(self) -> None:
-        self.base = deepcopy(self.now)
+        self.base = self.now.copy()
         self.log.clear()
         self.since = [self.base]
 
@@ -193,11 +195,11 @@ class Pair:
         """Messages since the last success are gone; the rest is to be written with the next commit."""
         self.failures += 1
         self.log = [(added, op) for added, op in self.log if not added]
-        self.now = deepcopy(self.base)
+        self.now = self.base.copy()
         self.since = [self.base]
         for _, op in self.log:
             op(self.now)
-            self.since.append(deepcopy(self.now))
+            self.since.append(self.now.copy())
 
     def tick(self, flush: bool = True) -> None:
         """Housekeeping; unless `flush`, the copies of a compaction stay uncommitted while other things happen."""
@@ -259,7 +261,7 @@ class Pair:
         if not any(found == s for s in self.since):
             raise AssertionError("\n".join(f"not state {i}: {_difference(s, found)}" for i, s in enumerate(self.since)))
         assert not self.store.recovered.damaged
-        self.base, self.now, self.since = found, deepcopy(found), [found]
+        self.base, self.now, self.since = found, found.copy(), [found]
         self.log.clear()
         self.check_payloads()
         self.check_usage()

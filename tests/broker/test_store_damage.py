@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -45,8 +47,29 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
 
 
-def worked(directory: Path, seed: int, *, close: bool) -> State:
-    """A data directory after random work with compaction; what is in it."""
+class Worked(Protocol):
+    def __call__(self, directory: Path, seed: int, *, close: bool) -> State:
+        """A data directory after random work with compaction; what is in it."""
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Worked:
+    """The work of a seed is done once, by the first test that asks for it: under `eager`, as all of them."""
+    kept = tmp_path_factory.mktemp("worked")
+
+    @functools.cache
+    def made(seed: int, close: bool) -> State:
+        return work(kept / f"{seed}-{close}", seed, close=close)
+
+    def copied(directory: Path, seed: int, *, close: bool) -> State:
+        state = made(seed, close)
+        shutil.copytree(kept / f"{seed}-{close}", directory, dirs_exist_ok=True)
+        return state.copy()
+
+    return copied
+
+
+def work(directory: Path, seed: int, *, close: bool) -> State:
     rng = random.Random(seed)
     files = KillableFiles()
     pair = Pair(directory, lambda: files, 2048)
@@ -112,7 +135,7 @@ def compare(directory: Path, expected: State) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_costs_the_message_it_hits(tmp_path: Path, kind: str, seed: int) -> None:
+def test_a_flipped_bit_costs_the_message_it_hits(worked: Worked, tmp_path: Path, kind: str, seed: int) -> None:
     expected = worked(tmp_path / "whole", seed, close=True)
     rng = random.Random(seed)
     places = [
@@ -129,7 +152,7 @@ def test_a_flipped_bit_costs_the_message_it_hits(tmp_path: Path, kind: str, seed
         assert compare(directory, expected) <= (3 if kind in ("message", "copy") else 0)
 
 
-def test_the_work_makes_every_kind_of_record(tmp_path: Path) -> None:
+def test_the_work_makes_every_kind_of_record(worked: Worked, tmp_path: Path) -> None:
     made = set()
     for seed in range(6):
         worked(tmp_path / str(seed), seed, close=True)
@@ -174,7 +197,7 @@ HURTS = [shorten, shorten_to_nothing, shorten_between_records, blank, delete, sc
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("hurt", HURTS)
 def test_what_is_gone_with_part_of_a_file_or_all_of_it_is_counted(
-    tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
+    worked: Worked, tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
 ) -> None:
     """Each segment in its turn, the first and the last among them."""
     expected = worked(tmp_path / "whole", seed, close=True)
@@ -190,7 +213,7 @@ def test_what_is_gone_with_part_of_a_file_or_all_of_it_is_counted(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_several_segments_gone_at_once(tmp_path: Path, seed: int) -> None:
+def test_several_segments_gone_at_once(worked: Worked, tmp_path: Path, seed: int) -> None:
     expected = worked(tmp_path, seed, close=True)
     for path in list(tmp_path.glob("*.journal")):
         path.unlink()
@@ -201,7 +224,7 @@ def test_several_segments_gone_at_once(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("hurt", [shorten_to_nothing, delete, scramble_head, shorten])
 @pytest.mark.parametrize("pattern", ["CATALOGUE", "*.summary"])
 def test_what_is_held_twice_may_be_lost_once(
-    tmp_path: Path, pattern: str, hurt: Callable[[Path, random.Random], None]
+    worked: Worked, tmp_path: Path, pattern: str, hurt: Callable[[Path, random.Random], None]
 ) -> None:
     expected = worked(tmp_path, 1, close=True)
     rng = random.Random(2)
@@ -216,7 +239,7 @@ def test_what_is_held_twice_may_be_lost_once(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_damaged_message_without_a_summary_is_counted_by_its_head(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_message_without_a_summary_is_counted_by_its_head(worked: Worked, tmp_path: Path, seed: int) -> None:
     """As after a SIGKILL: the last segments have none."""
     expected = worked(tmp_path / "whole", seed, close=False)
     held = {m for messages in expected.queues.values() for m in messages}
@@ -326,7 +349,7 @@ def as_format_1(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_directory_of_format_1_is_brought_up_to_date(tmp_path: Path, seed: int) -> None:
+def test_a_directory_of_format_1_is_brought_up_to_date(worked: Worked, tmp_path: Path, seed: int) -> None:
     expected = worked(tmp_path, seed, close=True)
     as_format_1(tmp_path)
     for _ in range(2):
@@ -349,7 +372,7 @@ def test_a_directory_of_format_1_is_brought_up_to_date(tmp_path: Path, seed: int
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("hurt", [shorten, blank, delete])
 def test_a_start_that_is_cut_off_forgets_no_loss(
-    tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
+    worked: Worked, tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int
 ) -> None:
     """The power goes while a damaged segment is mended: what is lost is still known at a later start."""
     expected = worked(tmp_path / "whole", seed, close=True)
