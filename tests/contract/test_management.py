@@ -13,12 +13,40 @@ from proton.utils import BlockingConnection
 from enmasse.control import connect
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
+from services.ragent.byhand import ByHand
 from services.storage_controller import policies
 from services.storage_controller.contents import Contents, Holding, contents
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
+
+
+def test_what_the_router_agent_reads_of_a_broker_managed_by_hand(broker: Broker) -> None:
+    async def scenario() -> None:
+        host, _, port = broker.url.rpartition(":")
+        changes = asyncio.Event()
+        by_hand = ByHand("ragent", lambda _: changes.set())
+        by_hand.follow({"b": (host, int(port))})
+        q, t = AddressName("hand-q"), AddressName("hand-t")
+
+        async def says(name: AddressName, kind: str, text: str) -> None:
+            async with asyncio.timeout(DEADLINE):
+                while not (problem := by_hand.problem("b", name, kind)).startswith(text) or bool(problem) != bool(text):
+                    changes.clear()
+                    await changes.wait()
+
+        await says(q, "queue", "broker b has no queue 'hand-q'")
+        await says(t, "topic", "broker b has no topic 'hand-t'")
+        with broker.manage() as m:
+            m.queue(q)
+            m("createAddress", t, "MULTICAST")
+        await says(q, "queue", "")
+        await says(t, "topic", "")
+        assert not by_hand.note("b", "topic")
+        by_hand.close()
+
+    asyncio.run(scenario())
 
 
 def test_what_the_storage_controller_does(broker: Broker) -> None:

@@ -13,7 +13,7 @@ from tests.load import receive, send
 from tests.router.harness import Broker
 from tests.system.conftest import QUEUE
 from tests.system.exchange import exchange
-from tests.system.seeing import carrier, status, wait_address, wait_message
+from tests.system.seeing import carrier, kill, status, wait_address, wait_message, wait_process
 
 NOTHING_BY_ITSELF = {"autoCreateQueues": False, "autoCreateAddresses": False}
 
@@ -35,6 +35,11 @@ def using(suite: Suite, port: int, addresses: dict[str, Any]) -> Iterator[None]:
         suite.edit("flavors.json", {}, remove=flavors)
 
 
+def brokers(suite: Suite) -> set[str]:
+    """Those that run as processes of the suite."""
+    return {c["name"] for c in status(suite)["components"] if c["kind"] == "broker"}
+
+
 def test_a_broker_managed_by_hand_beside_made_ones(suite: Suite, tmp_path: Path) -> None:
     hand = BrokerProcess(tmp_path, settings=NOTHING_BY_ITSELF)
     addresses = {
@@ -43,6 +48,7 @@ def test_a_broker_managed_by_hand_beside_made_ones(suite: Suite, tmp_path: Path)
         "beside": {"type": "queue", "flavor": QUEUE},
     }
     name = hand.url
+    before = brokers(suite)
     try:
         with using(suite, hand.port, addresses):
             wait_message(suite, "stock", f"broker {name} cannot be reached at {name}")
@@ -56,11 +62,12 @@ def test_a_broker_managed_by_hand_beside_made_ones(suite: Suite, tmp_path: Path)
             suite.wait_ready()
             assert name in wait_address(suite, "stock", message="")["components"]
             exchange(suite.url, addresses)
-            made = {c["name"] for c in status(suite)["components"] if c["kind"] == "broker"}
-            assert carrier(suite, "beside")["name"] in made
+            assert brokers(suite) == before, "none is made for it"
+            controller = kill(suite, "storage_controller")
             hand.kill()
             wait_message(suite, "ticks", f"broker {name} cannot be reached")
             hand.start()
+            wait_process(suite, "storage_controller", controller)
             suite.wait_ready()
             exchange(suite.url, addresses)
             _move(suite, hand)
