@@ -75,8 +75,8 @@ def _running(offset: int, folder: Path) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
-    """An entry of the file in the shape of an entry of the status JSON, for an address nothing runs for.
+def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not running") -> dict[str, Any]:
+    """An entry of the file in the shape of an entry of the status JSON, for an address that is not there.
 
     `in_memory`: the flavors that keep messages there.
     """
@@ -86,7 +86,7 @@ def _described(name: str, entry: Any, in_memory: set[str]) -> dict[str, Any]:
     flavor = entry.get("flavor") if isinstance(entry, dict) else None
     message = IN_MEMORY if isinstance(flavor, str) and flavor in in_memory else ""
     return {
-        "name": name, "type": type_of(entry), "flavor": flavor, "ready": False, "phase": "not running",
+        "name": name, "type": type_of(entry), "flavor": flavor, "ready": False, "phase": phase,
         "message": message, "components": [], "messages": None, "consumers": None,
     }  # fmt: skip
 
@@ -99,14 +99,14 @@ def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json
     from enmasse.cli import validate
 
     if place is not None:
-        wanted, running = cluster.rows(place)
+        wanted, running, phase = cluster.rows(place)
         in_memory: set[str] = set()
     else:
         folder = edited_folder(config, offset)
         wanted = _entries(folder, _read(folder))
-        running = _running(offset, folder)
+        running, phase = _running(offset, folder), "not running"
         in_memory = validate.in_memory(folder)
-    rows = [running.get(name) or _described(name, entry, in_memory) for name, entry in wanted.items()]
+    rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
     rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
     if as_json:
         click.echo(json.dumps({"addresses": rows}))
@@ -125,8 +125,9 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     from enmasse.cli import validate
 
     in_memory: set[str] = set()
+    phase = "not running"
     if place is not None:
-        wanted, found = cluster.rows(place)
+        wanted, found, phase = cluster.rows(place)
         where = f"namespace {place.namespace}"
     else:
         folder = edited_folder(config, offset)
@@ -141,7 +142,7 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
         return
     click.echo(f"{name}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
     if running is None:
-        entry = _described(name, wanted[name], in_memory)
+        entry = _described(name, wanted[name], in_memory, phase)
         running = {key: entry[key] for key in ("phase", "message")}
     for key, value in running.items():
         if key != "name" and value not in (None, "", []):

@@ -110,8 +110,14 @@ class Installation:
     def configuration(self) -> dict[str, dict[str, Any]]:
         """The ConfigMaps with configuration. Raises Unreachable if there are none."""
         from enmasse.kubernetes.configuration import SELECTOR
+        from enmasse.kubernetes.labels import CONFIG_MAPS
 
         found = self.config_maps(SELECTOR, "enmasse-addresses", "enmasse-flavors")
+        # Who could not list them has these two so far. That of the flavors names the others; developers cannot edit it.
+        annotations = found.get("enmasse-flavors", {}).get("metadata", {}).get("annotations") or {}
+        named = {name for name in annotations.get(CONFIG_MAPS, "").split(",") if name}
+        if more := sorted(named - found.keys()):
+            found |= self.config_maps(SELECTOR, *more)
         if not found:
             raise Unreachable(
                 f"EnMasse is not installed in namespace {self.namespace}: no ConfigMap there has the label"
@@ -120,22 +126,26 @@ class Installation:
         return found
 
     def status(self) -> dict[str, Any]:
-        """The status JSON, in the shape that a suite on this machine gives it."""
+        """The status JSON, in the shape that a suite on this machine gives it, and `omitted`: a line for each ConfigMap
+        whose status leaves something out."""
         from enmasse.kubernetes.labels import STATUS_KEY, STATUS_OF, status_name
         from enmasse.supervisor.status import merge
 
         names = [status_name(name) for name in self.configuration()]
-        found = self.config_maps(STATUS_OF, *names)
+        found = {name: item for name, item in self.config_maps(STATUS_OF, *names).items() if name in names}
         feed: dict[str, Any] = {"config": {}, "addresses": [], "errors": []}
-        for _, item in sorted(found.items()):
+        omitted = []
+        for name, item in sorted(found.items()):
             try:
                 part = json.loads(item["data"][STATUS_KEY])
                 feed["addresses"] += part["addresses"]
                 feed["errors"] += part["errors"]
                 feed["config"] |= part["config"]
+                if text := part.get("omitted"):
+                    omitted.append(f"configmap/{name}: {text}")
             except (ValueError, KeyError, TypeError):
                 continue
-        return merge(self._components(), feed if found else None)
+        return {**merge(self._components(), feed if found else None), **({"omitted": omitted} if omitted else {})}
 
     def hashes(self) -> dict[str, str | None]:
         """File → what `config` of the status is once the ConfigMaps as they are now are applied."""
@@ -243,14 +253,16 @@ def entries(part: Part) -> dict[str, Any]:
         end(f"{part}: is not a JSON object: {error}. Correct it first; nothing was changed.")
 
 
-def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The entries of all ConfigMaps, and the addresses of the status by name."""
+def rows(place: Place) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
+    """The entries of all ConfigMaps; the addresses of the status by name; and the phase of those that are in none."""
     try:
         there = Installation(place)
         wanted: dict[str, Any] = {}
         for part in there.parts():
             wanted |= entries(part)
-        return wanted, {entry["name"]: entry for entry in there.status()["addresses"]}
+        status = there.status()
+        phase = "not shown" if status.get("omitted") else "not running"
+        return wanted, {entry["name"]: entry for entry in status["addresses"]}, phase
     except Unreachable as error:
         end(str(error), UNREACHABLE)
 

@@ -22,6 +22,9 @@ CLIENT_SCHEMES = {
 """Kind of component → scheme of its listeners for clients → path."""
 COLORS = {"yes": "green", "no": "red"}
 
+LONGEST = 120
+"""Characters of a cell; --json has all of them."""
+
 Titles = Sequence[str]
 Rows = Sequence[Sequence[Any]]
 
@@ -45,7 +48,9 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     if lines:
         click.echo()
     for line in lines:
-        click.secho(line, fg="red")
+        click.secho(printable(line), fg="red")
+    for line in status.get("omitted", ()):
+        click.echo(f"\nleft out, because a ConfigMap has no room for it: {line}")
     click.echo()
     if not status["ready"]:
         click.secho("not ready", fg="red")
@@ -121,13 +126,21 @@ def _print_notes(notes: Any) -> None:
         click.echo()
     for text, names in found.items():
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        click.echo(f"{', '.join(names[:MAX_NAMED])}{more}: {text}")
+        click.echo(f"{', '.join(map(_cell, names[:MAX_NAMED]))}{more}: {printable(text)}")
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "" if value is None else str(value)
+    text = "" if value is None else printable(str(value))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def printable(text: str) -> str:
+    """What others have named, with what would move a terminal's cursor or break the line as escapes (`\\x1b`)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def age(since: str) -> str:

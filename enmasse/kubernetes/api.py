@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -218,6 +219,9 @@ def _short(error: BaseException) -> str:
 
 
 def _refusal(status: int, data: bytes) -> ApiError:
+    if status == HTTPStatus.UNAUTHORIZED:  # its own message is this one word
+        text = "the API server does not accept these credentials (Unauthorized): log in again, or name another token"
+        return ApiError(status, "Unauthorized", f"{text} or context")
     try:
         body = json.loads(data)
         return ApiError(status, str(body["reason"]), str(body["message"]), body.get("details"))
@@ -303,10 +307,11 @@ def connect(
         elif namespace is None:
             with open(_ACCOUNT_NAMESPACE) as file:
                 namespace = file.read().strip()
-    except (config.ConfigException, OSError) as error:
+    except Exception as error:  # a kubeconfig may hold anything, and the library says so as it likes
         which = f"context {context!r}: " if context else ""
+        reason = " ".join((str(error) or type(error).__name__).split()).rstrip(".")
         raise Fatal(
-            f"no Kubernetes cluster: {which}{str(error).rstrip('.')}; name a context of your kubeconfig"
+            f"no Kubernetes cluster: {which}{reason}; name a context of your kubeconfig"
             " (`kubectl config get-contexts` lists them), or set KUBECONFIG"
         ) from None
     found.retries = False  # who calls knows what to do

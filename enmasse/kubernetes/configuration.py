@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from enmasse.kubernetes.api import Object
@@ -19,22 +20,33 @@ from enmasse.model.merged import Source
 FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS}
 """Value of the label → the file that these ConfigMaps are together."""
 PREFIX = "configmap/"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SELECTOR = f"{CONFIG} in ({', '.join(FILES)})"
 
 
-def merged(config_maps: Mapping[str, Object]) -> dict[str, Content]:
-    """The three files, of all ConfigMaps with configuration. Pure."""
+def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTHING) -> dict[str, Content]:
+    """The three files, of all ConfigMaps with configuration. Pure.
+
+    `made_for`: name → kind of those that the release has made. Who may edit addresses may edit the label of their
+    ConfigMap, too: with another label it is not read, so that nobody makes flavors of addresses.
+    """
     sources: dict[str, list[Source]] = {}
     for name, item in sorted(config_maps.items()):
-        file = FILES.get(_kind(item))
-        if file is not None:
-            sources.setdefault(file, []).extend(_sources(name, item))
+        kind = kind_of(name, item, made_for)
+        if kind in FILES:
+            found = _sources(name, item) if kind == _label(item) else [_relabelled(name, item, kind)]
+            sources.setdefault(FILES[kind], []).extend(found)
     return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
 
 
 def of_addresses(config_maps: Mapping[str, Object]) -> dict[str, Object]:
     """Those that hold addresses, in the order of their names."""
-    return {name: item for name, item in sorted(config_maps.items()) if _kind(item) == "addresses"}
+    return {name: item for name, item in sorted(config_maps.items()) if _label(item) == "addresses"}
+
+
+def kind_of(name: str, item: Object, made_for: Mapping[str, str] = NOTHING) -> str:
+    """What a ConfigMap was made for, or what its label says."""
+    return made_for.get(name) or _label(item)
 
 
 def home(source: str) -> str:
@@ -42,8 +54,13 @@ def home(source: str) -> str:
     return source.removeprefix(PREFIX).partition("/")[0] if source.startswith(PREFIX) else ""
 
 
-def _kind(item: Object) -> str:
+def _label(item: Object) -> str:
     return str(item["metadata"].get("labels", {}).get(CONFIG, ""))
+
+
+def _relabelled(name: str, item: Object, kind: str) -> Source:
+    reason = f"its label {CONFIG} is {_label(item)!r}, and the release made it for {kind}: set the label back"
+    return Source(f"{PREFIX}{name}", b"", reason)
 
 
 def _content(kind: str, sources: list[Source] | None) -> Content:
@@ -59,8 +76,8 @@ def _sources(name: str, item: Mapping[str, Any]) -> list[Source]:
     found |= {key: _binary(value) for key, value in binary.items()}  # what is not UTF-8 is put there by kubectl
     parts = [Source(f"{PREFIX}{name}/{key}", data) for key, data in sorted(found.items()) if key.endswith(".json")]
     if found and not parts:
-        # It cannot be parsed, and the reason says why: the entries that it held stay.
-        return [Source(f"{PREFIX}{name}/{min(found)}", b"no key of this ConfigMap ends in .json")]
+        # The entries that it held stay.
+        return [Source(f"{PREFIX}{name}/{min(found)}", b"", "no key of this ConfigMap ends in .json; rename the key")]
     return parts
 
 

@@ -9,6 +9,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 
 CONFIG = "enmasse.io/config"
 """Of ConfigMaps with configuration: `addresses`, `flavors` or `brokers`."""
+CONFIG_MAPS = "enmasse.io/config-maps"
+"""Annotation of the ConfigMap `RELEASE-flavors`: the names of all with configuration that the release has made, with
+commas between. For people, who may not list ConfigMaps."""
 STATUS_OF = "enmasse.io/status-of"
 """Of ConfigMaps with a status: the name of the ConfigMap that it is about."""
 BROKER = "enmasse.io/broker"

@@ -12,10 +12,14 @@ from enmasse.model.jsonfile import MAX_BYTES, Document, Problem, Unparsable, par
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A part of a file: how people know it (`configmap/orders/addresses.json`), and what is in it."""
+    """A part of a file: how people know it (`configmap/orders/addresses.json`), and what is in it.
+
+    `refused`: why it is not read, although it is there; empty if it is.
+    """
 
     name: str
     data: bytes
+    refused: str = ""
 
 
 class MergedDocument(Document):
@@ -35,6 +39,8 @@ class MergedDocument(Document):
         for source in sources:
             size += len(source.data)
             try:
+                if source.refused:
+                    raise Unparsable(Problem(file=source.name, reason=source.refused))
                 if size > MAX_BYTES:
                     raise Unparsable(Problem(file=source.name, reason=f"{file} has more than {MAX_BYTES >> 20} MiB"))
                 self._add(parse(source.name, source.data))

@@ -23,7 +23,7 @@ def find() -> Artemis:
     try:
         return Artemis(*distribution.ready())
     except distribution.Unavailable as error:
-        raise StartError(f"--broker {ARTEMIS}: {error}. Or start with --broker {EMBEDDED}.") from None
+        raise StartError(f"--broker {ARTEMIS}: {str(error).rstrip('.')}. Or start with --broker {EMBEDDED}.") from None
 
 
 class Artemis:

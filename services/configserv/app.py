@@ -77,7 +77,7 @@ async def _in_cluster(
     store = StateMap(member.api, f"{member.lease}-state", member.labels)
     await store.open()
     service = ConfigService(store, config.reporters, health)
-    driver = KubernetesDriver(member.api)
+    driver = KubernetesDriver(place, member.api)
     driver.on_orders = lambda orders: store.carry_out(orders, service.forced.add)
 
     def take(applied: Applied) -> None:

@@ -308,8 +308,9 @@ class StorageController:
                 moved = True
                 self._move(self.placer.inventory.at_home(name))
             broker = self.placer.inventory.brokers.get(name)
-            if broker is not None and not broker.connected and not now.ready:
-                broker.detail = now.detail or broker.detail
+            if broker is not None and not broker.connected and not now.ready and now.detail not in ("", broker.detail):
+                broker.detail = now.detail
+                self.evaluate(self.placer.inventory.at_home(name))  # what is said of its addresses has the reason
             if before is None or before[:2] != now[:2] or name not in self._tasks:
                 moved = moved or before is None or before[:2] != now[:2]
                 self._meet(name, now)
@@ -474,10 +475,12 @@ class StorageController:
         if self._provisioner.damaged:
             reason = min(self._provisioner.damaged.values())
             return False, f"cannot be read: {reason}; put it right, or delete it if that broker holds nothing"
-        away = sorted(broker.name for broker in self.placer.inventory.brokers.values() if not broker.connected)
+        stopped = {name for name, seen in self._running.items() if seen.is_stopped}  # nobody waits for these
+        brokers = self.placer.inventory.brokers
+        away = sorted(name for name, broker in brokers.items() if not broker.connected and name not in stopped)
         if away:
             return False, f"not reached: {', '.join(away[:10])}"
-        return True, "; ".join((counted(len(self.placer.inventory.brokers), "broker"), *self._pending().values()))
+        return True, "; ".join((counted(len(brokers), "broker"), *self._pending().values()))
 
     def metrics(self) -> Iterator[Metric]:
         """Of the controller and its brokers (docs/metrics.md)."""

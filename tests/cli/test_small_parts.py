@@ -148,6 +148,17 @@ def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixtu
     assert "4 clients\n" in shown and "2 sessions, 1 retained, 7 other\n" in shown
 
 
+def test_names_of_others_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["a\x1b[2Jb", "c\nd", "e\0", "\u202ef", "g" * 5000]
+    wrong = [address(name, ready=False, phase="Failed", message="no\x1b[31m") for name in names]
+    tables.print_status(status.merge([], {"addresses": wrong}), None)
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown and "\x1b[31mn" not in shown and "\0" not in shown and "\u202e" not in shown
+    for part in (r"a\x1b[2Jb", r"c\nd", r"e\x00", r"\u202ef", r": no\x1b[31m"):
+        assert part in shown
+    assert max(map(len, shown.splitlines()[:6])) < 200
+
+
 def test_what_brokers_lost_is_taken_over() -> None:
     async def ask() -> str:
         servers = []

@@ -313,12 +313,28 @@ def test_only_ports_with_tls_lead_outside(cluster: Cluster, values: Object) -> N
         ({"routes": {"hosts": {"amqps": "no host"}}}, "/routes/hosts/amqps"),
         ({"broker": {"engine": "rabbit"}}, "/broker/engine"),
         ({"broker": {"templates": {"default": {}}}}, "propertyName 'default'"),
+        ({"broker": {"storageSize": "10K"}}, "/broker/storageSize"),
+        ({"router": {"resources": {"limits": {"memory": "much"}}}}, "/router/resources/limits/memory"),
         ({"router": {"replicsa": 1}}, "replicsa"),
     ],
 )
 def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None:
     with pytest.raises(Refused, match=field):
         rendered(cluster, wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"addresses": ["enmasse-flavors"]},
+        {"addresses": ["team"], "flavors": ["team"]},
+        {"addresses": ["enmasse-router"]},
+        {"addresses": ["enmasse-flavors-status"]},
+    ],
+)
+def test_developers_get_no_configmap_that_is_not_of_addresses(cluster: Cluster, wrong: Object) -> None:
+    with pytest.raises(Refused, match=f"the name {(wrong.get('flavors') or wrong['addresses'])[0]} is taken"):
+        rendered(cluster, {"configuration": wrong})
 
 
 def configured(cluster: Cluster, namespace: str, name: str, file: str, user: str = "admin") -> str:

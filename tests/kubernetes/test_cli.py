@@ -28,6 +28,14 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
     done = enmasse(cluster, "status", "--namespace", namespace, "--context", "nowhere")
     assert done.returncode == 4 and done.stderr.count("\n") == 1 and "nowhere" in done.stderr
 
+    config = tmp_path / "kubeconfig"
+    for text, reason in (("contexts: [", "flow node"), (cluster.kubeconfig.read_text().replace(
+        cluster.token("admin"), "old"), "does not accept these credentials")):  # fmt: skip
+        config.write_text(text)
+        done = subprocess.run([str(ENMASSE), "status", *there], capture_output=True, text=True,
+                              env={**os.environ, "KUBECONFIG": str(config)})  # fmt: skip
+        assert done.returncode == 4 and reason in done.stderr and done.stderr.count("\n") == 1
+
     text = '{\n  "a": {"type": "anycast"}\n}\n'
     cluster.apply(
         config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
@@ -65,6 +73,23 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
         assert done.stdout == "removed a from configmap/team/addresses.json\n"
         done = enmasse(cluster, "address", "remove", "a", "--force", *there)
         assert done.returncode == 1 and "there is no address 'a'" in done.stderr
+
+
+def test_a_developer_who_may_not_list_configmaps_works_with_all_of_the_release(cluster: Cluster) -> None:
+    namespace = cluster.namespace()
+    chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
+    values = json.dumps({"configuration": {"addresses": ["team"]}, "people": {"developers": [
+        {"kind": "User", "name": "alice"}]}})  # fmt: skip
+    shown = [f"--show-only=templates/{name}.yaml" for name in ("people", "configuration")]
+    made = cluster.helm("template", "enmasse", chart, *shown, "--namespace", namespace, "--values=-", stdin=values)
+    cluster.kubectl("apply", "--namespace", namespace, "-f", "-", stdin=made)
+    there = ("--namespace", namespace)
+    done = enmasse(cluster, "address", "add", "a", "--type", "anycast", "--configmap", "team", *there, user="alice")
+    assert done.stdout == "added a to configmap/team/addresses.json\n", done
+    done = enmasse(cluster, "address", "list", *there, user="alice")
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["a"], done
+    done = enmasse(cluster, "address", "remove", "a", *there, user="alice")
+    assert done.stdout == "removed a from configmap/team/addresses.json\n", done
 
 
 def test_force_is_an_order_that_is_carried_out_once(cluster: Cluster, tmp_path: Path) -> None:

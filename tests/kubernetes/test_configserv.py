@@ -85,6 +85,39 @@ def test_configmaps_are_one_configuration_and_errors_name_them(cluster: Cluster,
         assert one.stop() == 0
 
 
+def test_a_configmap_remains_what_the_release_made_it_for(cluster: Cluster, tmp_path: Path) -> None:
+    """Who may edit addresses may edit the label of their ConfigMap: it is refused then, and nothing is removed."""
+    namespace = cluster.namespace()
+    user = grant(cluster, namespace, "configserv")
+    own = {"a": {"type": "anycast"}, "b": QUEUE}
+    cluster.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS}),
+        config_map("enmasse-addresses", "addresses", {"addresses.json": own}),
+        config_map("team", "addresses", {"addresses.json": {"c": {"type": "anycast"}}}),
+        namespace=namespace,
+    )
+    with pods(tmp_path, cluster, namespace, "one", user=user) as (one,):
+        made = {"addresses": ["enmasse-addresses"], "flavors": ["enmasse-flavors"]}
+        one.settings["driver"] = {"kind": "kubernetes", "namespace": namespace, "config_maps": made}
+        one.file.write_text(json.dumps(one.settings))
+        one.start()
+        one.wait_ready()
+        assert addresses(one) == {"a", "b", "c"}
+        for kind in ("flavors", "brokers"):
+            more = {"addresses.json": {"mine": {"type": "queue", "templateName": "queue-persisted"}}}
+            cluster.apply(config_map("enmasse-addresses", kind, more), namespace=namespace)
+            expected = f"its label enmasse.io/config is '{kind}', and the release made it for addresses: set the label"
+            wait_for("it is refused", lambda: any(expected in each["reason"] for each in errors(one)))
+            (error,) = errors(one)
+            assert error["file"] == "configmap/enmasse-addresses"
+            assert addresses(one) == {"a", "b", "c"} and set(one.feed("flavors")["flavors"]) == {"q"}
+            wait_for("it says so", lambda: one.status("enmasse-addresses")["errors"] == [error])
+        cluster.apply(
+            config_map("enmasse-addresses", "addresses", {"addresses.json": {"b": QUEUE}}), namespace=namespace
+        )
+        wait_for("it counts again", lambda: addresses(one) == {"b", "c"})
+
+
 def test_the_status_is_beside_each_configmap(cluster: Cluster, tmp_path: Path) -> None:
     namespace = cluster.namespace()
     user = grant(cluster, namespace, "configserv", addresses=["team"], flavors=["other"])

@@ -185,6 +185,19 @@ def test_all_pods_deleted_with_force_come_back_with_what_was_accepted(release: R
     assert not any(traffic.missing().values())
 
 
+def test_a_release_is_upgraded_while_a_broker_is_scaled_to_zero(release: Release) -> None:
+    """What a person has stopped keeps neither the storage controller from being ready nor Helm from ending."""
+    release.kubectl("scale", "statefulset/enmasse-orders-1", "--replicas=0")
+
+    def said() -> bool:
+        return any("it was scaled to 0: scale it to 1" in each["message"] for each in release.addresses(*MAPS))
+
+    release.wait("its addresses say why", said)
+    release.helm("upgrade", "--reuse-values", "--set=storageController.podAnnotations.again=yes")
+    release.kubectl("scale", "statefulset/enmasse-orders-1", "--replicas=1")
+    release.wait_active(1000, *MAPS)
+
+
 def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
     connection = BlockingConnection(release.router, timeout=60)
     connection.create_sender("a12").send(Message(body="x", durable=True))

@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{- define "enmasse.openshift" -}}
-{{- if or (eq .Values.openshift "true") (and (eq .Values.openshift "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}true{{- end -}}
+{{- if or (eq (toString .Values.openshift) "true") (and (eq (toString .Values.openshift) "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) -}}true{{- end -}}
 {{- end }}
 
 {{/* Security context of a pod. OpenShift chooses uid and group of volumes; elsewhere the images' group 0 has them.
@@ -263,11 +263,27 @@ spec:
 {{- dict "kind" "redis" "url" (.root.Values.redis.url | default $own) "prefix" $prefix | toJson -}}
 {{- end }}
 
-{{/* Kind of configuration → names of the ConfigMaps that the release makes. */}}
+{{/*
+Kind of configuration → names of the ConfigMaps that the release makes. Developers may edit those with addresses: so none
+has the name of another ConfigMap of the release.
+*/}}
 {{- define "enmasse.configMaps" -}}
-addresses: {{ prepend .Values.configuration.addresses (printf "%s-addresses" .Release.Name) | toJson }}
-flavors: {{ prepend .Values.configuration.flavors (printf "%s-flavors" .Release.Name) | toJson }}
-{{- if not .Values.storageController.enabled }}
-brokers: {{ list (printf "%s-brokers" .Release.Name) | toJson }}
+{{- $release := .Release.Name }}
+{{- $maps := dict
+  "addresses" (prepend .Values.configuration.addresses (printf "%s-addresses" $release))
+  "flavors" (prepend .Values.configuration.flavors (printf "%s-flavors" $release)) }}
+{{- if not .Values.storageController.enabled }}{{ $_ := set $maps "brokers" (list (printf "%s-brokers" $release)) }}{{ end }}
+{{- $taken := list }}
+{{- range list "configserv" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
+{{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
+{{- range $kind, $names := $maps }}
+{{- range $names }}
+{{- if or (has . $taken) (hasSuffix "-status" .) (hasSuffix "-state" .) }}
+{{- fail (printf "configuration.%s: the name %s is taken by another ConfigMap of the release; choose another one" $kind .) }}
+{{- end }}
+{{- $taken = append $taken . }}
+{{- end }}
+{{- end }}
+{{- toYaml $maps }}
 {{- end }}

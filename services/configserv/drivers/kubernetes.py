@@ -8,19 +8,20 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api
-from enmasse.kubernetes.configuration import FILES, SELECTOR, merged, of_addresses
+from enmasse.kubernetes.configuration import FILES, SELECTOR, kind_of, merged, of_addresses
 from enmasse.kubernetes.forced import Order, order
-from enmasse.kubernetes.labels import CONFIG
 from enmasse.kubernetes.watch import View
 from services.configserv.drivers.driver import Contents
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`driver` in the settings. `release`: what the names of Lease and ConfigMaps of this service begin with."""
+    """`driver` in the settings. `release`: what the names of Lease and ConfigMaps of this service begin with.
+    `config_maps`: kind (the value of the label) → names of those that the release made for it."""
 
     kind: Literal["kubernetes"]
     namespace: str
     release: str = "enmasse"
+    config_maps: dict[Literal["addresses", "flavors", "brokers"], list[str]] = {}
 
 
 class ConfigMap(NamedTuple):
@@ -34,7 +35,8 @@ class ConfigMap(NamedTuple):
 class KubernetesDriver:
     """The ConfigMaps of one namespace (a Driver)."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, settings: KubernetesSettings, api: Api) -> None:
+        self._made_for = {name: kind for kind, names in settings.config_maps.items() for name in names}
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
@@ -58,7 +60,7 @@ class KubernetesDriver:
         """Those that there are, by name."""
         found = self._view.objects()
         return [
-            ConfigMap(name, str(item["metadata"]["uid"]), FILES[item["metadata"]["labels"][CONFIG]])
+            ConfigMap(name, str(item["metadata"]["uid"]), FILES[kind_of(name, item, self._made_for)])
             for name, item in sorted(found.items())
         ]
 
@@ -66,7 +68,7 @@ class KubernetesDriver:
         if self._changed is None or not self._view.complete:
             return
         found = self._view.objects()
-        contents = merged(found)
+        contents = merged(found, self._made_for)
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
