@@ -83,6 +83,20 @@ class Properties(NamedTuple):
     reply_to_group_id: str | None = None
 
 
+FOREVER: Final = 2**62
+"""Milliseconds: a longer time is this one."""
+
+
+def milliseconds(value: object, name: str) -> int:
+    """A time or duration of a message, as brokers and gateways read it; 0: there is none, or it is not above 0. Raises
+    AmqpError (amqp:invalid-field)."""
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise AmqpError("amqp:invalid-field", f"{name} is a number of milliseconds, not {type(value).__name__}")
+    return max(0, min(value, FOREVER))
+
+
 def _decode_id(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
     code = buf[pos]
     if code not in (0x44, 0x53, 0x80, 0x98, 0xA0, 0xB0, 0xA1, 0xB1):

@@ -20,6 +20,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
+from services.broker.core.front import read_front
 from services.mqtt_gateway.amqp.mapping import Reader, Route, reply_address
 from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 
@@ -145,6 +146,14 @@ def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
         message = Message(b"hello", ttl=ttl, absolute_expiry_time=time, to="telemetry/x")
         front, _ = Reader(TOPICS).read(message.encode())
         assert front.expires_at(NOW) == expires
+
+
+@pytest.mark.parametrize("time", [0, -1, -(2**63)])
+def test_a_time_that_is_not_above_0_is_no_expiry(time: int) -> None:
+    """For the broker and for the gateway."""
+    message = Message(b"hello", absolute_expiry_time=Timestamp(time), to="telemetry/x").encode()
+    front, _ = Reader(TOPICS).read(message)
+    assert front.expires_at(NOW) == read_front(message).absolute_expiry == 0
 
 
 def test_what_an_amqp_client_sends() -> None:

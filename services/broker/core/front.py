@@ -25,6 +25,7 @@ from enmasse.amqp.scan import (
     section_at,
 )
 from enmasse.amqp.scan import after as value_end
+from enmasse.amqp.sections import FOREVER, milliseconds
 from enmasse.amqp.types import Described, Symbol, UByte, UInt, ULong
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE
 
@@ -34,7 +35,6 @@ DUPLICATE_MARK = b"_AMQ_DUPL_ID"
 
 _MAX_CACHED = 1024
 _SHORT_ANNOTATIONS = 256  # bytes of those that are remembered
-_FOREVER = 2**62
 _MAX_KEY = 128
 _SHORT = 2048  # up to so many bytes a search is faster than going through the sections
 
@@ -161,7 +161,7 @@ def _read_header(head: bytes) -> Front:
     front = Front(  # any integer may come, whatever the types should be
         durable is True,
         max(0, min(9, priority)) if isinstance(priority, int) else 4,
-        min(ttl, _FOREVER) if isinstance(ttl, int) else -1,
+        min(ttl, FOREVER) if isinstance(ttl, int) else -1,
         isinstance(ttl, int) or bool(count) or not (priority is None or isinstance(priority, UByte)),
     )
     if len(_headers) >= _MAX_CACHED:
@@ -207,7 +207,7 @@ def _read_rest(payload: bytes, pos: int, front: Front, last: int) -> Front:
         elif code == PROPERTIES:
             if not (payload[value] == 0xC0 and after > value + 2 and payload[value + 2] <= _NO_EXPIRY):
                 fields = _list(_section(payload, pos, after), "properties")
-                expiry = _integer(fields[8], "absolute-expiry-time") if len(fields) > 8 else 0
+                expiry = milliseconds(fields[8], "absolute-expiry-time") if len(fields) > 8 else 0
         elif payload[value] not in (0xC1, 0xD1):
             _map(_section(payload, pos, after), "application-properties")
         last = code
@@ -229,22 +229,14 @@ def _read_annotations(section: bytes) -> tuple[int, int]:
     if found is None:
         annotations = _map(_section(section, 0, len(section)), "message-annotations")
         found = (
-            _integer(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
-            _integer(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
+            milliseconds(annotations.get("x-opt-delivery-time"), "x-opt-delivery-time"),
+            milliseconds(annotations.get("x-opt-delivery-delay"), "x-opt-delivery-delay"),
         )
         if len(section) <= _SHORT_ANNOTATIONS:
             if len(_annotations) >= _MAX_CACHED:
                 _annotations.clear()
             _annotations[section] = found
     return found
-
-
-def _integer(value: Any, name: str) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise AmqpError("amqp:invalid-field", f"{name} is a number of milliseconds, not {type(value).__name__}")
-    return max(0, min(value, _FOREVER))
 
 
 def split(payload: bytes) -> tuple[dict[int, Any], int]:

@@ -22,7 +22,7 @@ from enmasse.amqp.scan import (
     after,
     section_at,
 )
-from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties
+from enmasse.amqp.sections import Header, Sections, encode_annotations, encode_header, encode_properties, milliseconds
 from enmasse.amqp.sections import Properties as AmqpProperties
 from enmasse.amqp.types import Int, Symbol, Timestamp
 from enmasse.model.addresses import AddressType
@@ -289,9 +289,9 @@ class Reader:
         front.retained_for = _text(annotations.get(RETAINED_FOR))
         front.ttl = header.ttl
         front.again = header.delivery_count > 0
-        if found.absolute_expiry_time is not None and (QOS in annotations or front.ttl is None):
+        if QOS in annotations or front.ttl is None:
             # A gateway's clock. That of an AMQP client may be wrong: brokers go by its ttl, and count it down.
-            front.expires = max(1, found.absolute_expiry_time)
+            front.expires = milliseconds(found.absolute_expiry_time, "absolute-expiry-time")
         front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
         alike = found.message_id is None and found.correlation_id is None and not front.expires
         if len(head) <= MAX_FRONT and alike and MESSAGE_ID not in annotations:
