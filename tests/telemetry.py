@@ -25,6 +25,8 @@ DEVICE = "thermometer"
 Result = tuple[float, float, int]
 """Maximum, minimum and number of the readings of a window."""
 _BEGIN = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+PATIENCE = 800.0
+"""Seconds: a Spark takes minutes to start on a machine on which much else runs."""
 _SECONDS = 10
 """Readings of a window: one a second, of the device's clock."""
 
@@ -32,8 +34,7 @@ _SECONDS = 10
 class Telemetry:
     """Publishes to TELEMETRY with QoS 1, in order."""
 
-    def __init__(self, host: str, port: int, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, host: str, port: int) -> None:
         self._numbers = count()
         self._sent: dict[str, list[float]] = {}
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=DEVICE, protocol=MQTTv5)
@@ -44,7 +45,7 @@ class Telemetry:
         """The readings of as many windows; returns when they are acknowledged."""
         infos = [self._publish(next(self._numbers)) for _ in range(many * _SECONDS)]
         for info in infos:
-            info.wait_for_publish(self.patience)
+            info.wait_for_publish(PATIENCE)
             assert info.is_published(), "a reading was not acknowledged"
 
     def _publish(self, number: int) -> Any:
@@ -57,7 +58,7 @@ class Telemetry:
     def check(self, url: str, alive: Callable[[], object]) -> None:
         """Ends the windows, and the device, and takes the results: each has come once, of all its readings. `alive`
         raises if the pipeline has ended."""
-        results = _Results(url, self.patience)
+        results = _Results(url)
         self._later(days=1)  # all windows before it are over
         results.wait(self._expected().keys(), alive)
         self._later(days=2)  # and so is that one, whose result comes after all that was sent before
@@ -69,7 +70,7 @@ class Telemetry:
         assert found == wanted, f"expected and not found: {set(wanted) - set(found)}; found beside: {found}"
 
     def _later(self, days: int) -> None:
-        self._publish(days * 24 * 3600).wait_for_publish(self.patience)
+        self._publish(days * 24 * 3600).wait_for_publish(PATIENCE)
 
     def _expected(self) -> dict[str, Result]:
         """By the start of the window; without the newest one, which is not over."""
@@ -79,10 +80,9 @@ class Telemetry:
 class _Results:
     """What has come of RESULTS: the start of the window, and its result."""
 
-    def __init__(self, url: str, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, url: str) -> None:
         self.found: list[tuple[str, Result]] = []
-        self._connection = BlockingConnection(url, timeout=patience)
+        self._connection = BlockingConnection(url, timeout=PATIENCE)
         self._receiver = self._connection.create_receiver(RESULTS, credit=100)
 
     def wait(self, windows: Collection[str], alive: Callable[[], object]) -> None:
@@ -95,7 +95,7 @@ class _Results:
                 self.found.append((row["start"][:19], (row["maximum"], row["minimum"], row["readings"])))
             return {start for start, _ in self.found}.issuperset(windows)
 
-        wait_for(f"the results of {len(windows)} windows", complete, self.patience)
+        wait_for(f"the results of {len(windows)} windows", complete, PATIENCE)
 
     def close(self) -> None:
         self._connection.close()

@@ -10,10 +10,8 @@ from enmasse import __version__
 from enmasse.testing import running, wait_for
 from tests.images.build import build
 from tests.images.containers import Container
-from tests.telemetry import ADDRESSES, WINDOW, Telemetry
+from tests.telemetry import ADDRESSES, PATIENCE, WINDOW, Telemetry
 
-PATIENCE = 800.0
-"""Seconds: a Spark takes minutes to start on a machine on which much else runs."""
 QUICK = "-Duser.home=/tmp -Duser.name=enmasse -XX:TieredStopAtLevel=1"
 """The image's options, and the quick compiler alone: the other one repays itself after minutes."""
 
@@ -30,7 +28,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(tmp_path: Path) -> None:
         container.with_env("SPARK_SUBMIT_OPTS", QUICK)
         container.with_volume_mapping(str(work), "/var/lib/enmasse", "rw")
         container.with_command([f"--url={suite.url}", f"--window={WINDOW}", "--work=/var/lib/enmasse/pipeline"])
-        telemetry = Telemetry("127.0.0.1", suite.mqtt_port, PATIENCE)
+        telemetry = Telemetry("127.0.0.1", suite.mqtt_port)
         telemetry.windows(3)
 
         def batches() -> int:

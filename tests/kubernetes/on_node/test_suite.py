@@ -118,7 +118,7 @@ def test_a_spark_driver_loses_and_repeats_nothing(installed: Installation) -> No
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
     }
     installed.helm("upgrade")
-    device = telemetry.Telemetry(installed.address("mqtt-gateway"), 1883, PATIENCE)
+    device = telemetry.Telemetry(installed.address("mqtt-gateway"), 1883)
     device.windows(3)
     _wait_batch(installed, -1)
     for disturb in (
@@ -140,4 +140,4 @@ def _batches(installed: Installation) -> int:
 
 
 def _wait_batch(installed: Installation, before: int) -> None:
-    wait_for("Spark has done a batch", lambda: _batches(installed) > before, PATIENCE)
+    wait_for("Spark has done a batch", lambda: _batches(installed) > before, telemetry.PATIENCE)
