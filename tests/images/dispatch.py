@@ -48,13 +48,17 @@ def fill(root: Path, file: Path) -> None:
 
 
 def _libraries(root: Path, program: Path, target: Path) -> None:
-    """Those that it loads, and the plugins of Cyrus SASL."""
+    """Those that it loads, and the plugins of Cyrus SASL with theirs."""
     target.mkdir(parents=True)
-    for library in map(Path, bases.loaded(str(program))):
+    own = bases.loaded(str(program))
+    folders = (Path(library).resolve().parent / "sasl2" for library in own if "/libsasl2." in library)
+    plugins = [plugin for folder in folders for plugin in folder.glob("*.so")]
+    for library in own | bases.loaded(*map(str, plugins)):
         shutil.copy(library, target)
-        plugins = library.resolve().parent / "sasl2"
-        if library.name.startswith("libsasl2") and plugins.exists():
-            shutil.copytree(plugins, root / str(plugins)[1:])
+    for plugin in plugins:
+        copied = root / str(plugin)[1:]
+        copied.parent.mkdir(exist_ok=True)
+        shutil.copy(plugin, copied)
 
 
 def _modules(root: Path, source: Path) -> str:
