@@ -36,10 +36,13 @@ FIRST = (
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/",)
 """Its clients are being built meanwhile."""
-ONE_WORKER = ("tests/contract/", "tests/conformance/")
+ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/")
 """Folders whose files share processes that are slow to start."""
-APART = "tests/conformance/test_killed.py"
-"""It has a suite of its own."""
+APART = (
+    "tests/conformance/test_killed.py",
+    *(f"tests/system/test_{name}.py" for name in ("artemis", "mqtt", "qdrouterd", "restart", "wills")),
+)
+"""They have suites of their own."""
 NICE = 5
 PROGRAMS = ("qdrouterd",)
 """What tests with the mark `needs` run: no package has it, so it is not on every machine."""
@@ -116,4 +119,4 @@ class ByFile(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder = next((one for one in ONE_WORKER if file.startswith(one)), "")
-        return folder if folder and file != APART else file
+        return folder if folder and file not in APART else file

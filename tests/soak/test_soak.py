@@ -177,7 +177,8 @@ def test_a_message_that_is_taken_away_is_reported(
     with (tmp_path / "stderr").open("w") as errors:
         assert not run.Soak(tmp_path, errors, 1, ["theft"], small_disk=False).run(1)
     said = capsys.readouterr().out
-    assert "LOST 1 of orders/" in said and " 1 lost, 1 rounds" in said and "seed 1: FAILED, 1 problems" in said
+    assert "LOST 1 of orders/" in said and " 1 lost, 1 rounds" in said, said
+    assert "seed 1: FAILED, 1 problems" in said, said
 
 
 def test_an_unknown_fault_is_wrong_usage() -> None:

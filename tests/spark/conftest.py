@@ -99,8 +99,10 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where Spark and its JVMs put what they need: those that are killed take nothing away."""
     folder = str(tmp_path_factory.mktemp("spark"))
     os.environ["SPARK_LOCAL_DIRS"] = folder
-    # The quick compiler alone: the other one takes as much time again, and repays it after minutes.
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} -XX:-UsePerfData -XX:TieredStopAtLevel=1"
+    # The quick compiler alone: the other one takes as much time again, and repays it after minutes. Of the collectors,
+    # the one that has no threads of its own.
+    quick = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} {quick}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,13 @@
-"""Source, sink and pipeline in one Spark session, which lives as long as this file's tests."""
+"""Source, sink and pipeline in one Spark session, which lives as long as this file's tests; a driver that is killed."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,12 +16,15 @@ from typing import Any
 
 import pytest
 from proton import Message
+from proton.utils import BlockingConnection
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from enmasse.testing import wait_for
 from spark import pipeline
 from spark.errors import sentence
 from spark.session import session
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
+from tests.spark.copying import copy
 
 pytestmark = pytest.mark.timeout(LIMIT)
 
@@ -167,3 +174,60 @@ def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     (lines / "more").write_text("last\n")
     start(spark, broker, queue, lines, first, sinkId="same")
     assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
+
+
+def numbered(count: int, start: int = 0) -> list[Message]:
+    return [Message(id=f"m{i}", body=f"body {i}", durable=True) for i in range(start, start + count)]
+
+
+def start_driver(broker: Broker, address: str, work: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.copying", broker.url, address, str(work)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "running"
+    return process
+
+
+def committed(work: Path) -> list[str]:
+    """The message-ids in files that the sink has committed."""
+    files: list[str] = []
+    for log in (work / "out" / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            files.append(json.loads(line)["path"].removeprefix("file://"))
+    found = []
+    for name in set(files):
+        found += [json.loads(line)["message_id"] for line in Path(name).read_text().splitlines()]
+    return found
+
+
+def wait_committed(work: Path, count: int) -> list[str]:
+    wait_for(f"{count} rows that are committed", lambda: len(committed(work)) >= count, DEADLINE)
+    return committed(work)
+
+
+def test_a_killed_driver_loses_and_doubles_nothing(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    """Another driver, that of this file's session, goes on with its checkpoint and its spool."""
+    broker.queue("killed")
+    broker.send("killed", numbered(300))
+    driver = start_driver(broker, "killed", tmp_path)
+    wait_committed(tmp_path, 1)
+    connection = BlockingConnection(broker.url, timeout=DEADLINE)
+    sender = connection.create_sender("killed", name="while-it-dies")
+    for i, message in enumerate(numbered(300, 300)):
+        sender.send(message)
+        if i == 150:
+            os.killpg(driver.pid, signal.SIGKILL)
+    connection.close()
+    driver.wait()
+    again = copy(spark, broker.url, "killed", tmp_path)
+    try:
+        found = Counter(wait_committed(tmp_path, 600))
+    finally:
+        again.stop()
+    assert set(found) == {f"m{i}" for i in range(600)}
+    assert max(found.values()) == 1
