@@ -20,7 +20,9 @@ from tests.soak.watch import Watch, not_ready, status
 READY = 120.0
 """Seconds within which everything has to be ready again after a fault."""
 STILL = 45.0
-"""Seconds without any progress after which what is missing counts as lost, and who waits as stuck."""
+"""Seconds without any progress after which who waits counts as stuck."""
+GONE = 45.0
+"""Seconds in which nothing comes of what is missing, after which it counts as lost."""
 DEPTH, LONG = 400, 30.0
 """MiB that wait in a queue all the time, in a soak of so many seconds and longer."""
 BACKLOG = 8.0
@@ -152,7 +154,7 @@ class Soak:
         while missing := self.ledger.missing(limit, takers):
             if least is None or len(missing) < least:
                 least, since = len(missing), time.monotonic()
-            if time.monotonic() > since + STILL:
+            if time.monotonic() > since + GONE:
                 self.ledger.give_up(missing)
                 self._report(missing)
                 return len(missing)
