@@ -6,6 +6,7 @@ import contextlib
 import csv
 import datetime as dt
 import json
+import select
 import subprocess
 import sys
 import threading
@@ -155,6 +156,19 @@ def pipeline(suite: Suite, folder: Path) -> Iterator[subprocess.Popen[str]]:
         log.close()
 
 
+def wait_running(process: subprocess.Popen[str], folder: Path, seconds: float = PATIENCE) -> None:
+    """Until the Spark job says that it runs. Raises RuntimeError: why it does not, and what to do."""
+    assert process.stdout is not None
+    log = folder / "spark.log"
+    if not select.select([process.stdout], [], [], seconds)[0]:
+        raise RuntimeError(
+            f"Spark has not started within {seconds:g} s; see {log}. It looks up the name of this machine: without a "
+            "network, put the name into /etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1"
+        )
+    if process.stdout.readline().strip() != "pipeline running":
+        raise RuntimeError(f"the Spark pipeline did not start; see {log}")
+
+
 def collect(suite: Suite, expected: int, report: Report) -> tuple[dict[tuple[str, dt.datetime], Window], int]:
     """Results until all have come: (windows, how many came more than once)."""
     connection = BlockingConnection(suite.url, timeout=PATIENCE)
@@ -196,9 +210,8 @@ def show(suite: Suite, report: Report, folder: Path) -> Results:
     total = sum(map(len, series.values()))
     report.step(f"telemetry: {total} readings of {len(series)} MQTT devices, {len(expected)} daily windows expected")
     with pipeline(suite, folder) as process:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "pipeline running":
-            raise RuntimeError(f"the Spark pipeline did not start; see {folder / 'spark.log'}")
+        report.say(f"starting Spark, for {PATIENCE:g} s at most; it logs to {folder / 'spark.log'}")
+        wait_running(process, folder)
 
         def subscribed() -> bool:
             if process.poll() is not None:

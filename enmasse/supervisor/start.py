@@ -58,19 +58,20 @@ def run(
     os.umask(0o077)  # for the children too: only the owner may read the data directory
     check_names(options)
     check_tls(options)
-    programs = _programs(options, command)
     try:
         check_config(options)  # first: a wrong --config creates no folder
         with contextlib.ExitStack() as stack:
             # A new directory is created last. One that was used is opened before the ports are checked: its user is
             # the better message, and processes of a killed suite may still have ports.
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
+            if data is not None:
+                artemis.check_data(data, options.broker)  # before a whole engine is fetched
+            programs = _programs(options, command)
             listening = stack.enter_context(bind_public(options.http_port, "HTTP"))
             for name, port in options.public_ports().items():
                 check_public(port, name.upper(), WITHOUT_MQTT if name in options.mqtt_ports() else OTHER_PORTS)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
-            artemis.check_data(data, options.broker)
             _start_log(options, data)
             avoid = [*options.public_ports().values(), options.http_port]
             ports = InternalPorts(data.run / "ports.json", avoid)

@@ -31,6 +31,20 @@ def test_no_java_to_run_it_with(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_messages_of_the_other_engine_are_found_before_artemis_is_fetched(config: Path, tmp_path: Path) -> None:
+    """There is no Java and no Maven to do that with."""
+    data = open_data_dir(tmp_path / "data")
+    desire(data, "broker", "b")
+    data.close()
+    folder = tmp_path / "data" / "brokers" / "b"
+    folder.mkdir(parents=True)
+    engine_mark.claim(folder, "embedded")
+    nothing = {"PATH": str(tmp_path), "JAVA_HOME": "", "XDG_CACHE_HOME": str(tmp_path)}
+    ended = enmasse("up", "--config", config, "--data", tmp_path / "data", *BROKER, env=nothing)
+    assert ended.returncode == 2
+    assert f"{folder} holds the messages of a broker of engine embedded" in ended.stderr
+
+
 def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
