@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
+
+gc.disable()  # until all tests are collected: that makes a lot, and no garbage
 
 # Under nohup the processes that tests start would ignore a hang-up as this one does. A handler is no child's.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
@@ -85,6 +88,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return next((at for at, prefix in enumerate(FIRST) if item.nodeid.startswith(prefix)), len(FIRST))
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The collector need not look again and again at thousands of tests, which stay."""
+    gc.freeze()
+    gc.enable()
 
 
 def _is_there(program: str) -> bool:

@@ -166,7 +166,8 @@ class TopicMap:
         return TopicOwner(name, address.type, wire_name(name), to) if len(name) == len(to) else None
 
     def topic_of(self, wire: str) -> str:
-        """The topic of a message whose `to` is `wire`. Any text gives a topic."""
+        """The topic of a message whose `to` is `wire`. Any text gives a topic of at least one character
+        [MQTT-4.7.3-1]."""
         below = self._below_default
         if below and wire.startswith(below) and len(wire) > len(below):
             short = unescape(wire[len(below) :])
@@ -187,7 +188,7 @@ class TopicMap:
     def _spelled(self, wire: str) -> str:
         name = self._prefix_of_wire(wire)
         if name is None or len(name) >= len(wire):
-            return unescape(wire)
+            return unescape(wire) or wire
         return name + "/" + unescape(wire[len(name) + 1 :])
 
     def _topic(self, wire: str) -> TopicOwner | None:

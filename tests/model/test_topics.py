@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enmasse.model.addresses import Address, AddressType
@@ -83,6 +83,7 @@ def test_names_of_topics_are_names_that_router_broker_and_dispatch_can_hold(topi
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=20))
+@example("%00")  # of a level that is empty
 def test_any_name_on_amqp_has_a_topic_that_mqtt_can_hold(name: str) -> None:
     topic = TopicMap({AddressName("t"): Address(type="topic")}).topic_of(name)
     assert topic and not set("+#\0") & set(topic)

@@ -4,7 +4,6 @@ import json
 import uuid
 from typing import Any
 
-import psutil
 import pytest
 from proton import Message, ulong
 from proton.reactor import DynamicNodeProperties
@@ -431,23 +430,4 @@ def test_what_is_no_request_does_no_harm(router: RouterProcess, management: Mana
     sender.send(Message(properties={"operation": "QUERY"}, reply_to="nowhere", body={}))
     sender.send(Message(properties={"operation": "QUERY"}, body={}))
     assert management.call("GET-MGMT-NODES")[0] == 200
-    connection.close()
-
-
-def test_answers_for_a_receiver_without_credit_are_bounded(router: RouterProcess) -> None:
-    connection = router.connect()
-    inbox = connection.create_receiver(None, dynamic=True, credit=0)
-    sender = connection.create_sender("$management")
-    request = Message(
-        properties={"operation": "GET-SCHEMA"}, reply_to=inbox.link.remote_source.address, correlation_id="1"
-    )
-    before = psutil.Process(router.process.pid).memory_info().rss
-    size = 0
-    for i in range(3000):
-        post(sender, request)
-        if i == 0:
-            inbox.link.flow(1)
-            size = len(str(inbox.receive().body))
-    assert size > 10_000  # 3000 of them would be well over 32 MB
-    assert psutil.Process(router.process.pid).memory_info().rss - before < 64_000_000
     connection.close()

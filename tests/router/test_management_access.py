@@ -1,10 +1,11 @@
-"""Who reaches `$management`, and what nobody can delete there."""
+"""Who reaches `$management`, what nobody can delete there, and what answers may take of the router's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
@@ -165,3 +166,24 @@ def test_what_stands_in_the_configuration_file_stays(management: Management, nam
     assert status == 403
     assert text == f"listener '{name}' stands in the router's configuration file; change it there"
     assert management.one(LISTENER, name)["operStatus"] == "up"
+
+
+def test_answers_for_a_receiver_without_credit_are_bounded(router: RouterProcess) -> None:
+    connection = router.connect()
+    inbox = connection.create_receiver(None, dynamic=True, credit=0)
+    sender = connection.create_sender("$management")
+    request = Message(
+        properties={"operation": "GET-SCHEMA"}, reply_to=inbox.link.remote_source.address, correlation_id="1"
+    )
+    before = psutil.Process(router.process.pid).memory_info().rss
+    size = 0
+    for i in range(2500):
+        connection.wait(lambda: sender.link.credit > 0, msg="credit")
+        delivery = sender.link.send(request)
+        if i == 0:
+            inbox.link.flow(1)
+            size = len(str(inbox.receive().body))
+    connection.wait(lambda: delivery.settled, msg="all of them to be read")
+    assert size > 10_000  # 2500 of them would be 59 MB
+    assert psutil.Process(router.process.pid).memory_info().rss - before < 48_000_000
+    connection.close()
