@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from enmasse import log, process, settings
@@ -17,20 +16,18 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import engines, fleet, naming, policies
-from services.storage_controller.broker import ManagedBroker
+from services.storage_controller import naming, texts
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
     BrokerDriver,
     DriverError,
     DriverSettings,
-    Manifest,
     RunningBroker,
 )
 from services.storage_controller.placement import Decision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
-from services.storage_controller.rollout import Rollout
+from services.storage_controller.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -79,11 +76,6 @@ class StorageController:
                 self.placer.complete and all(b.connected for b in self.placer.inventory.brokers.values())
             ),
         )
-        self._wanted: dict[str, str] = {}
-        """The brokers that the addresses need, and their flavors."""
-        self._refit: set[str] = set()
-        """Brokers whose manifest is to change once that loses nothing, and the others of their flavor work."""
-        self._rollout = Rollout(self.placer)
         self._restarting: set[str] = set()
         """Brokers that do not run by their manifest: another process is about to come."""
         self._grown: set[str] = set()
@@ -91,6 +83,7 @@ class StorageController:
         self._running: dict[str, RunningBroker] = {}
         self._conversations: dict[str, BrokerConversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._upkeep = Upkeep(self.placer, driver, self._provisioner, self._running, self._conversations, self.evaluate)
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._same: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
         self._reported = ReportedPlacements()
@@ -133,10 +126,10 @@ class StorageController:
 
     def _want(self, changed: Iterable[AddressName]) -> None:
         """Something else is wanted of these addresses. Before they are at home nobody knows which brokers are idle."""
-        self._size_fleet()
+        self._upkeep.size()
         self.evaluate(changed)
         if self.placer.complete:
-            self._tidy()
+            self._upkeep.tidy()
 
     def _on_placements(self, body: feeds.Placements) -> None:
         """What an earlier controller reported; our own reports come back too, and are nothing new."""
@@ -147,97 +140,6 @@ class StorageController:
                 if not entry.draining:
                     self.placer.hint(name, entry.broker)
         self.evaluate(body.addresses)
-
-    # which brokers there are
-
-    def _size_fleet(self) -> None:
-        """Asks for the brokers that the addresses need."""
-        placer, provisioner = self.placer, self._provisioner
-        if not placer.complete:
-            return
-        flavors = placer.desired.flavors
-        wanted = fleet.wanted(placer.desired.addresses, flavors)
-        # What a flavor asks for and brokers cannot do makes no broker, and leaves those that there are as they are.
-        unable = {name for name, of in wanted.items() if engines.cannot_run(self._driver.engine, of, flavors[of])}
-        self._wanted = {name: of for name, of in wanted.items() if name not in unable or name in provisioner.asked}
-        self._refit -= unable
-        for name in self._wanted.keys() - unable:
-            manifest, asked = self._fitting(name), provisioner.asked.get(name)
-            if asked is None:
-                provisioner.ask(name, manifest)
-            elif asked != manifest:
-                self._refit.add(name)
-            else:
-                self._refit.discard(name)
-        for name in [name for name in provisioner.asked if name not in self._wanted]:
-            if name not in provisioner.manifests:
-                provisioner.give_up(name)  # it has not come into being
-
-    def _fitting(self, name: str) -> Manifest:
-        flavor = self._wanted[name]
-        return self._driver.manifest(policies.desired_broker(name, flavor, self.placer.desired.flavors[flavor]))
-
-    def _tidy(self, *, now: bool = False) -> None:
-        """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing. `now`: it is
-        known what runs at this moment."""
-        if self._refit:
-            stopped = {name for name, seen in self._running.items() if seen.is_stopped}
-            wanted = {name: flavor for name, flavor in self._wanted.items() if name not in stopped}
-            down = {name for name, seen in self._running.items() if not seen.ready}
-            self._rollout.look(wanted, down, self._works, now=now)
-        for name, before in self._provisioner.manifests.items():
-            conversation, broker = self._conversations[name], self.placer.inventory.brokers[name]
-            if name not in self._wanted:
-                unused = not self.placer.inventory.load.get(name) and _is_empty(broker)
-                if not unused:
-                    self._driver.still_needed(name)
-                conversation.quiesce(partial(self._give_up, name) if unused else None)
-            elif name not in self._refit:
-                conversation.quiesce(None)
-                self._notice(broker, "")
-            elif not self._rollout.may_begin(name, self._wanted[name]):
-                conversation.quiesce(None)
-                others = _listed(self._rollout.others(name, self._wanted[name]))
-                self._notice(broker, f"the new settings of flavor {broker.flavor} wait until {others} works again")
-            elif self._keeps_messages(name, before):
-                self._notice(broker, "")
-                self._refit_now(name)
-            else:
-                text = f"the new settings of flavor {broker.flavor} wait until broker {name} holds no messages"
-                if before.storage is None and self._fitting(name).storage is not None:
-                    text += ", which it still keeps in memory: they are lost with it"
-                self._notice(broker, text)
-                conversation.quiesce(partial(self._refit_now, name))
-
-    def _works(self, name: str) -> bool:
-        """Whether a broker runs by what was applied, and is being talked with."""
-        broker, running = self.placer.inventory.brokers.get(name), self._running.get(name)
-        if broker is None or running is None:
-            return False
-        applied = self._provisioner.asked.get(name) == self._provisioner.manifests.get(name)
-        return applied and running.ready and running.is_current and broker.connected and broker.contents is not None
-
-    def _keeps_messages(self, name: str, before: Manifest | None) -> bool:
-        """Whether what a broker holds survives its new manifest."""
-        return before is None or (before.storage is not None and before.storage == self._fitting(name).storage)
-
-    def _refit_now(self, name: str) -> None:
-        flavor = self._wanted.get(name)
-        if flavor is None:
-            self._refit.discard(name)
-        elif self._rollout.may_begin(name, flavor):  # else another one was quicker
-            self._refit.discard(name)
-            self._rollout.begin(name, flavor)
-            self._provisioner.ask(name, self._fitting(name))
-
-    def _give_up(self, name: str) -> None:
-        if name not in self._wanted and not self.placer.inventory.load.get(name):
-            self._provisioner.give_up(name)
-
-    def _notice(self, broker: ManagedBroker, text: str) -> None:
-        if broker.notice != text:
-            broker.notice = text
-            self.evaluate(self.placer.inventory.at_home(broker.name))
 
     # what the provisioner reports
 
@@ -256,7 +158,7 @@ class StorageController:
 
     def _deleted(self, name: str) -> None:
         """The driver has given a broker up."""
-        self._refit.discard(name)
+        self._upkeep.deleted(name)
         self._restarting.discard(name)
         # What is known of it as running is kept: asked for again before it has ended, it just goes on running.
         self._conversations.pop(name, None)
@@ -286,14 +188,10 @@ class StorageController:
             self.evaluate(list(placer.desired.addresses))
             self.placements.changed()
         if placer.complete:
-            self._tidy(now=True)
+            self._upkeep.tidy(now=True)
             if not self._knew_all and self.placer.knows_all:
                 self._knew_all = True
                 self.placements.changed()
-
-    def _is_settled(self) -> bool:
-        placer = self.placer
-        return placer.complete and all(broker.connected for broker in placer.inventory.brokers.values())
 
     def _follow(self, running: Mapping[str, RunningBroker]) -> None:
         """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
@@ -443,23 +341,10 @@ class StorageController:
         brokers = self.placer.inventory.brokers
         unknown = [name for name, b in brokers.items() if not b.is_known or not self._conversations[name].is_sure]
         if unknown:
-            found["addresses"] = f"it is not known yet what these brokers hold: {_listed(unknown)}"
-        coming = [name for name in self._wanted if name in self._restarting or not self._has_come(name)]
-        if coming:
-            found["flavors"] = f"brokers are being started: {_listed(coming)}"
-        elif self._refit:
-            manifests = self._provisioner.manifests
-            waiting = [name for name in self._refit if not self._keeps_messages(name, manifests.get(name))]
-            how = "when they hold no messages" if waiting else "one after the other"
-            found["flavors"] = f"brokers get new settings {how}: {_listed(waiting or self._refit)}"
+            found["addresses"] = f"it is not known yet what these brokers hold: {texts.listed(unknown)}"
+        if text := self._upkeep.pending(self._restarting):
+            found["flavors"] = text
         return found
-
-    def _has_come(self, name: str) -> bool:
-        """Whether a broker runs by what is asked for, as far as that is to change now."""
-        provisioner, broker = self._provisioner, self.placer.inventory.brokers.get(name)
-        if provisioner.manifests.get(name) != provisioner.asked.get(name):
-            return False
-        return (broker is not None and broker.contents is not None) or (broker is not None and not broker.fresh)
 
     # health
 
@@ -490,18 +375,3 @@ class StorageController:
         yield gauge("storage_addresses", "Addresses that are desired or still being removed.", single(known))
         yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
         yield gauge("storage_broker_addresses", "Addresses placed on each broker.", load)
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-
-
-def _is_empty(broker: ManagedBroker) -> bool:
-    contents = broker.contents
-    return (
-        contents is not None
-        and not contents.stored
-        and not contents.durable_subscriptions
-        and not any(held.ours is not False for held in contents.held.values())
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 from enmasse import process
 from enmasse.model.addresses import Address
@@ -47,6 +48,12 @@ def discard(name: str, left: Holders, *, again: bool) -> str:
     if not any(held.messages for _, held in left):
         return ""
     return f"; consume them, or discard them: {force(name)}{', then add it again' if again else ''}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first five of them."""
+    found = sorted(names)
+    return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
 def full(broker: str, policy: str, want: Address) -> str:
