@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from proton import Message, byte, int32, symbol, timestamp
@@ -21,6 +22,9 @@ QUEUES = ("outcomes", "dead", "presettled", "ttl", "types")
 SCENARIOS = [
     "queue", "outcomes", "anycast", "multicast", "topic", "request", "presettled", "large", "unknown", "ttl",
 ]  # fmt: skip
+CONVERSING = ("protonj2",)
+"""Families whose program takes the names of scenarios from standard input, one after the other."""
+Run = Callable[[str], None]
 ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
@@ -58,8 +62,39 @@ def program(family: str) -> list[str]:
         pytest.fail(str(error), pytrace=False)
 
 
-def run(program: list[str], scenario: str, family: str, suite: Suite) -> None:
-    command = [*program, scenario, "127.0.0.1", str(5672 + suite.offset), f"{family}-"]
+class Conversation:
+    """A program that goes on from scenario to scenario: a JVM costs a second of processor time to start."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, scenario: str) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        late = threading.Timer(LIMIT, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(f"{scenario}\n")
+            answer = self._process.stdout.readline().strip()
+        finally:
+            late.cancel()
+        if answer != "ok":
+            self.end()
+            why = answer.replace("\t", "\n") or "the program has ended, or was killed because it did not end"
+            pytest.fail(f"{scenario}: {why}", pytrace=False)
+
+    def end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+def run_alone(command: list[str], scenario: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired as error:
@@ -68,10 +103,24 @@ def run(program: list[str], scenario: str, family: str, suite: Suite) -> None:
         pytest.fail(f"{scenario}: exit status {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
 
 
+@pytest.fixture(scope="module")
+def run(suite: Suite, family: str, program: list[str]) -> Iterator[Run]:
+    """Runs a scenario of the family, which checks itself."""
+    where = ["127.0.0.1", str(5672 + suite.offset), f"{family}-"]
+    if family not in CONVERSING:
+        yield lambda scenario: run_alone([*program, scenario, *where], scenario)
+        return
+    conversation = Conversation([*program, *where])
+    try:
+        yield conversation.run
+    finally:
+        conversation.end()
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenario(suite: Suite, family: str, program: list[str], scenario: str) -> None:
-    """The scenario checks itself; afterwards nothing of it is left in any queue."""
-    run(program, scenario, family, suite)
+def test_scenario(suite: Suite, family: str, run: Run, scenario: str) -> None:
+    """Afterwards nothing of it is left in any queue."""
+    run(scenario)
 
     def is_empty() -> bool:
         held = [a["messages"] for a in suite.status()["addresses"] if a["name"].startswith(family)]
@@ -80,9 +129,9 @@ def test_scenario(suite: Suite, family: str, program: list[str], scenario: str) 
     wait_for("no message left in any queue", is_empty)
 
 
-def test_types_survive(suite: Suite, family: str, program: list[str]) -> None:
+def test_types_survive(suite: Suite, family: str, run: Run) -> None:
     """What another client sends, Proton reads with every type and value, and the other way round."""
-    run(program, "types-send", family, suite)
+    run("types-send")
     connection = BlockingConnection(suite.url, timeout=60)
     try:
         receiver = connection.create_receiver(f"{family}-types", credit=1, name=f"{family}-r")
@@ -111,4 +160,4 @@ def test_types_survive(suite: Suite, family: str, program: list[str]) -> None:
         connection.create_sender(f"{family}-types", name=f"{family}-s").send(back)
     finally:
         connection.close()
-    run(program, "types-receive", family, suite)
+    run("types-receive")

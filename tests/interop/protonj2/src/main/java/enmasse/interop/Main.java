@@ -1,5 +1,11 @@
 package enmasse.interop;
 
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -8,7 +14,10 @@ import org.apache.qpid.protonj2.client.ClientOptions;
 import org.apache.qpid.protonj2.client.Connection;
 import org.apache.qpid.protonj2.client.ConnectionOptions;
 
-/** {@code Main SCENARIO HOST PORT PREFIX}: runs one scenario against addresses that begin with PREFIX; exit 0 if it held. */
+/**
+ * {@code Main HOST PORT PREFIX}: runs the scenarios that standard input names, a line each, against addresses that begin
+ * with PREFIX. Answers each with a line: {@code ok}, or {@code failed} and why, with its lines joined by tabs.
+ */
 public final class Main {
     interface Scenario {
         void run(Peer peer) throws Exception;
@@ -58,7 +67,7 @@ public final class Main {
         throw new AssertionError("expected " + kind.getSimpleName() + ", but it went well");
     }
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws IOException {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         scenarios.put("queue", Stored::queue);
         scenarios.put("outcomes", Stored::outcomes);
@@ -72,18 +81,27 @@ public final class Main {
         scenarios.put("multicast", Direct::multicast);
         scenarios.put("request", Direct::request);
         scenarios.put("unknown", Direct::unknown);
-        Scenario scenario = arguments.length == 4 ? scenarios.get(arguments[0]) : null;
-        if (scenario == null) {
-            System.err.println("usage: Main SCENARIO HOST PORT PREFIX, SCENARIO one of " + scenarios.keySet());
+        if (arguments.length != 3) {
+            System.err.println("usage: Main HOST PORT PREFIX, and on standard input " + scenarios.keySet());
             System.exit(2);
         }
-        try {
-            scenario.run(new Peer(arguments[1], Integer.parseInt(arguments[2]), arguments[3]));
-        } catch (Throwable thrown) {
-            thrown.printStackTrace();
-            System.exit(1);
+        Peer peer = new Peer(arguments[0], Integer.parseInt(arguments[1]), arguments[2]);
+        BufferedReader names = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String name = names.readLine(); name != null; name = names.readLine()) {
+            System.out.println(outcome(scenarios.get(name), peer));
         }
         System.exit(0); // whatever threads the client still has
+    }
+
+    private static String outcome(Scenario scenario, Peer peer) {
+        try {
+            scenario.run(peer);
+            return "ok";
+        } catch (Throwable thrown) {
+            StringWriter text = new StringWriter();
+            thrown.printStackTrace(new PrintWriter(text));
+            return "failed " + text.toString().replaceAll("\\s*\n\\s*", "\t");
+        }
     }
 
     private Main() {}
