@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -25,6 +25,8 @@ MAX_MESSAGES = 100_000
 MAX_BYTES = 1024 * 1024 * 1024
 BATCH = 100
 """Copies that are read from the store and sent at a time."""
+PORTION, PORTION_BYTES = 200, 8 * 1024 * 1024
+"""Messages, and bytes of them, that are deleted at a time: a store takes as long to delete a value as to write it."""
 
 
 class NotRetained(Exception):
@@ -106,25 +108,27 @@ class RetainedMessages:
 
     async def expire(self) -> None:
         """Forgets those whose time is over. Raises StoreError."""
-        async with self._turn:
-            over = self.index.expired(_now())
-            try:
-                await self._store.write([records.remove(records.RETAINED, entry.name) for entry in over])
-            except StoreError:
-                for entry in over:
-                    self.index.put(entry)  # its time is over again next time
-                raise
+        over = self.index.expired(_now())
+        try:
+            await self.clear(over)
+        except StoreError:
             for entry in over:
-                self.index.remove(entry.name)
+                if self.index.get(entry.name) is entry:
+                    self.index.put(entry)  # its time is over again next time
+            raise
 
-    async def clear(self, entries: Sequence[Retained]) -> int:
-        """Deletes these; gives how many. Raises StoreError."""
-        async with self._turn:
-            entries = [entry for entry in entries if self.index.get(entry.name) is entry]
-            await self._store.write([records.remove(records.RETAINED, entry.name) for entry in entries])
-            for entry in entries:
-                self.index.remove(entry.name)
-        return len(entries)
+    async def clear(self, entries: Iterable[Retained]) -> int:
+        """Deletes these, unless they have been replaced; gives how many. Others are stored, and given to subscribers,
+        between two portions. Raises StoreError: a part may be deleted."""
+        count = 0
+        for some in _portions(entries):
+            async with self._turn:
+                there = [entry for entry in some if self.index.get(entry.name) is entry]
+                await self._store.write([records.remove(records.RETAINED, entry.name) for entry in there])
+                for entry in there:
+                    self.index.remove(entry.name)
+            count += len(there)
+        return count
 
     async def give(
         self,
@@ -166,6 +170,19 @@ class RetainedMessages:
                         )
         finally:
             sender.close()
+
+
+def _portions(entries: Iterable[Retained]) -> Iterator[list[Retained]]:
+    some: list[Retained] = []
+    size = 0
+    for entry in entries:
+        if some and (len(some) == PORTION or size + entry.size > PORTION_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += entry.size
+    if some:
+        yield some
 
 
 def _settled(done: asyncio.Future[Outcome], outcome: Outcome) -> None:

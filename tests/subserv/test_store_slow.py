@@ -14,6 +14,7 @@ from enmasse.model import sessions as wire
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records, retaining
 from services.subserv.records import SessionRecord
+from services.subserv.retained import Retained
 from services.subserv.retaining import RetainedMessages
 from services.subserv.service import SubscriptionService
 from tests.control.aio import asyncio_test
@@ -75,6 +76,21 @@ async def test_a_retained_message_that_could_not_be_deleted(monkeypatch: pytest.
     store.fails = False
     await messages.expire()
     assert not store.tables and not messages.index.count
+
+
+@asyncio_test
+async def test_what_comes_while_much_is_cleared_does_not_wait_for_all_of_it() -> None:
+    """A subscriber waits for what was retained before: in one transaction 300 MB take a slow disk ten seconds."""
+    messages = RetainedMessages(ToyStore())
+    many = [Retained(f"a/{n}", "b", n, 100_000, 1, 0, 0) for n in range(3000)]
+    for entry in many:
+        messages.index.put(entry)
+    clearing = asyncio.ensure_future(messages.clear(many))
+    await asyncio.sleep(0)
+    await messages.take("b", [(1, retained(b"new", 10**15))])
+    assert messages.index.count > 2800
+    assert await clearing == 3000
+    assert messages.index.match("#") == messages.index.match("a") != []
 
 
 @asyncio_test
