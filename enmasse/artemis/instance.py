@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from html import escape  # xml.sax.saxutils imports an HTTP client
 from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
 
 MIB = 1024 * 1024
 HEAP_BASE, HEAP_LEAST = 128 * MIB, 256 * MIB
