@@ -98,4 +98,4 @@ chart-docs: prepare-kubernetes install
 	@$$($(BIN)/python -m tests.kubernetes.binaries --path helm-docs) --chart-search-root charts/enmasse --log-level error $(HELM_DOCS_FLAGS)
 
 clean:
-	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""What is there after SIGKILL. One kill serves all tests of this file."""
+"""What is there after SIGKILL. One kill serves all tests of this file but the last, which kills once more."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.testing import wait_for
 from services.storage_controller import policies
 from tests.broker.harness import Management, Terminus, attach, bodies, modify, nothing, take
 from tests.contract.engines import Broker
+from tests.load import CREDIT, Consumer, Producer
 
 DURABLE = Terminus("topic", durable=True)
 
@@ -112,3 +114,26 @@ def test_subscriptions_are_kept(killed: str, broker: Broker, c: BlockingConnecti
         assert bodies(receiver, 1) == ["after"]
         receiver.close()
     assert bodies(attach(c, f"$sub/{killed}", 2), 2) == ["published", "after"]
+
+
+def test_killed_again_while_it_stores_and_delivers(broker: Broker) -> None:
+    """Under load, after it has recovered once. What a consumer has accepted may come again, as above."""
+    name = f"k-{uuid.uuid4()}"
+    with broker.manage() as m:
+        m.queue(name)
+    producer, consumer = Producer(broker.url, name, rate=100), Consumer(broker.url, name)
+    try:
+        for client in (producer, consumer):
+            client.start()
+        wait_for("messages are stored and taken", lambda: len(consumer.seen) > CREDIT)
+        broker.kill()
+        broker.start()
+        producer.wait_accepted(10)
+        producer.enough()
+        producer.wait_end()
+        consumer.wait_all(producer)
+    finally:
+        for client in (producer, consumer):
+            print(client.describe())
+            client.abandon()
+    assert producer.accepted == consumer.seen.keys() == set(range(producer.sent))
