@@ -25,9 +25,10 @@ short_topics = (
 
 @st.composite
 def filters(draw: st.DrawFn) -> str:
+    """At least one character [MQTT-4.7.3-1] (v3.1.1, v5)."""
     levels = draw(st.lists(st.sampled_from(["a", "b", "c", "d.e", "+", ""]), min_size=0, max_size=4))
     everything: bool = draw(st.booleans())
-    return "/".join([*levels, "#"]) if everything or not levels else "/".join(levels)
+    return "/".join([*levels, "#"] if everything else levels) or "#"
 
 
 @st.composite
