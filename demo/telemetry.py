@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from paho.mqtt.packettypes import PacketTypes
 from proton.utils import BlockingConnection
-from vega_datasets import local_data
 
 from demo.mqtt import Device, make_properties
 from demo.report import Report
@@ -202,6 +201,8 @@ Results = tuple[dict[str, list[Reading]], dict[tuple[str, dt.datetime], Window]]
 
 
 def show(suite: Suite, report: Report, folder: Path) -> Results:
+    from vega_datasets import local_data  # and pandas: half a second, which no other part of the demo needs
+
     series = {
         "seattle": readings("seattle", local_data.seattle_temps),
         "san-francisco": readings("san-francisco", local_data.sf_temps),
