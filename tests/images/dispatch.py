@@ -39,7 +39,7 @@ def fill(root: Path, file: Path) -> None:
     _libraries(root, program, place / "lib")
     shutil.copy(program, place / PROGRAM)
     own = program.parents[1] / "lib/qpid-dispatch/python"
-    modules = [_modules(root, source) for source in map(Path, variables.get("PYTHONPATH", "").split(":"))]
+    modules = [_modules(root, Path(source)) for source in variables.get("PYTHONPATH", "").split(":") if source]
     start = root / "usr/bin" / PROGRAM
     start.write_text(
         _START.format(place=PLACE, modules=":".join(modules), program=PROGRAM, included=_modules(root, own))
