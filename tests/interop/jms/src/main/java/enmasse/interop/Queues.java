@@ -30,33 +30,49 @@ final class Queues {
     private static final String TRANSACTIONS = "Transactions are not supported";
 
     static void delay(Peer peer) throws Exception {
-        long delay = 600;
         try (Connection connection = peer.connect(); JMSContext context = peer.context()) {
             Session session = connection.createSession();
             Destination[] destinations = {
                 session.createQueue(peer.address("delay")), session.createTopic(peer.address("delay-topic"))
             };
             for (Destination destination : destinations) {
-                MessageConsumer consumer = session.createConsumer(destination);
-                long sent = System.currentTimeMillis();
-                MessageProducer fixed = session.createProducer(destination);
-                fixed.setDeliveryDelay(delay);
-                fixed.send(session.createTextMessage("later"));
-                MessageProducer anonymous = session.createProducer(null);
-                anonymous.setDeliveryDelay(delay);
-                anonymous.send(destination, session.createTextMessage("later"));
-                context.createProducer().setDeliveryDelay(delay).send(destination, "later");
-                fixed.setDeliveryDelay(0);
-                fixed.send(session.createTextMessage("at once"));
-                check("first", "at once", text(consumer.receive(LIMIT)));
-                for (int i = 0; i < 3; i++) {
-                    Message late = consumer.receive(LIMIT);
-                    check("then", "later", text(late));
-                    if (System.currentTimeMillis() < sent + delay || late.getJMSDeliveryTime() < sent + delay) {
-                        throw new AssertionError("too early: " + late.getJMSDeliveryTime() + ", sent at " + sent);
-                    }
+                for (long delay = 600; !delayed(session, context, destination, delay); delay *= 4) {
+                    System.err.println("all was sent later than " + delay + " ms: the delay is longer now");
                 }
             }
+        }
+    }
+
+    /** Whether the order was judged: a busy machine may take longer than the delay to send what is to come first. */
+    private static boolean delayed(Session session, JMSContext context, Destination destination, long delay)
+            throws JMSException {
+        try (MessageConsumer consumer = session.createConsumer(destination)) {
+            long sent = System.currentTimeMillis();
+            MessageProducer fixed = session.createProducer(destination);
+            fixed.setDeliveryDelay(delay);
+            fixed.send(session.createTextMessage("later"));
+            MessageProducer anonymous = session.createProducer(null);
+            anonymous.setDeliveryDelay(delay);
+            anonymous.send(destination, session.createTextMessage("later"));
+            context.createProducer().setDeliveryDelay(delay).send(destination, "later");
+            fixed.setDeliveryDelay(0);
+            fixed.send(session.createTextMessage("at once"));
+            boolean inTime = System.currentTimeMillis() < sent + delay;
+            List<String> found = new ArrayList<>();
+            for (int i = 0; i < 4; i++) {
+                Message message = consumer.receive(LIMIT);
+                found.add(text(message));
+                boolean early = System.currentTimeMillis() < sent + delay || message.getJMSDeliveryTime() < sent + delay;
+                if (text(message).equals("later") && early) {
+                    throw new AssertionError("too early: " + message.getJMSDeliveryTime() + ", sent at " + sent);
+                }
+            }
+            if (inTime) {
+                check("first", "at once", found.get(0));
+            }
+            Collections.sort(found);
+            check("all", List.of("at once", "later", "later", "later"), found);
+            return inTime;
         }
     }
 
