@@ -34,11 +34,11 @@ settings.load_profile("untimed")
 
 FIRST = (
     "tests/spark/", "tests/system/", "tests/conformance/", "tests/contract/", "tests/router/test_st", "tests/cli/",
-    "tests/broker/",
+    "tests/broker/", "tests/subserv/test_killed", "tests/mqtt_lwt/test_killed",
 )  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
-LAST = ("tests/interop/",)
-"""Its clients are being built meanwhile."""
+LAST = ("tests/interop/test_jms", "tests/interop/")
+"""Their clients are being built meanwhile. What takes longest begins first here, too."""
 ONE_WORKER = ("tests/contract/", "tests/conformance/", "tests/system/")
 """Folders whose files share processes that are slow to start."""
 APART = (
@@ -83,9 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=lacking)
 
     def rank(item: pytest.Item) -> int:
-        if item.nodeid.startswith(LAST):
-            return len(FIRST) + 1
-        return next((at for at, prefix in enumerate(FIRST) if item.nodeid.startswith(prefix)), len(FIRST))
+        late = next((at for at, prefix in enumerate(LAST, 1) if item.nodeid.startswith(prefix)), 0)
+        return late or next((at for at, prefix in enumerate(FIRST, -len(FIRST)) if item.nodeid.startswith(prefix)), 0)
 
     items.sort(key=rank)
 
