@@ -18,7 +18,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from enmasse.testing import running, wait_for
+from enmasse.testing import Suite, running, wait_for
 from spark.schema import row
 from spark.source import AmqpStreamReader
 from spark.spool import MappedCount, head_of, read_spool
@@ -184,30 +184,39 @@ def send(url: str, address: str, messages: list[Message]) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_a_broker_and_a_router_killed_behind_the_entry_port(kind: str, tmp_path: Path) -> None:
+KINDS = ("queue", "topic")
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    addresses = {f"readings-{kind}": {"type": kind, "flavor": f"small-persisted-{kind}"} for kind in KINDS}
+    with running(tmp_path_factory.mktemp("suite"), addresses) as found:
+        found.up(DEADLINE)
+        yield found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_and_a_router_killed_behind_the_entry_port(kind: str, suite: Suite, tmp_path: Path) -> None:
     """When only the broker dies, the receiver's connection to the router stays up: the router ends its link."""
-    address = {"type": kind, "flavor": f"small-persisted-{kind}"}
+    address = f"readings-{kind}"
     subscription: dict[str, Any] = {"subscription": "mine"} if kind == "topic" else {}
-    (tmp_path / "suite").mkdir()
-    with running(tmp_path / "suite", {"readings": address}) as suite:
-        suite.up(DEADLINE)
-        with reading(suite.url, "readings", tmp_path, **subscription):
-            pass  # the subscription is there
-        send(suite.url, "readings", numbered(300))
-        with reading(suite.url, "readings", tmp_path, credit="20", **subscription):
-            wait_rows(tmp_path, 1)
-            broker = suite.component("broker", "readings")
-            stop_with_unsettled(broker["pid"], tmp_path)
-            suite.kill(broker)
-            suite.wait_ready()
-            wait_rows(tmp_path, 900)
-            suite.kill(suite.component("router"))
-            suite.wait_ready()
-            send(suite.url, "readings", numbered(50, 300))
-            wait_rows(tmp_path, 350 * DEVICES)
-            wait_settled(tmp_path)
-        assert rows(tmp_path) == said(numbered(350))
+    suite.wait_ready()
+    with reading(suite.url, address, tmp_path, **subscription):
+        pass  # the subscription is there
+    send(suite.url, address, numbered(300))
+    with reading(suite.url, address, tmp_path, credit="20", **subscription):
+        wait_rows(tmp_path, 1)
+        broker = suite.component("broker", address)
+        stop_with_unsettled(broker["pid"], tmp_path)
+        suite.kill(broker)
+        suite.wait_ready()
+        wait_rows(tmp_path, 900)
+        suite.kill(suite.component("router"))
+        suite.wait_ready()
+        send(suite.url, address, numbered(50, 300))
+        wait_rows(tmp_path, 350 * DEVICES)
+        wait_settled(tmp_path)
+    assert rows(tmp_path) == said(numbered(350))
 
 
 def stop_with_unsettled(pid: int, folder: Path) -> None:
