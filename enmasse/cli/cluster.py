@@ -145,7 +145,14 @@ class Installation:
                     omitted.append(f"configmap/{name}: {text}")
             except (ValueError, KeyError, TypeError):
                 continue
-        return {**merge(self._components(), feed if found else None), **({"omitted": omitted} if omitted else {})}
+        components = self._components()
+        status = merge(components or [], feed if found else None)
+        if components == []:  # what was written last is still there, and says nothing of now
+            reason = "no pods of EnMasse run here: `enmasse deploy` installs it; addresses are as they were seen last"
+            errors = [{"file": f"namespace {self.namespace}", "reason": reason}, *status["errors"]]
+            status |= {"ready": False, "errors": errors}
+            status["addresses"] = [{**each, "ready": False} for each in status["addresses"]]
+        return {**status, **({"omitted": omitted} if omitted else {})}
 
     def hashes(self) -> dict[str, str | None]:
         """File → what `config` of the status is once the ConfigMaps as they are now are applied."""
@@ -202,7 +209,8 @@ class Installation:
             end(f"{part}: cannot be written: {error}; it is as it was.")
         return True
 
-    def _components(self) -> list[dict[str, Any]]:
+    def _components(self) -> list[dict[str, Any]] | None:
+        """None: who asks may not see pods."""
         from enmasse.kubernetes.api import POD, ApiError
         from enmasse.kubernetes.labels import COMPONENT, PART_OF
 
@@ -210,7 +218,7 @@ class Installation:
             pods, _ = self._api.read_all(POD, f"{PART_OF}=enmasse,{COMPONENT}")
         except ApiError as error:
             if error.status == 403:  # developers see addresses only
-                return []
+                return None
             raise Unreachable(str(error)) from None
         return [_component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
 

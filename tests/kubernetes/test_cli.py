@@ -14,6 +14,25 @@ from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
 ENMASSE = Path(sys.executable).with_name("enmasse")
 
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "enmasse-configserv-0",
+        "labels": {"app.kubernetes.io/part-of": "enmasse", "app.kubernetes.io/component": "configserv"},
+    },
+    "spec": {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "configserv",
+                "image": "x",
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    },
+}
+
 
 def enmasse(cluster: Cluster, *arguments: str, user: str = "admin") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig_of(user))}
@@ -61,6 +80,10 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
         ):
             done = enmasse(cluster, "address", *words, *there)
             assert done.returncode == 1 and reason in done.stderr and "nothing was changed" in done.stderr.lower()
+        # Without pods nothing runs, whatever the status says that was written last.
+        done = enmasse(cluster, "status", *there)
+        assert done.returncode == 1 and "no pods of EnMasse run here" in done.stdout
+        cluster.apply(POD, namespace=namespace)
         # What these reporters would report does not matter here: there are none, so all is active once it is applied.
         done = enmasse(cluster, "status", "--wait", "120", *there)
         assert done.returncode == 0, done

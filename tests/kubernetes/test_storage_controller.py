@@ -253,6 +253,16 @@ def test_a_volume_that_is_left_is_a_broker_that_holds_messages(house: House) -> 
         async with house.driver(engine="artemis") as driver:  # of another engine: nothing is taken for empty
             found, damaged = await driver.applied()
             assert found == {} and "it is of engine embedded" in damaged["small-0"]
+            with pytest.raises(DriverError, match="it is of engine embedded"):
+                await driver.apply("small-0", manifest(driver))
+            image = (await house.get("statefulset"))["spec"]["template"]["spec"]["containers"][0]["image"]
+            assert image == TEMPLATE["image"]
+            await house.kubectl("delete", "statefulset", NAME)
+            await until_names(house, "statefulsets", [])
+        async with house.driver(engine="artemis") as driver:  # nor is its volume
+            with pytest.raises(DriverError, match="it is of engine embedded"):
+                await driver.apply("small-0", manifest(driver))
+            assert await house.names("statefulsets") == []
 
     run()
 

@@ -148,6 +148,9 @@ class KubernetesDriver:
     async def apply(self, name: str, manifest: Manifest) -> None:
         owner = await self._owner()
         there = self._views[STATEFUL_SET].objects().get(self._name(name))
+        kept = there if there is not None else await self._get(CLAIM, claim_name(self._name(name)))
+        if kept is not None and (refusal := self._of_another_engine(kept)):
+            raise DriverError(f"{self._name(name)}: {refusal}")
         wanted = objects(self._place(owner), name, manifest, _claim_of(there))
         for kind, body in wanted:
             await self._refuse_foreign(kind, body["metadata"]["name"])
@@ -219,15 +222,24 @@ class KubernetesDriver:
         if not broker:
             return
         try:
-            manifest = decoded((item["metadata"].get("annotations") or {}).get(MANIFEST, ""))
-            if manifest.content["engine"] != self.engine.name:
-                raise ValueError(
-                    f"it is of engine {manifest.content['engine']}, and this installation makes brokers of engine"
-                    f" {self.engine.name}: set the engine back until it holds nothing"
-                )
-            found[broker] = manifest
+            if refusal := self._of_another_engine(item):
+                raise ValueError(refusal)
+            found[broker] = _applied(item)
         except ValueError as error:
             damaged[broker] = f"{where}: {error}"
+
+    def _of_another_engine(self, item: Object) -> str:
+        """Why this StatefulSet or claim is to be left alone; empty if it is of this engine, or does not say."""
+        try:
+            engine = _applied(item).content["engine"]
+        except ValueError:
+            return ""
+        if engine == self.engine.name:
+            return ""
+        return (
+            f"it is of engine {engine}, and this installation makes brokers of engine {self.engine.name}: set the"
+            " engine back until it holds nothing"
+        )
 
     def _mark_equal(self, broker: str, manifest: Manifest, owner: Object) -> None:
         """What is as it would be applied counts as applied; the rest is altered and applied again."""
@@ -345,6 +357,11 @@ class KubernetesDriver:
 
 def _broker(item: Object) -> str:
     return str((item["metadata"].get("annotations") or {}).get(BROKER, ""))
+
+
+def _applied(item: Object) -> Manifest:
+    """Raises ValueError."""
+    return decoded((item["metadata"].get("annotations") or {}).get(MANIFEST, ""))
 
 
 def _claim_of(stateful_set: Object | None) -> dict[str, Any] | None:
