@@ -323,6 +323,12 @@ def test_the_schema_refuses(cluster: Cluster, wrong: Object, field: str) -> None
         rendered(cluster, wrong)
 
 
+@pytest.mark.parametrize("way", ["routes", "ingress"])
+def test_exposure_needs_host_names(cluster: Cluster, way: str) -> None:
+    with pytest.raises(Refused, match=f"set {way}.hosts.amqps"):
+        rendered(cluster, {way: {"enabled": True}})
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -361,6 +367,11 @@ def installed(cluster: Cluster) -> Iterator[str]:
     values = json.dumps({"people": PEOPLE, "configuration": {"addresses": ["team-a"]}})
     cluster.helm("install", "enmasse", str(CHART), "--wait", "--values=-", "--namespace", namespace, stdin=values)
     yield namespace
+
+
+def test_a_namespace_takes_one_installation(cluster: Cluster, installed: str) -> None:
+    with pytest.raises(Refused, match=f"namespace {installed} has configmap/enmasse-addresses of release enmasse"):
+        cluster.helm("install", "second", str(CHART), "--namespace", installed)
 
 
 def test_people_have_the_rights_of_their_role(cluster: Cluster, installed: str, tmp_path: Path) -> None:
