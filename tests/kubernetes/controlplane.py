@@ -119,6 +119,9 @@ class ControlPlane:
         revision = self._etcd_do("put", {"key": _encoded("enmasse-test"), "value": _encoded("x")})
         self._etcd_do("compaction", {"revision": revision, "physical": True})
         self.start_api()
+        # For it a pod that was deleted and made anew meanwhile would be the old one, and get no node.
+        self.scheduler.kill()
+        self.scheduler.start()
 
     # commands
 
