@@ -80,7 +80,7 @@ class Publisher:
             return
         while self._unrouted:
             will = self._unrouted.popleft()
-            owner = self._topics.owner_of_wire(will.to) or self._topics.owner(self._topics.topic_of(will.to))
+            owner = _owner(self._topics, will.to)
             if owner is None:
                 self._drop(will)
                 continue
@@ -140,6 +140,13 @@ class Publisher:
                 answer()
 
         done.add_done_callback(stored)
+
+
+def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
+    """Who takes a will. A topic takes only names below its own: the message is sent to its name, and another one may be
+    that of a node of a router or a service, to which clients must not send by us."""
+    owner = topics.owner_of_wire(to) or topics.owner(topics.topic_of(to))
+    return None if owner is not None and owner.type == "topic" and owner.wire != to else owner
 
 
 class _Lane:

@@ -34,7 +34,7 @@ LOST = (ConnectionException, LinkDetached, SendException, ProtonException)
 QUEUE, TOPIC, ANYCAST, MULTICAST = "jobs", "telemetry", "ask", "news"
 ADDRESSES: dict[str, Any] = {
     QUEUE: {"type": "queue", "flavor": "q"},
-    TOPIC: {"type": "topic", "flavor": "t"},
+    TOPIC: {"type": "topic", "flavor": "t", "mqttDefault": True},
     ANYCAST: {"type": "anycast"},
     MULTICAST: {"type": "multicast"},
 }

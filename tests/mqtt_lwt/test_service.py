@@ -133,13 +133,16 @@ def test_a_message_without_end_closes_its_link_only(running: House) -> None:
     assert running.published() == [b"other"]
 
 
-def test_an_address_that_nobody_takes(running: House) -> None:
+def test_names_that_no_address_takes(running: House) -> None:
+    """Nodes of routers and services among them: the service reaches these, and clients must not by their wills."""
     before = running.service.metric("lwt_dropped_total")
     client = running.client()
-    client.will(to="nowhere/at/all")
+    names = ("nowhere/at/all", "$management", "_local/$management", "amqp:/$mqtt/control", "$sub/b/mqtt.c", "$lwt")
+    for name in names:
+        client.will(name, to=name)
     client.detach("my:failure")
-    wait_for("it is dropped", lambda: running.service.metric("lwt_dropped_total") == before + 1)
-    wait_for("it is forgotten", lambda: running.service.wills() == 0)
+    wait_for("they are dropped", lambda: running.service.metric("lwt_dropped_total") == before + len(names))
+    wait_for("they are forgotten", lambda: running.service.wills() == 0)
 
 
 def test_a_broker_that_is_away(running: House) -> None:
