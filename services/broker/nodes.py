@@ -51,7 +51,9 @@ class Nodes:
         """Makes an address (and its queue) if settings allow it and the client is no router. False: it may not."""
         settings = self.catalogue.settings.get(address)
         kind = kind or settings.default_address_routing_type
-        if self.client.router or address.startswith(MANAGEMENT) or not settings.auto_create_addresses:
+        if self.client.router or address.startswith(MANAGEMENT) or "::" in address:
+            return False
+        if not settings.auto_create_addresses:
             return False
         if kind == ANYCAST:
             if not settings.auto_create_queues:

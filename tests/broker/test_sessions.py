@@ -432,6 +432,21 @@ def test_one_link_for_all_topics(m: Management, c: BlockingConnection) -> None:
         m("destroyQueue", name, True, True)
 
 
+def test_a_queue_is_reached_by_the_name_of_its_own_address_only(m: Management, c: BlockingConnection) -> None:
+    """Else whoever may send to a topic could put a message into the queue of an MQTT client, past the router."""
+    name = session(m, "$sub/b0/mqtt.victim", "t/victim")
+    addresses = m("getAddressNames")
+    sender = c.create_sender(None)
+    for wrong in (f"t/other::{name}", f"t::{name}", f"::{name}", f"{name}::t", "t/other::none"):
+        with pytest.raises(SendException):
+            sender.send(Message("faked", address=wrong))
+    sender.send(Message("by its own address", address=f"{name}::{name}"))
+    sender.send(Message("by its topic", address="t/victim"))
+    assert bodies(attach(c, name, 9), 2) == ["by its own address", "by its topic"]
+    assert m("getAddressNames") == addresses
+    m("destroyQueue", name, True, True)
+
+
 # -- duplicates --------------------------------------------------------------------------------------------------------
 def marked(body: Any, id: str, to: str) -> Message:
     return Message(body, address=to, durable=True, properties={"_AMQ_DUPL_ID": id})

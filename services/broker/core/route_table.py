@@ -70,8 +70,11 @@ class RouteTable:
     def _make(self, name: str, routing_type: str | None, diverted: frozenset[str]) -> Route | None:
         """`diverted`: the names of the addresses that messages have come by; none of them comes twice."""
         if "::" in name:
-            queue = self._names.queues.get(name.partition("::")[2])
-            return Route(name, queue.address.root, [queue], {}) if queue is not None else None
+            address_name, _, queue_name = name.partition("::")
+            queue = self._names.queues.get(queue_name)
+            if queue is None or queue.address.name != address_name:
+                return None
+            return Route(name, queue.address.root, [queue], {})
         root = self._names.root_of(name)
         if root is None:
             return None
