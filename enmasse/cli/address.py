@@ -123,6 +123,7 @@ def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json
 def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
     """Show the entry of one address in the file, and its state if the suite runs."""
     from enmasse.cli import validate
+    from enmasse.cli.tables import printable
 
     in_memory: set[str] = set()
     phase = "not running"
@@ -140,13 +141,13 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     if as_json:
         click.echo(json.dumps(shown))
         return
-    click.echo(f"{name}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
+    click.echo(f"{printable(name)}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
     if running is None:
         entry = _described(name, wanted[name], in_memory, phase)
         running = {key: entry[key] for key in ("phase", "message")}
     for key, value in running.items():
         if key != "name" and value not in (None, "", []):
-            click.echo(f"  {key}: {value if isinstance(value, str) else json.dumps(value)}")
+            click.echo(f"  {key}: {printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
 @command.command("add")

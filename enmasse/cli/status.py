@@ -139,6 +139,7 @@ def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
 
 
 def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
+    from enmasse.cli.tables import printable
     from enmasse.supervisor.lines import error_lines
 
     lines = [f"{c['name']}: {c['detail'] or 'not ready'}" for c in status["components"] if not c["ready"]]
@@ -146,4 +147,5 @@ def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
         f"address {a['name']}: {a['phase']}: {a.get('message') or ''}" for a in status["addresses"] if not a["ready"]
     ]
     lines += error_lines(status["errors"])
-    return [*lines[:most], f"… and {len(lines) - most} more"] if len(lines) > most else lines
+    more = [f"… and {len(lines) - most} more"] if len(lines) > most else []
+    return [*map(printable, lines[:most]), *more]

@@ -77,7 +77,11 @@ class RouterManagement:
     async def links(self) -> list[RouterLink]:
         """All links of the router that have an address."""
         rows = await self._node.query(ROUTER_LINK, ["identity", "connectionId", "linkDir", "owningAddr"])
-        return [RouterLink(*map(str, row.values())) for row in rows if row.get("owningAddr")]
+        return [
+            RouterLink(str(row["identity"]), str(row["connectionId"]), str(row["linkDir"]), str(row["owningAddr"]))
+            for row in rows
+            if row.get("owningAddr")
+        ]
 
     async def links_of(self, auto_links: Collection[str]) -> set[str]:
         """The ids of the links that these auto-links have, as far as they know."""

@@ -8,11 +8,14 @@ import socket
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from enmasse import health
-from enmasse.cli import tables
+from enmasse.cli import cluster, tables
+from enmasse.cli.address import show
+from enmasse.cli.status import command
 from enmasse.cli.tables import age
 from enmasse.metrics import gauge
 from enmasse.metrics import text as exposition
@@ -157,6 +160,28 @@ def test_names_of_others_do_not_move_the_cursor(capsys: pytest.CaptureFixture[st
     for part in (r"a\x1b[2Jb", r"c\nd", r"e\x00", r"\u202ef", r": no\x1b[31m"):
         assert part in shown
     assert max(map(len, shown.splitlines()[:6])) < 200
+
+
+def test_nor_do_they_outside_of_tables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = address("a\x1b[2J", ready=False, phase="Failed", message="no\x1b[31m")
+
+    class Installation:
+        def __init__(self, place: cluster.Place) -> None: ...
+        def hashes(self) -> dict[str, str | None]:
+            return {}
+
+        def status(self) -> dict[str, Any]:
+            return status.merge([], {"addresses": [wrong]})
+
+    monkeypatch.setattr(cluster, "Installation", Installation)
+    monkeypatch.setattr(cluster, "rows", lambda place: ({}, {wrong["name"]: wrong}, "not running"))
+    show.main(["--namespace", "n", "--", wrong["name"]], standalone_mode=False)
+    with pytest.raises(SystemExit):
+        command.main(["--namespace", "n", "--wait", "0", "--json"], standalone_mode=False)
+    shown = capsys.readouterr()
+    assert r"a\x1b[2J: removed" in shown.out and r"message: no\x1b[31m" in shown.out
+    assert r"address a\x1b[2J: Failed: no\x1b[31m" in shown.err
+    assert "\x1b" not in shown.out + shown.err
 
 
 def test_what_brokers_lost_is_taken_over() -> None:
