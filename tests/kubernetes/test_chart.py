@@ -372,6 +372,11 @@ def installed(cluster: Cluster) -> Iterator[str]:
 def test_a_namespace_takes_one_installation(cluster: Cluster, installed: str) -> None:
     with pytest.raises(Refused, match=f"namespace {installed} has configmap/enmasse-addresses of release enmasse"):
         cluster.helm("install", "second", str(CHART), "--namespace", installed)
+    relabel = ("label", "configmap", "team-a", "--overwrite", "--namespace", installed)
+    cluster.kubectl(*relabel, "app.kubernetes.io/instance=second", user="alice")
+    upgrade = ("upgrade", "enmasse", str(CHART), "--reuse-values", "--dry-run=server", "--namespace", installed)
+    assert "name: team-a" in cluster.helm(*upgrade), "a developer's label does not keep an administrator from upgrades"
+    cluster.kubectl(*relabel, "app.kubernetes.io/instance=enmasse", user="alice")
 
 
 def test_people_have_the_rights_of_their_role(cluster: Cluster, installed: str, tmp_path: Path) -> None:
