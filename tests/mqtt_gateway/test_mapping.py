@@ -235,6 +235,8 @@ def test_what_an_amqp_client_gets() -> None:
         ("$reply//$management", None),
         ("$reply/%00/$management", None),
         ("$reply/_local/$management", None),
+        ("$reply/telemetry::$sub/b/mqtt.c", None),
+        ("$reply/telemetry%3A%3A$sub/b/mqtt.c", None),
         ("$reply/", None),
     ],
 )

@@ -45,7 +45,7 @@ ORIGINAL_ADDRESS: Final = "x-opt-ORIG-ADDRESS"
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
-_CONTROL: Final = re.compile(r"(?:^|[./])\$")  # a node of a router, a broker or a service
+_CONTROL: Final = re.compile(r"(?:^|[./:])\$")  # a node of a router, a broker or a service, or `address::$sub/…`
 JSON: Final = "application/json"
 MAX_TTL: Final = 0xFFFF_FFFF
 MAX_FRONT: Final = 512
