@@ -82,10 +82,13 @@ def test_gateways_are_scaled_under_load(installed: Installation) -> None:
 def test_an_upgrade_under_load_loses_nothing(installed: Installation) -> None:
     load = Load(installed, "upgrade")
     load.goes_on()
-    before = {pod["metadata"]["uid"] for pod in installed.pods("router") + installed.pods("mqtt-gateway")}
+
+    def pods() -> set[str]:
+        return {pod["metadata"]["uid"] for pod in installed.pods("router") + installed.pods("mqtt-gateway")}
+
+    before = pods()
     installed.helm("upgrade", "--set=logLevel=debug")
-    after = {pod["metadata"]["uid"] for pod in installed.pods("router") + installed.pods("mqtt-gateway")}
-    assert not before & after
+    wait_for("the pods of before have ended", lambda: not before & pods(), PATIENCE)
     load.goes_on()
     load.check()
 
