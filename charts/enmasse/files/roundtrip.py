@@ -5,9 +5,13 @@ import ssl
 import sys
 
 from enmasse.aio.client import connect
+from enmasse.aio.client_links import ClientReceiver
+from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
+from enmasse.amqp.performatives import Accepted
 
 CA = "/etc/enmasse-tls/ca.crt"
+PATIENCE = 30.0
 
 
 async def main(url: str, address: str) -> None:
@@ -15,11 +19,21 @@ async def main(url: str, address: str) -> None:
     async with connect(url, ssl=context) as receiving, connect(url, ssl=context) as sending:
         receiver = await receiving.receiver(address or None, dynamic=not address)
         sender = await sending.sender(receiver.address)
-        outcome, delivery = await asyncio.gather(
-            sender.send(Message("round trip")), asyncio.wait_for(anext(aiter(receiver)), 30)
-        )
-        await delivery.accept()
-        print(f"{url}: {delivery.message.body!r} came back from {receiver.address!r}: {outcome}")
+        # Unless the address stores messages, the outcome is that of the receiver: it accepts while the sender waits.
+        outcome, body = await asyncio.gather(sender.send(Message("round trip"), timeout=PATIENCE), taken(receiver))
+        print(f"{url}: {body!r} came back from {receiver.address!r}: {outcome}")
+        if not isinstance(outcome, Accepted):
+            sys.exit(1)
 
 
-asyncio.run(main(*sys.argv[1:3]))
+async def taken(receiver: ClientReceiver) -> object:
+    delivery = await asyncio.wait_for(anext(aiter(receiver)), PATIENCE)
+    await delivery.accept()
+    return delivery.message.body
+
+
+url, address = sys.argv[1:3]
+try:
+    asyncio.run(main(url, address))
+except (AmqpError, OSError) as error:  # a TimeoutError, too
+    sys.exit(f"{url}: no message came back from {address or 'a reply address'!r}: {str(error) or 'not in time'}")

@@ -1,0 +1,27 @@
+"""What `helm test` runs in a pod (charts/enmasse/files), here beside a suite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from enmasse.testing import Suite
+
+PROGRAM = Path(__file__).parents[2] / "charts" / "enmasse" / "files" / "roundtrip.py"
+
+
+@pytest.mark.parametrize("address", ["", "direct", "orders"])
+def test_a_message_comes_back(suite: Suite, address: str) -> None:
+    """From a reply address of the router, by the router alone, and by a broker."""
+    done = subprocess.run([sys.executable, PROGRAM, suite.url, address], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "'round trip' came back from " in done.stdout and done.stdout.endswith(": Accepted()\n")
+
+
+def test_an_address_that_is_not_there_fails(suite: Suite) -> None:
+    done = subprocess.run([sys.executable, PROGRAM, suite.url, "nowhere"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "no message came back from 'nowhere': amqp:not-found" in done.stderr
