@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -88,6 +89,15 @@ class Installation:
             self.node.helm(verb, RELEASE, str(CHART), *place, *options)
         except Refused as error:
             raise Refused(f"{error}\n{self.explain()}") from None
+
+    def tested(self, address: str) -> set[str]:
+        """`helm test`: the schemes by which a message came back from the address; empty: from a reply address."""
+        try:
+            self.node.helm("test", RELEASE, "--namespace", self.namespace, f"--timeout={PATIENCE:.0f}s")
+        except Refused as error:
+            raise Refused(f"{error}\n{self.explain()}") from None
+        said = self.kubectl("logs", f"pod/{RELEASE}-test", "--all-containers")
+        return set(re.findall(rf"^(amqps?)://\S+: 'round trip' came back from '{address or '.+'}'", said, re.MULTILINE))
 
     def uninstall(self) -> None:
         """Returns when no Pod is left."""

@@ -35,6 +35,13 @@ def test_devices_consumers_and_queues_reach_each_other(installed: Installation) 
     load.check()
 
 
+def test_helm_test_takes_a_message_back(installed: Installation) -> None:
+    """With AMQP and AMQPS, through a reply address and through a queue."""
+    for address in ("", "myqueue"):
+        installed.helm("upgrade", f"--set=tests.address={address}")
+        assert installed.tested(address) == {"amqp", "amqps"}
+
+
 def test_one_program_for_every_engine(installed: Installation) -> None:
     """Embedded engines on one machine and those of the field have the same test (tests/system)."""
     assert installed.files() == one_program.FILES
