@@ -1,10 +1,11 @@
-"""What goes on while something is killed, scaled or upgraded."""
+"""What goes on while something is killed, scaled or upgraded; and what each installation does, whatever its engines."""
 
 from __future__ import annotations
 
 from proton import Message
 
 from enmasse.testing import wait_for
+from tests import one_program
 from tests.kubernetes.on_node.installation import PATIENCE, Device, Installation
 from tests.load import Consumer, Producer
 
@@ -40,8 +41,15 @@ class Load:
         self.subscriber.stop()
 
 
+def check_program(installed: Installation) -> None:
+    """The program and the files that every engine has (tests/one_program.py)."""
+    assert installed.files() == one_program.FILES
+    one_program.check(installed.url, f"mqtt://{installed.address('mqtt-gateway')}:1883")
+
+
 def check_from_outside(installed: Installation) -> None:
-    """To the queue and back, over TLS."""
+    """To the queue and back, over TLS, through a proxy that is started for it."""
+    installed.open_door()
     connection = installed.connect_from_outside()
     connection.create_sender("myqueue").send(Message("from outside", durable=True))
     receiver = connection.create_receiver("myqueue", credit=1)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import one_program
 from tests.images import dispatch
 from tests.kubernetes import archive
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import VALUES, Installation
-from tests.kubernetes.on_node.load import Load, check_from_outside
+from tests.kubernetes.on_node.load import Load, check_from_outside, check_program
 
 pytestmark = [pytest.mark.needs("qdrouterd"), pytest.mark.timeout(3600)]
 
@@ -41,12 +40,10 @@ def _load_image(node: Node, folder: Path) -> None:
 
 
 def test_one_program_for_every_engine(installed: Installation) -> None:
-    assert installed.files() == one_program.FILES
-    one_program.check(installed.url, f"mqtt://{installed.address('mqtt-gateway')}:1883")
+    check_program(installed)
 
 
 def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
-    installed.open_door()
     check_from_outside(installed)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from enmasse.testing import wait_for
-from tests import one_program, telemetry
+from tests import telemetry
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import HOSTS, PATIENCE, Device, Installation, Listener
-from tests.kubernetes.on_node.load import Load, check_from_outside
+from tests.kubernetes.on_node.load import Load, check_from_outside, check_program
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -44,12 +44,10 @@ def test_helm_test_takes_a_message_back(installed: Installation) -> None:
 
 def test_one_program_for_every_engine(installed: Installation) -> None:
     """Embedded engines on one machine and those of the field have the same test (tests/system)."""
-    assert installed.files() == one_program.FILES
-    one_program.check(installed.url, f"mqtt://{installed.address('mqtt-gateway')}:1883")
+    check_program(installed)
 
 
 def test_amqps_from_outside_by_host_name(installed: Installation) -> None:
-    installed.open_door()
     check_from_outside(installed)
 
 
