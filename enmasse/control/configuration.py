@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from enmasse import log
 from enmasse.control.connection import ControlConnection
+from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
@@ -89,4 +91,10 @@ class ConfigurationClient:
 
     async def _report(self, reporter: ReadinessReporter | PlacementsReporter, connection: ControlConnection) -> None:
         await self._reports.wait()
-        await reporter.run(connection)
+        try:
+            await reporter.run(connection)
+        except LinkClosed as error:
+            if error.condition == STOLEN and not connection.is_gone:
+                # This process leads as long as it lives: it takes the role back over its next connection.
+                log.get(peer=connection.peer).warning("control.role.taken-over", role=reporter.role)
+            raise

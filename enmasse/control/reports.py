@@ -71,14 +71,15 @@ class ReadinessReporter:
         self._wake.set()
 
     async def run(self, connection: ControlConnection) -> None:
-        """Reports over this connection until it is lost. Raises LinkClosed, ConnectionLost."""
+        """Reports over this connection until it is lost, or another peer takes the role over. Raises LinkClosed,
+        ConnectionLost.
+        """
         sender = connection.sender("readiness", name=self.role)
+        sender.on_closed = lambda _: self._wake.set()
         await sender.opened()
         last: tuple[dict[str, int], dict[str, str]] | None = None
         while True:
-            await self._wake.wait()
-            await asyncio.sleep(COALESCE)
-            self._wake.clear()
+            await _next_turn(self._wake, sender)
             if last is None and not self._begin():
                 continue
             full = last is None
@@ -138,11 +139,7 @@ class PlacementsReporter:
     async def _report_over(self, sender: ControlSender) -> None:
         self._wake.set()
         while True:
-            await self._wake.wait()
-            await asyncio.sleep(COALESCE)
-            self._wake.clear()
-            if sender.closed:
-                raise sender.error or LinkClosed("closed")
+            await _next_turn(self._wake, sender)
             body = self._report()
             if body is None:
                 continue
@@ -157,6 +154,16 @@ class PlacementsReporter:
                 accepted = False
             self.is_answered = True
             self._answered(accepted)
+
+
+async def _next_turn(wake: asyncio.Event, sender: ControlSender) -> None:
+    """Wait until there may be something to report. Raises LinkClosed if the link has ended, whatever there is."""
+    await wake.wait()
+    if not sender.closed:
+        await asyncio.sleep(COALESCE)
+    wake.clear()
+    if sender.closed:
+        raise sender.error or LinkClosed("closed")
 
 
 async def _deliver(sender: ControlSender, subject: str, body: Any) -> None:

@@ -85,9 +85,16 @@ class Configserv:
             return None
 
     def subscribers(self, feed: str) -> int:
+        return self._metric(f'enmasse_configuration_subscribers{{feed="{feed}"')
+
+    def addresses(self, phase: str) -> int:
+        """The number of addresses in this phase."""
+        return self._metric(f'enmasse_addresses{{phase="{phase}"')
+
+    def _metric(self, start: str) -> int:
         body = self.get("/metrics")
         assert body is not None
-        (line,) = [x for x in body[1].splitlines() if x.startswith(f'enmasse_configuration_subscribers{{feed="{feed}"')]
+        (line,) = [line for line in body[1].splitlines() if line.startswith(start)]
         return int(float(line.split()[-1]))
 
     def kill(self) -> None:

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+from proton.utils import LinkDetached
+
 from services.ragent.entities import ADDRESS, AUTO_LINK, LISTENER
+from tests.configserv.running import Client, Configserv
+from tests.control.aio import DEADLINE
 from tests.ragent.conftest import Scenario, World
 from tests.ragent.doubles import until
 from tests.ragent.test_agent import ALL, PLACED, begin
 
 Play = Callable[[Scenario], None]
+
+
+@pytest.fixture
+def configserv(tmp_path: Path) -> Iterator[Configserv]:
+    """A real configuration service with one address that only the agent reports."""
+    service = Configserv(tmp_path)
+    service.write("flavors.json", {})
+    service.write("addresses.json", {"any": {"type": "anycast"}})
+    yield service.start()
+    service.stop()
+
+
+def test_an_agent_takes_its_role_back_from_a_peer_that_reports_in_its_place(play: Play, configserv: Configserv) -> None:
+    """The peer stays connected, and its report of no address at all would make every address Pending for good."""
+
+    async def scenario(world: World) -> None:
+        await world.stop_agent()
+        await world.start_agent(int(configserv.settings["listen"].rpartition(":")[2]))
+        await world.join(world.router)
+        await until(lambda: asyncio.to_thread(configserv.addresses, "Active"), "the agent reports")
+        for _ in range(3):
+            rogue = await asyncio.to_thread(Client, configserv)
+            await asyncio.to_thread(rogue.ready, "ragent")
+            with pytest.raises(LinkDetached, match="another link of this name"):
+                await asyncio.to_thread(rogue.connection.wait, lambda: False, timeout=DEADLINE)
+            await until(lambda: asyncio.to_thread(configserv.addresses, "Active"), "the agent reports again")
+            await asyncio.to_thread(rogue.close)
+
+    play(scenario)
 
 
 def test_a_standby_follows_and_neither_manages_nor_reports_until_it_leads(play: Play) -> None:
