@@ -7,6 +7,8 @@ async for key, value in store.scan("wills"): …
 value = await store.get("wills", key)
 await store.write([Change("wills", key, value), Change("wills", other, None)])    # durable, all or nothing
 
+A backup of an SQLite store is made while it is used, in an empty folder `backup` beside its file (`backup`).
+
 The subscription service (sessions, retained messages) and the last-will service stand on it. Imports enmasse.log,
 process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis is imported only if it is configured.
 """

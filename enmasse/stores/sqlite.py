@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from enmasse.durable import private, sync_folder
+from enmasse.stores.backup import Backup
 from enmasse.stores.engine import EngineError, Page, Tables
 
 SCHEMA = 1
@@ -50,6 +51,7 @@ class SqliteEngine:
         self.place = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._connection: sqlite3.Connection | None = None
+        self._backup = Backup(Path(path).absolute())
         self._identity = (0, 0)
         self._name = b""
         """Of the store, once it has been opened. From then on the file is not made anew: that would take the log of one
@@ -59,7 +61,7 @@ class SqliteEngine:
         return await self._in_thread(self._open)
 
     async def check(self) -> None:
-        await self._in_thread(self._same_file)
+        await self._in_thread(self._check)
 
     async def commit(self, tables: Tables) -> None:
         await self._in_thread(lambda: self._commit(tables))
@@ -147,6 +149,9 @@ class SqliteEngine:
         name: bytes = connection.execute(_GET, ("", b"name")).fetchone()[0]
         return name
 
+    def _check(self) -> None:
+        self._backup.step(self._same_file())
+
     def _same_file(self) -> sqlite3.Connection:
         if self._connection is None:
             raise EngineError(f"{self.place}: is closed")
@@ -160,16 +165,17 @@ class SqliteEngine:
 
     def _commit(self, tables: Tables) -> None:
         connection = self._same_file()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for table, entries in tables.items():
-                connection.executemany(_PUT, [(table, k, v) for k, v in entries.items() if v is not None])
-                connection.executemany(_DELETE, [(table, k) for k, v in entries.items() if v is None])
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            with contextlib.suppress(sqlite3.Error):
-                connection.rollback()
-            raise
+        with self._backup.writing:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for table, entries in tables.items():
+                    connection.executemany(_PUT, [(table, k, v) for k, v in entries.items() if v is not None])
+                    connection.executemany(_DELETE, [(table, k) for k, v in entries.items() if v is None])
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.rollback()
+                raise
 
     def _get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         connection = self._same_file()
@@ -187,6 +193,7 @@ class SqliteEngine:
         return Page(entries, entries[-1][0] if len(entries) == _PAGE_ENTRIES else None)
 
     def _close(self) -> None:
+        self._backup.stop()
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):

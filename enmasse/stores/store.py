@@ -25,7 +25,7 @@ COMMIT_CHANGES = 4096
 COMMIT_BYTES = 8 * 1024 * 1024
 """A transaction takes no further write when it has so many changes or bytes."""
 CHECK = 1.0
-"""Seconds between two looks at a store that is not used."""
+"""Seconds between two checks of the engine."""
 
 T = TypeVar("T")
 
@@ -79,6 +79,7 @@ class Store:
         self._closed = False
         self._name = b""
         """Of the tables, since they were first opened."""
+        self._check_at = 0.0
         self._broken: EngineError | None = None
         """What a reader has found."""
 
@@ -150,8 +151,9 @@ class Store:
                 async with asyncio.timeout(self._patience):
                     await asyncio.wait([write.done for write in (*self._unfinished, *self._waiting)])
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            while not self._keeper.done():  # redis-py may swallow a cancellation
+                self._keeper.cancel()
+                await asyncio.wait([self._keeper], timeout=0.1)
         async with self._turn:
             await self._engine.close()
         self.state = State(False, f"{self._engine.place}: is closed")
@@ -199,23 +201,26 @@ class Store:
                 "service to go on without"
             )
         self._name, self._broken = name, None
+        self._check_at = asyncio.get_running_loop().time() + CHECK
 
     async def _serve(self) -> None:
-        """One transaction; a look at the engine if there is none to make."""
+        """Commit one transaction, if writes wait; check the engine when it is time to."""
+        loop = asyncio.get_running_loop()
         if self._broken is not None:
             error, self._broken = self._broken, None
             raise error
         if not self._waiting:
             self._work.clear()
-            try:
-                async with asyncio.timeout(CHECK):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._check_at):
                     await self._work.wait()
-            except TimeoutError:
-                async with self._turn:
-                    await self._engine.check()
-                return
-        self._take()
-        await self._commit()
+        if self._waiting:
+            self._take()
+            await self._commit()
+        if loop.time() >= self._check_at:
+            async with self._turn:
+                await self._engine.check()
+            self._check_at = loop.time() + CHECK
 
     def _take(self) -> None:
         """What waits becomes the next transaction, as much of it as one may have."""
