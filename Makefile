@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
-.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports test clients
+.PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words test clients
 .PHONY: compiled-tests all-tests soak demo bench lock images chart-docs clean
 .PHONY: prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
@@ -28,7 +28,7 @@ prepare-demo prepare-test prepare-kubernetes prepare-node: prepare-%:
 # Side by side; each prints what it has to report in one piece. Without MAKEFLAGS: make warns of --jobs in a make that
 # has it already.
 lint: install
-	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports
+	@MAKEFLAGS= $(MAKE) --no-print-directory --jobs=4 --output-sync check-style check-format check-types check-imports check-words
 
 check-style:
 	$(BIN)/ruff check .
@@ -38,6 +38,8 @@ check-types:
 	$(BIN)/mypy
 check-imports:
 	$(BIN)/lint-imports
+check-words:
+	@$(BIN)/python tools/words.py
 
 test: prepare-test install
 	@$(MAKE) --no-print-directory --jobs=2 clients all-tests
