@@ -12,11 +12,11 @@ from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.model.feeds import Addresses, Flavors, Placements
+from enmasse.model.feeds import AddressChanges, Flavors, PlacementChanges
 
 
 class Snapshot(Protocol):
-    """Body of a feed that has revisions (enmasse.model.feeds: Addresses, Flavors, Placements)."""
+    """Body of a feed that has revisions (enmasse.model.feeds: AddressChanges, Flavors, PlacementChanges)."""
 
     @property
     def revision(self) -> int:
@@ -27,10 +27,14 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class FollowedFeed(Generic[S]):
-    """A feed to follow: its name, the type of its body, and `received(body)`, called with each snapshot."""
+    """A feed to follow: its name, the type of its body, and `received(body)`, called with each message.
+
+    A feed of changes, `<name>/changes`, counts as `<name>` in reports.
+    """
 
     def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
         self.name = name
+        self._content = name.removesuffix("/changes")
         self._kind = kind
         self._received = received
 
@@ -39,7 +43,7 @@ class FollowedFeed(Generic[S]):
 
         def received(body: S) -> None:
             self._received(body)
-            saw(self.name, body.revision)
+            saw(self._content, body.revision)
 
         return follow(connection, self.name, received, self._kind)
 
@@ -53,7 +57,7 @@ class ConfigurationClient:
 
     def __init__(
         self,
-        feeds: Sequence[FollowedFeed[Addresses] | FollowedFeed[Flavors] | FollowedFeed[Placements]],
+        feeds: Sequence[FollowedFeed[AddressChanges] | FollowedFeed[Flavors] | FollowedFeed[PlacementChanges]],
         readiness: ReadinessReporter,
         placements: PlacementsReporter | None = None,
     ) -> None:

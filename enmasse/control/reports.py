@@ -97,15 +97,15 @@ class ReadinessReporter:
 
 
 class PlacementsReporter:
-    """Reports all placements: when a connection begins and whenever they have changed.
+    """Reports placements: all of them when a link begins or a report was refused, then what has changed.
 
     `role`: what kind of controller reports. A connection has one link of a name: this one's is not that for readiness.
-    `report()` gives the body, or None while it is not complete; `answered(accepted)` is called when what the last call
-    of `report` gave has been accepted, or refused.
+    `report(full)` gives the body, of all placements or of what has changed since its last call, or None while it is not
+    complete; `answered(accepted)` is called when what the last call of `report` gave has been accepted, or refused.
     """
 
     def __init__(
-        self, role: str, report: Callable[[], PlacementsReport | None], answered: Callable[[bool], None]
+        self, role: str, report: Callable[[bool], PlacementsReport | None], answered: Callable[[bool], None]
     ) -> None:
         self.role = role
         self.is_answered = False
@@ -138,20 +138,22 @@ class PlacementsReporter:
 
     async def _report_over(self, sender: ControlSender) -> None:
         self._wake.set()
+        full = True
         while True:
             await _next_turn(self._wake, sender)
-            body = self._report()
+            body = self._report(full)
             if body is None:
                 continue
             accepted = True
             try:
-                await _deliver(sender, "full", body)
+                await _deliver(sender, "full" if full else "change", body)
             except LinkClosed as error:
                 if sender.closed:
                     raise
                 # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
                 log.get(target="placements").warning("a report was refused", reason=str(error))
                 accepted = False
+            full = not accepted
             self.is_answered = True
             self._answered(accepted)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +31,26 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     addresses: dict[AddressName, Address]
     forced: list[AddressName] = []
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
+
+
+class AddressChanges(Addresses, frozen=True, kw_only=True):
+    """Feed `addresses/changes`: all addresses if `full`, else those that have changed since the message before, and the
+    names that are gone. `forced` and `invalid` are complete in each message.
+
+    A name of `invalid` is in `removed` when it becomes invalid, and again when its entry is removed.
+    """
+
+    full: bool = True
+    removed: list[AddressName] = []
+
+    def complete(self, before: Addresses | None) -> Addresses:
+        """All addresses, given those `before` this message (not needed if it is full)."""
+        if self.full or before is None:
+            return self
+        found = {**before.addresses, **self.addresses}
+        for name in self.removed:
+            found.pop(name, None)
+        return Addresses(revision=self.revision, addresses=found, forced=self.forced, invalid=self.invalid)
 
 
 class Flavors(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +106,60 @@ class Placements(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
+class PlacementChanges(Placements, frozen=True, kw_only=True):
+    """Feed `placements/changes`: all placements if `full`, else those of the addresses that have changed since the
+    message before, and the addresses that have none any more. `brokers` and `invalid` are complete in each message.
+    """
+
+    full: bool = True
+    removed: list[AddressName] = []
+
+    def complete(self, before: Placements | None) -> Placements:
+        """All placements, given those `before` this message (not needed if it is full)."""
+        found = self.addresses
+        if not self.full and before is not None:
+            found = {**before.addresses, **found}
+            for name in self.removed:
+                found.pop(name, None)
+        return Placements(revision=self.revision, brokers=self.brokers, addresses=found, invalid=self.invalid)
+
+
 class PlacementsReport(Placements, frozen=True, kw_only=True):
-    """Report `placements`. `instance`: which process of its role reports; empty: not stated."""
+    """Report `placements`, subject `full` or `change`. `removed`: addresses that have no placement any more, in a
+    `change`. `instance`: which process of its role reports; empty: not stated.
+    """
 
     instance: str = ""
+    removed: list[AddressName] = []
 
-    def placements(self) -> Placements:
-        """What is reported, without who reports it."""
-        return Placements(revision=self.revision, brokers=self.brokers, addresses=self.addresses, invalid=self.invalid)
+
+def gone(body: Addresses | Placements, known: Iterable[AddressName]) -> list[AddressName]:
+    """The names that a message removes: those that it lists, or those of the known ones that a full one lacks."""
+    if isinstance(body, AddressChanges | PlacementChanges) and not body.full:
+        return body.removed
+    return [name for name in known if name not in body.addresses]
+
+
+W = TypeVar("W")
+
+
+class Changes(Protocol[W]):
+    """Message of a feed of changes (AddressChanges, PlacementChanges)."""
+
+    def complete(self, before: W | None) -> W:
+        """The complete content, given that `before` this message."""
+
+
+def completed(received: Callable[[W], None]) -> Callable[[Changes[W]], None]:
+    """A receiver of a feed of changes that passes the complete content on to `received`, after each message."""
+    content: W | None = None
+
+    def on_changes(body: Changes[W]) -> None:
+        nonlocal content
+        content = body.complete(content)
+        received(content)
+
+    return on_changes
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):

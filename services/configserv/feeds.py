@@ -96,23 +96,32 @@ class PublishedFeed:
 class ChangeFeed(PublishedFeed):
     """A feed that gives everything first, and from then on only what has changed since the message before.
 
-    `changes(names)` gives the JSON text about these names; None stands for everything.
+    `changes(names)` gives the JSON text about these names, which stand for everything if they are None; None while its
+    source is not complete. A subscriber that has not accepted a message gets everything again.
     """
 
     def __init__(
         self,
         address: str,
         subject: str | None,
-        changes: Callable[[Iterable[AddressName] | None], bytes],
+        changes: Callable[[Iterable[AddressName] | None], bytes | None],
         interval: float = 0.0,
     ) -> None:
         super().__init__(address, subject, lambda: changes(None), interval)
         self._changes = changes
 
+    def restart(self) -> None:
+        """Send everything next: the content before has nothing to do with the one that follows."""
+        for subscriber in self._subscribers:
+            subscriber.missing = None
+        self.changed()
+
     def next_message(self, subscriber: _Subscriber) -> bytes | None:
         if subscriber.sent == self._version or (self._timer is not None and subscriber.missing is not None):
             return None
         body = self._changes(subscriber.missing)
+        if body is None:
+            return None
         subscriber.sent, subscriber.missing = self._version, set()
         self._last = asyncio.get_running_loop().time()
         return encode(self._subject, body)

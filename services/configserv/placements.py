@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from enmasse.model.brokers import place
 from enmasse.model.configuration import Applied
-from enmasse.model.feeds import Placements
+from enmasse.model.feeds import BrokerEndpoint, Placements, PlacementsReport
 from enmasse.model.names import AddressName
+
+NONE = Placements(brokers={}, addresses={})
 
 
 class PlacementSource:
-    """`now`: the placements in force; None while nobody has delivered them."""
+    """The placements in force: `now` is None while there are none yet."""
 
     def __init__(self) -> None:
         self.now: Placements | None = None
@@ -32,17 +37,42 @@ class PlacementSource:
         self.now = place(state.brokers, state.addresses, now.failed_brokers)
         return self.now != previous
 
+    def report(self, report: PlacementsReport, *, full: bool) -> Moves | None:
+        """Take over a report: of all placements, or of changes to those in force. None: nothing has changed."""
+        before = self.now
+        addresses, touched = report.addresses, None
+        if not full and before is not None:
+            touched = [*addresses, *report.removed]
+            addresses = {**before.addresses, **addresses}
+            for name in report.removed:
+                addresses.pop(name, None)
+        self.now = Placements(brokers=report.brokers, addresses=addresses, invalid=report.invalid)
+        found = moves(before, self.now, touched)
+        has_changed = before is None or found.changed or before.brokers != self.now.brokers
+        return found if has_changed or (before is not None and before.invalid != self.now.invalid) else None
 
-def moved(before: Placements | None, now: Placements | None) -> list[AddressName]:
-    """The addresses that are on other brokers, or whose broker listens elsewhere."""
-    nothing = Placements(brokers={}, addresses={})
-    old, new = before or nothing, now or nothing
-    changed = {
-        name for name in old.brokers.keys() | new.brokers.keys() if old.brokers.get(name) != new.brokers.get(name)
-    }
-    found = [
-        name
-        for name, entries in new.addresses.items()
-        if old.addresses.get(name) != entries or (changed and any(entry.broker in changed for entry in entries))
+
+class Moves(NamedTuple):
+    """Difference between two states of the placements."""
+
+    changed: list[AddressName]
+    """The addresses that are on other brokers, or on none any more."""
+    elsewhere: list[AddressName]
+    """The addresses one of whose brokers has changed: it listens elsewhere, or was started again."""
+
+
+def moves(before: Placements | None, now: Placements | None, names: Iterable[AddressName] | None = None) -> Moves:
+    """The addresses that have moved; `names`: those that may have another entry (None: all)."""
+    old, new = before or NONE, now or NONE
+    if names is None:
+        names = [*new.addresses, *(name for name in old.addresses if name not in new.addresses)]
+    changed = [name for name in names if old.addresses.get(name) != new.addresses.get(name)]
+    brokers = _differing(old.brokers, new.brokers)
+    elsewhere = [
+        name for name, entries in new.addresses.items() if brokers and any(entry.broker in brokers for entry in entries)
     ]
-    return found + [name for name in old.addresses if name not in new.addresses]
+    return Moves(changed, elsewhere)
+
+
+def _differing(old: dict[str, BrokerEndpoint], new: dict[str, BrokerEndpoint]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

@@ -19,6 +19,8 @@ class ReporterLinks:
         self._target = target
         self._links: dict[str, ControlReceiver] = {}
         self._instances: dict[str, str] = {}
+        self._reported: dict[str, ControlReceiver] = {}
+        """Reporter → the link over which its last full report has come."""
 
     def add(self, link: ControlReceiver) -> bool:
         """A link was attached; False: there are too many reporters. Another link of the same name is closed at
@@ -32,6 +34,10 @@ class ReporterLinks:
         if before is not None:
             before.close(STOLEN, "another link of this name was attached")
         return True
+
+    def has_reported(self, link: ControlReceiver) -> bool:
+        """Whether a full report has come over this link, and it is the newest of its reporter."""
+        return self._links.get(link.name) is link and self._reported.get(link.name) is link
 
     def check(self, link: ControlReceiver, instance: str, *, full: bool) -> None:
         """A report has arrived from this instance. Raises Refused if its link is not the newest of its reporter, or if
@@ -47,11 +53,14 @@ class ReporterLinks:
                 "another instance reports", target=self._target, role=link.name, instance=instance, before=leader
             )
         self._instances[link.name] = instance
+        if full:
+            self._reported[link.name] = link
 
     def remove(self, link: ControlReceiver) -> bool:
         """It was closed; whether its reporter is gone with it."""
         if self._links.get(link.name) is not link:
             return False
         del self._links[link.name]
+        self._reported.pop(link.name, None)
         self._instances.pop(link.name, None)
         return True

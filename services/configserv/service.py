@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
 from services.configserv.merge import Merger
-from services.configserv.placements import PlacementSource, moved
+from services.configserv.placements import Moves, PlacementSource, moves
 from services.configserv.problems import StandingProblems
 from services.configserv.readiness import TooMany
 from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
@@ -62,21 +62,28 @@ class ConfigService:
         self._placed = PlacementSource()
         self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
+        self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
+        self._placement_feed = ChangeFeed("placements/changes", "enmasse.placements.changes", self._placement_changes)
+        self._status_feed = ChangeFeed(
+            "status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL
+        )
         self._feeds = {
             feed.address: feed
             for feed in (
                 PublishedFeed("addresses", "enmasse.addresses", self._addresses),
+                self._address_feed,
                 PublishedFeed("flavors", "enmasse.flavors", self._flavors),
                 PublishedFeed("placements", "enmasse.placements", self._placements),
+                self._placement_feed,
                 PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
-                ChangeFeed("status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL),
+                self._status_feed,
                 PublishedFeed("maas", None, self._maas),
                 PublishedFeed("v1/addresses", "enmasse.io/v1/AddressList", self._v1_addresses, STATUS_INTERVAL),
             )
         }
         self._targets = {
             "placements": ReportTarget(
-                feeds.PlacementsReport, ("full",), self._receive_placements, self._placers.remove
+                feeds.PlacementsReport, ("full", "change"), self._receive_placements, self._placers.remove
             ),
             "readiness": ReportTarget(
                 feeds.ReadinessReport, ("full", "change"), self._receive_readiness, self._reporter_gone
@@ -104,8 +111,8 @@ class ConfigService:
         """This applies from now on."""
         before = self._applied.take(now)
         self._problems.set(self._applied.problems)
-        elsewhere = self._publish(before)
-        touched = self._merger.configure(now) | self._merger.placed(elsewhere) | self._merger.review()
+        moved = self._publish(before)
+        touched = self._merger.configure(now) | self._merger.placed(moved) | self._merger.review()
         if now.state.complete:
             self._revisions.read(now.state.config)
         if self._revisions.settle() or touched or now.problems != before.problems:
@@ -181,13 +188,15 @@ class ConfigService:
     def _receive_placements(self, link: ControlReceiver, subject: str, report: feeds.PlacementsReport) -> None:
         if self._placed.by_hand:
             raise Refused("placements come from brokers.json; remove that file to let them be reported")
-        self._placers.check(link, report.instance, full=True)
-        now = report.placements()
-        if now != self._placed.now:
-            before, self._placed.now = self._placed.now, now
+        full = subject == "full"
+        if not full and not (self._placers.has_reported(link) and self._placed.now is not None):
+            raise Refused("send a full report first: it is not known what has changed")
+        self._placers.check(link, report.instance, full=full)
+        moved = self._placed.report(report, full=full)
+        if moved is not None:
             self._revisions.change(("placements",))
-            self._changed("placements")
-            touched = self._merger.placed(moved(before, now))
+            self._placements_changed(moved)
+            touched = self._merger.placed([*moved.changed, *moved.elsewhere])
             if touched:
                 self._status_changed(touched)
 
@@ -195,7 +204,7 @@ class ConfigService:
         self.forced.add(report.addresses)
 
     def _forced_changed(self) -> None:
-        self._changed("addresses")
+        self._changed("addresses", "addresses/changes")
 
     # feeds
 
@@ -205,6 +214,21 @@ class ConfigService:
         body = feeds.Addresses(
             revision=self._revisions.of("addresses"),
             addresses=self._applied.state.addresses,
+            forced=self.forced.names,
+            invalid=list(self._applied.now.failed) or msgspec.UNSET,
+        )
+        return msgspec.json.encode(body)
+
+    def _address_changes(self, names: Iterable[AddressName] | None) -> bytes | None:
+        state = self._applied.state
+        if not state.complete:
+            return None
+        found, removed = _parted(names, state.addresses)
+        body = feeds.AddressChanges(
+            revision=self._revisions.of("addresses"),
+            full=names is None,
+            addresses=found,
+            removed=removed,
             forced=self.forced.names,
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
         )
@@ -221,6 +245,21 @@ class ConfigService:
             return None
         revision = self._revisions.of("placements")
         return msgspec.json.encode(msgspec.structs.replace(self._placed.now, revision=revision))
+
+    def _placement_changes(self, names: Iterable[AddressName] | None) -> bytes | None:
+        now = self._placed.now
+        if now is None:
+            return None
+        found, removed = _parted(names, now.addresses)
+        body = feeds.PlacementChanges(
+            revision=self._revisions.of("placements"),
+            full=names is None,
+            brokers=now.brokers,
+            addresses=found,
+            removed=removed,
+            invalid=now.invalid,
+        )
+        return msgspec.json.encode(body)
 
     def _status(self) -> bytes:
         return self._status_of({}, self._merger.pieces)
@@ -247,13 +286,21 @@ class ConfigService:
         return v1.address_list(self._applied.state.addresses, ready)
 
     def _status_changed(self, addresses: Iterable[AddressName]) -> None:
-        self._feeds["status/changes"].changed(addresses)
+        self._status_feed.changed(addresses)
         self._changed("status", "v1/addresses")
         self.on_status()
 
     def _changed(self, *names: str) -> None:
         for name in names:
             self._feeds[name].changed()
+
+    def _addresses_changed(self, names: Iterable[AddressName]) -> None:
+        self._changed("addresses")
+        self._address_feed.changed(names)
+
+    def _placements_changed(self, moved: Moves) -> None:
+        self._changed("placements")
+        self._placement_feed.changed(moved.changed)
 
     def _publish(self, before: Applied) -> list[AddressName]:
         """Another configuration becomes another revision of what it has changed; gives the addresses that moved by it.
@@ -263,26 +310,31 @@ class ConfigService:
         now, was = self._applied.state, before.state
         log_changes(was, now)
         first = now.complete and not was.complete
-        changed = []
-        if first or now.addresses != was.addresses:
-            changed.append("addresses")
+        revised = []
+        changed = _differing(was.addresses, now.addresses)
+        if first or changed:
             self._changed("maas", "v1/addresses")
-        elif self._applied.now.failed.keys() != before.failed.keys():
-            changed.append("addresses")
+        changed += self._applied.now.failed.keys() ^ before.failed.keys()
+        if first or changed:
+            revised.append("addresses")
+            self._addresses_changed(changed)
         if first or now.flavors != was.flavors:
-            changed.append("flavors")
-        placed = self._placed.now
+            revised.append("flavors")
+            self._changed("flavors")
+        placed, moved = self._placed.now, Moves([], [])
         if self._placed.configure(self._applied.now, before):
-            changed.append("placements")
+            revised.append("placements")
+            moved = moves(placed, self._placed.now)
+            self._placements_changed(moved)
         elif was.brokers is not None and now.brokers is None:
             self._revisions.lose("placements")
             self._changed("placements")
+            self._placement_feed.restart()
             # Reporters that were refused because of brokers.json are to report now.
             for link in list(self._targets["placements"].links):
                 link.close("amqp:resource-deleted", "brokers.json is gone: report placements again")
-        self._revisions.change(changed)
-        self._changed(*changed)
-        return moved(placed, self._placed.now) if "placements" in changed else []
+        self._revisions.change(revised)
+        return [*moved.changed, *moved.elsewhere]
 
     def _look_at_disk(self) -> None:
         self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
@@ -299,3 +351,26 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
+
+
+V = TypeVar("V")
+
+
+def _parted(
+    names: Iterable[AddressName] | None, content: dict[AddressName, V]
+) -> tuple[dict[AddressName, V], list[AddressName]]:
+    """The part of the content that these names have (None: all of it), and the names that have none."""
+    if names is None:
+        return content, []
+    found = {name: content[name] for name in names if name in content}
+    return found, [name for name in names if name not in found]
+
+
+def _differing(old: Mapping[AddressName, V], new: Mapping[AddressName, V]) -> list[AddressName]:
+    """The names that are in one of the two only, or have another value."""
+    if old == new:
+        return []
+    return [
+        *(name for name, value in new.items() if old.get(name) != value),
+        *(name for name in old if name not in new),
+    ]

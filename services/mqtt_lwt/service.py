@@ -14,7 +14,7 @@ from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import Addresses
+from enmasse.model.feeds import AddressChanges, Addresses, completed
 from enmasse.model.topics import TopicMap
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
@@ -86,7 +86,8 @@ class LastWillService:
 
     async def _feed(self, connection: ControlConnection) -> None:
         ended = asyncio.Event()
-        follow(connection, "addresses", self._addresses, Addresses).on_closed = lambda _: ended.set()
+        receiver = follow(connection, "addresses/changes", completed(self._addresses), AddressChanges)
+        receiver.on_closed = lambda _: ended.set()
         await ended.wait()
 
     def _addresses(self, snapshot: Addresses) -> None:

@@ -99,10 +99,10 @@ class RouterAgent:
         )
         self.configuration = ConfigurationClient(
             (
-                FollowedFeed("addresses", feeds.Addresses, self._on_addresses),
+                FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
                 # No flavor changes what routers have yet: a changed one has been applied when it was received.
                 FollowedFeed("flavors", feeds.Flavors, lambda _: None),
-                FollowedFeed("placements", feeds.Placements, self._on_placements),
+                FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
             ),
             self.readiness,
         )

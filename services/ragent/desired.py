@@ -42,33 +42,38 @@ class Desired:
         self._invalid: frozenset[AddressName] = frozenset()
         self._invalid_brokers: frozenset[str] = frozenset()
         # Thousands of addresses have the same placements: one tuple for all of them, and what follows from it.
+        self._shared: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
         self._works: dict[tuple[str | None, tuple[feeds.Placement, ...]], RouterWork | None] = {}
 
     def set_addresses(self, body: feeds.Addresses) -> list[AddressName]:
-        """Takes a snapshot of the feed `addresses`."""
-        old = self._types
-        types: dict[AddressName, str] = {name: address.type for name, address in body.addresses.items()}
-        invalid = _names(body.invalid)
-        types |= {name: old[name] for name in invalid if name in old}
-        changed = [name for name, type_ in types.items() if old.get(name) != type_]
-        changed += [name for name in old if name not in types]
-        changed += [n for n in invalid ^ self._invalid if n in self._placed and n not in types and n not in old]
-        self._types, self._invalid = types, invalid
-        return changed
+        """Takes a message of the feed `addresses` or `addresses/changes`."""
+        types, invalid = self._types, _names(body.invalid)
+        gone = [name for name in feeds.gone(body, types) if name not in invalid and name in types]
+        changed = [name for name, address in body.addresses.items() if types.get(name) != address.type]
+        unclear = [n for n in invalid ^ self._invalid if n in self._placed and n not in types and n not in changed]
+        types.update((name, body.addresses[name].type) for name in changed)
+        for name in gone:
+            del types[name]
+        self._invalid = invalid
+        return changed + gone + [name for name in unclear if name not in types]
 
     def set_placements(self, body: feeds.Placements) -> tuple[list[AddressName], set[str]]:
-        """Takes a snapshot of the feed `placements`: changed addresses, and brokers that came, went, moved or were
-        started again."""
-        shared: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
-        placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
+        """Takes a message of the feed `placements` or `placements/changes`: changed addresses, and brokers that came,
+        went, moved or were started again."""
+        placed, changed = self._placed, []
         for name, entries in body.addresses.items():
             key = tuple(entries)
-            placed[name] = shared.setdefault(key, key)
-        old, brokers = self._placed, self._brokers
-        changed = [name for name, key in placed.items() if old.get(name) != key]
-        changed += [name for name in old if name not in placed]
+            if placed.get(name) != key:
+                changed.append(name)
+                placed[name] = self._shared.setdefault(key, key)
+        for name in feeds.gone(body, placed):
+            if placed.pop(name, None) is not None:
+                changed.append(name)
+        brokers = self._brokers
         moved = {n for n in body.brokers.keys() | brokers.keys() if body.brokers.get(n) != brokers.get(n)}
-        self._placed, self._brokers, self._invalid_brokers = placed, body.brokers, _names(body.invalid)
+        self._brokers, self._invalid_brokers = body.brokers, _names(body.invalid)
+        if len(self._shared) > 2 * len(placed) + 100:
+            self._shared = {key: key for key in placed.values()}
         self.by_hand = {name: broker for name, broker in body.brokers.items() if broker.by_hand}
         self.has_made = not self.by_hand or len(self.by_hand) < len(body.brokers)
         self._works.clear()

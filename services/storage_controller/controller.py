@@ -12,7 +12,6 @@ from enmasse.control.configuration import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
@@ -58,8 +57,8 @@ class StorageController:
         self.placements = PlacementsReporter(ROLE, self._report_placements, self._placements_answered)
         self.configuration = ConfigurationClient(
             (
-                FollowedFeed("placements", feeds.Placements, self._on_placements),
-                FollowedFeed("addresses", feeds.Addresses, self._on_addresses),
+                FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
+                FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
                 FollowedFeed("flavors", feeds.Flavors, self._on_flavors),
             ),
             self.readiness,
@@ -112,14 +111,9 @@ class StorageController:
 
     # feeds
 
-    def _on_addresses(self, body: feeds.Addresses) -> None:
-        old = self.placer.desired.addresses
-        shared: dict[Address, Address] = {}
-        found = {}
-        for name, address in body.addresses.items():
-            before = old.get(name)
-            found[name] = before if before == address and before is not None else shared.setdefault(address, address)
-        self._want(self.placer.set_addresses(found, body.forced, body.invalid or ()))
+    def _on_addresses(self, body: feeds.AddressChanges) -> None:
+        removed = None if body.full else body.removed
+        self._want(self.placer.set_addresses(body.addresses, body.forced, body.invalid or (), removed))
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
         self._want(self.placer.set_flavors(body.flavors))
@@ -131,7 +125,7 @@ class StorageController:
         if self.placer.complete:
             self._upkeep.tidy()
 
-    def _on_placements(self, body: feeds.Placements) -> None:
+    def _on_placements(self, body: feeds.PlacementChanges) -> None:
         """What an earlier controller reported; our own reports come back too, and are nothing new."""
         if self.placer.knows_all:
             return
@@ -283,6 +277,7 @@ class StorageController:
             self._placed[name] = self._same.setdefault(entries, entries)
         else:
             del self._placed[name]
+        self._reported.changed(name)
         if self.placer.knows_all:  # else nothing is reported yet, and what an earlier controller has reported holds
             self._reported.moved((name,))
         return True
@@ -311,11 +306,12 @@ class StorageController:
 
     # reports
 
-    def _report_placements(self) -> feeds.PlacementsReport | None:
+    def _report_placements(self, full: bool) -> feeds.PlacementsReport | None:
+        """All placements, or those that have changed since the report before. None: not all is known."""
         if not self.placer.knows_all:
             return None
-        self._reported.made(dict(self._placed))
-        lists = {entries: list(entries) for entries in set(self._placed.values())}  # thousands are one and the same
+        report = self._reported.make(self._placed, full=full)
+        lists = {entries: list(entries) for entries in set(report.values())}  # thousands are one and the same
         inventory = self.placer.inventory
         brokers = {
             name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
@@ -326,7 +322,8 @@ class StorageController:
         return feeds.PlacementsReport(
             instance=self._name,
             brokers=brokers,
-            addresses={name: lists[entries] for name, entries in self._placed.items()},
+            addresses={name: lists[entries] for name, entries in report.items() if entries},
+            removed=[name for name, entries in report.items() if not entries],
         )
 
     def _placements_answered(self, accepted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import BrokerEndpoint
@@ -29,31 +30,57 @@ class Desired:
         """Names that are desired, and nobody knows as what: what lies there goes on as it is."""
         self.sources = Sources(("addresses", "flavors"))
         self._referring: dict[AddressName, set[AddressName]] = {}
+        self._shared: dict[Address, Address] = {}
+        """Thousands are alike: one object for all of them."""
 
     def set_addresses(
         self,
         addresses: Mapping[AddressName, Address],
         forced: Iterable[AddressName],
         invalid: Iterable[AddressName] = (),
+        removed: Iterable[AddressName] | None = None,
     ) -> tuple[set[AddressName], set[AddressName]]:
-        """Takes a snapshot of all addresses: changed ones, and names that only concern brokers that hold them."""
-        stored: dict[AddressName, Address] = {name: address for name, address in addresses.items() if address.stored}
-        direct: dict[AddressName, str] = {
-            name: address.type for name, address in addresses.items() if not address.stored
-        }
-        old, unclear, now = self.addresses, frozenset(invalid), frozenset(forced)
-        stored |= {name: old[name] for name in unclear if name in old}
-        changed = {
-            name for name, address in stored.items() if old.get(name) is not address and old.get(name) != address
-        }
-        changed |= old.keys() - stored.keys()
-        changed |= now ^ self.forced
-        others = {n for n in direct.keys() | self.direct.keys() if direct.get(n) != self.direct.get(n)}
-        others |= unclear ^ self.invalid
-        self.addresses, self.direct, self.forced, self.invalid = stored, direct, now, unclear
-        for name in list(changed):
-            changed |= self._refer(name, old.get(name), stored.get(name))
+        """Takes all addresses (`removed` None), or those that have changed and the names that are gone.
+
+        Gives the changed ones, and names that only concern brokers that hold them.
+        """
+        unclear, now = frozenset(invalid), frozenset(forced)
+        if removed is None:
+            removed = [name for name in chain(self.addresses, self.direct) if name not in addresses]
+        old: dict[AddressName, Address | None] = {}
+        others = set(unclear ^ self.invalid)
+        for name, address in chain(addresses.items(), ((name, None) for name in removed)):
+            before = self.addresses.get(name)
+            stored = address if address is not None and address.stored else None
+            if stored is None and name in unclear:
+                stored = before
+            if before is not stored and before != stored:
+                old[name] = before
+                self._set_stored(name, stored)
+            if self._set_direct(name, address.type if address is not None and not address.stored else None):
+                others.add(name)
+        changed = old.keys() | (now ^ self.forced)
+        self.forced, self.invalid = now, unclear
+        for name, before in old.items():
+            changed |= self._refer(name, before, self.addresses.get(name))
         return changed, others
+
+    def _set_stored(self, name: AddressName, address: Address | None) -> None:
+        if address is None:
+            del self.addresses[name]
+        else:
+            self.addresses[name] = self._shared.setdefault(address, address)
+            if len(self._shared) > 2 * len(self.addresses) + 100:
+                self._shared = {each: each for each in self.addresses.values()}
+
+    def _set_direct(self, name: AddressName, kind: str | None) -> bool:
+        """Set the type of an address that is stored nowhere (None: it is none); True if that is news."""
+        before = self.direct.get(name)
+        if kind is not None:
+            self.direct[name] = kind
+        elif before is not None:
+            del self.direct[name]
+        return kind != before
 
     def _refer(self, name: AddressName, old: Address | None, new: Address | None) -> set[AddressName]:
         """Keeps up which addresses name which queue as their dead letter or expiry queue; gives the queues."""

@@ -71,9 +71,11 @@ class Placer:
         addresses: Mapping[AddressName, Address],
         forced: Iterable[AddressName],
         invalid: Iterable[AddressName] = (),
+        removed: Iterable[AddressName] | None = None,
     ) -> set[AddressName]:
-        """Takes the desired addresses (all types), those whose messages may be thrown away, and invalid ones."""
-        changed, others = self.desired.set_addresses(addresses, forced, invalid)
+        """Takes the desired addresses (all types), those whose messages may be thrown away, and invalid ones; with
+        `removed` only the addresses that have changed, and those that are gone."""
+        changed, others = self.desired.set_addresses(addresses, forced, invalid, removed)
         return self._delivered("addresses") | changed | (others & self.inventory.held())
 
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[AddressName]:

@@ -136,8 +136,8 @@ class SubscriptionService:
         """What keep_connected runs on a connection to the configuration service."""
         ended = asyncio.Event()
         receivers = (
-            follow(connection, "addresses", self._on_addresses, feeds.Addresses),
-            follow(connection, "placements", self._on_placements, feeds.Placements),
+            follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
+            follow(connection, "placements/changes", feeds.completed(self._on_placements), feeds.PlacementChanges),
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()

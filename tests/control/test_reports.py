@@ -26,7 +26,7 @@ async def test_who_loses_the_role_does_not_take_it_back_on_this_connection() -> 
     listener = await listen("127.0.0.1", 0, accepted, container="server")
     try:
         connection = await connect("127.0.0.1", listener.port, container="c")
-        reporter = PlacementsReporter("storage_controller", lambda: None, lambda accepted: None)
+        reporter = PlacementsReporter("storage_controller", lambda full: None, lambda accepted: None)
         reporter.connected()
         with pytest.raises(LinkClosed):
             await reporter.run(connection)

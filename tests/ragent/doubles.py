@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -165,6 +166,15 @@ class FakeRouter:
         self.tables[type_].setdefault(name, {"name": name, "identity": "x"}).update(attributes)
 
 
+def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The message of a feed of changes that leads from one content to the next."""
+    old, new = before["addresses"], now["addresses"]
+    unclear = set(before.get("invalid", ())) ^ set(now.get("invalid", ()))
+    names = {n for n in old.keys() | new.keys() if old.get(n) != new.get(n)} | unclear
+    removed = [name for name in names if name not in new]
+    return {**now, "full": False, "addresses": {n: new[n] for n in names if n in new}, "removed": removed}
+
+
 class FakeConfigserv:
     """Feeds with given snapshots, and the reports that came in, merged per reporter."""
 
@@ -185,6 +195,8 @@ class FakeConfigserv:
         self.held: list[Delivery] = []
         self.placements_reported = 0
         self._subscribers: dict[str, list[ControlSender]] = {}
+        self._sent: dict[ControlSender, dict[str, Any]] = {}
+        """Followers of changes → the content that they have by their last message."""
         self._listener: Listener | None = None
         self._speaking: dict[str, ControlLink] = {}
         """Reporter → its newest link; what an older one was is over."""
@@ -222,8 +234,14 @@ class FakeConfigserv:
             self._send(sender, feed)
 
     def _send(self, sender: ControlSender, feed: str) -> None:
+        """Everything, or to a follower of changes those since its last message."""
         if not sender.closed and feed in self.feeds:
-            text = json.dumps(self.feeds[feed])
+            body, before = self.feeds[feed], self._sent.get(sender)
+            if before is not None:
+                body = changes(before, body)
+            if str(sender.remote_source).endswith("/changes"):
+                self._sent[sender] = copy.deepcopy(self.feeds[feed])  # tests go on changing what they publish
+            text = json.dumps(body)
             sender.send(proton.Message(subject=f"enmasse.{feed}", content_type="application/json", body=text))
 
     def _accepted(self, connection: ControlConnection) -> None:
@@ -232,7 +250,7 @@ class FakeConfigserv:
     def _attached(self, link: ControlLink) -> None:
         link.accept()
         if isinstance(link, ControlSender):
-            feed = str(link.remote_source)
+            feed = str(link.remote_source).removesuffix("/changes")
             self._subscribers.setdefault(feed, []).append(link)
             self._send(link, feed)
         elif isinstance(link, ControlReceiver):
@@ -261,6 +279,10 @@ class FakeConfigserv:
             if self.hold(body):
                 self.held.append(delivery)
                 return
+            if delivery.message.subject == "change":
+                assert self.placements is not None, "the first report of a link is full"
+                left = {n: e for n, e in self.placements["addresses"].items() if n not in body["removed"]}
+                body = {**body, "addresses": left | body["addresses"]}
             self.placements = body
             self.placements_reported += 1
             self.publish("placements", body)

@@ -14,7 +14,7 @@ from enmasse.aio.feeds import FeedsClient, FollowedFeed
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import Addresses
+from enmasse.model.feeds import AddressChanges, Addresses, completed
 from enmasse.model.sessions import Close, Open, OpenReply, Outgoing, SourcesChanged
 from enmasse.model.topics import TopicMap
 from enmasse.mqtt import reasons
@@ -52,7 +52,8 @@ class AmqpBackend:
         self.wills = Wills()
         self._data = Uplink(*router, name, self._data_up)
         self._services = Uplink(*router, name, self._services_up)
-        self._feeds = FeedsClient(*configserv, name, [FollowedFeed("addresses", Addresses, self._on_addresses)])
+        addresses = FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
+        self._feeds = FeedsClient(*configserv, name, [addresses])
         self._receiving: AmqpSession | None = None
         self._complete = asyncio.Event()
         self._running: list[asyncio.Task[Any]] = []
