@@ -172,7 +172,7 @@ class SqliteEngine:
                     connection.executemany(_PUT, [(table, k, v) for k, v in entries.items() if v is not None])
                     connection.executemany(_DELETE, [(table, k) for k, v in entries.items() if v is None])
                 connection.execute("COMMIT")
-            except sqlite3.Error:
+            except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     connection.rollback()
                 raise

@@ -80,7 +80,7 @@ class Store:
         self._name = b""
         """Of the tables, since they were first opened."""
         self._check_at = 0.0
-        self._broken: EngineError | None = None
+        self._broken: Exception | None = None
         """What a reader has found."""
 
     def start(self) -> None:
@@ -167,10 +167,10 @@ class Store:
                 raise StoreError(self.state.detail)
             try:
                 return await read()
-            except EngineError as error:
+            except Exception as error:
                 self._broken = error
                 self._work.set()
-                raise StoreError(str(error)) from None
+                raise StoreError(self._explained(error)) from None
 
     # the keeper: opens, commits, checks
 
@@ -185,9 +185,9 @@ class Store:
                 backoff.reset()
                 while True:
                     await self._serve()
-            except EngineError as error:
+            except Exception as error:
                 self.failures += 1
-                self._set(False, str(error))
+                self._set(False, self._explained(error))
             wait = backoff.wait()
             await asyncio.sleep(wait)
             self._expire(asyncio.get_running_loop().time() - self._patience)
@@ -241,10 +241,10 @@ class Store:
         try:
             async with self._turn:
                 await self._engine.commit(tables)
-        except EngineError as error:
-            if error.undone:
+        except Exception as error:
+            if not isinstance(error, EngineError) or error.undone:
                 failed, self._unfinished = self._unfinished, []
-                self._fail(failed, str(error))
+                self._fail(failed, self._explained(error))
             raise
         written, self._unfinished = self._unfinished, []
         self.commits += 1
@@ -265,6 +265,13 @@ class Store:
             self._usable.clear()
         if ready != before.ready and self.on_state is not None:
             self.on_state(self.state)
+
+    def _explained(self, error: Exception) -> str:
+        """Return the reason that callers and health get; an error that no engine has foreseen is logged as well."""
+        if isinstance(error, EngineError):
+            return str(error)
+        log.get().error("store.engine.failed", store=self._engine.place, exc_info=error)
+        return f"{self._engine.place}: unexpected error ({error!r:.200}); the service's log has the details"
 
     def _expire(self, before: float) -> None:
         """Writes that have waited too long for an engine fail. They were not begun."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from enmasse.control.errors import RESOURCE_LIMIT, ControlError
+from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
 from enmasse.stores import StoreError
 from services.mqtt_lwt.book import Link, Turned, Will, WillBook
 from services.mqtt_lwt.publisher import Publisher
@@ -50,7 +50,7 @@ class Keeper:
         book: WillBook,
         records: Records,
         publisher: Publisher,
-        failed: Callable[[StoreError], None],
+        failed: Callable[[Exception], None],
         clock: Clock,
     ) -> None:
         self.book = book
@@ -70,7 +70,20 @@ class Keeper:
     # what links say
 
     def request(self, request: Request, link: Link, answer: Answer) -> None:
-        """`answer` is called when what was asked for is durable. Raises ControlError: it is refused."""
+        """Do what a link asks; `answer` is called when it is durable.
+
+        Raises ControlError if the request is refused. After an unexpected error the book may differ from the store, so
+        it is read again.
+        """
+        try:
+            self._request(request, link, answer)
+        except ControlError:
+            raise
+        except Exception as error:
+            self._failed(error)
+            raise ControlError(INTERNAL_ERROR, "a fault of the service, which is in its log") from error
+
+    def _request(self, request: Request, link: Link, answer: Answer) -> None:
         if request.operation == "will":
             done = self._put(request, link)
         elif request.operation == "will-clear":
@@ -146,10 +159,8 @@ class Keeper:
         if error is None:
             if answer is not None:
                 answer()
-        elif isinstance(error, StoreError):
-            self._failed(error)
         else:
-            raise error
+            self._failed(error if isinstance(error, Exception) else StoreError(repr(error)))
 
     # time
 

@@ -33,8 +33,10 @@ class Publisher:
     were none of these. `failed` is told when the store fails.
     """
 
-    def __init__(self, book: WillBook, records: Records, failed: Callable[[StoreError], None]) -> None:
+    def __init__(self, book: WillBook, records: Records, failed: Callable[[Exception], None]) -> None:
         self.published = self.dropped = self.retried = 0
+        self.failures = 0
+        """Unexpected errors; what could not be published is tried again."""
         self._book = book
         self._records = records
         self._failed = failed
@@ -133,11 +135,13 @@ class Publisher:
 
     def _then(self, done: Done, answer: Callable[[], None]) -> None:
         def stored(done: Done) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, StoreError):
-                self._failed(error)
-            elif error is None and not done.cancelled():
+            if done.cancelled():
+                return
+            try:
+                done.result()
                 answer()
+            except Exception as error:
+                self._failed(error)
 
         done.add_done_callback(stored)
 
@@ -186,6 +190,9 @@ class _Lane:
                     await self._send(sender, backoff)
                 except (ControlError, StoreError) as error:
                     log.get(address=self.name).info("wills cannot be published now", reason=str(error))
+                except Exception as error:
+                    log.get(address=self.name).error("mqtt-lwt.lane.failed", exc_info=error)
+                    self._publisher.failures += 1
                 finally:
                     if sender is not None:
                         sender.close()

@@ -64,9 +64,9 @@ class Records:
         return self._store.write(changes)
 
     async def messages(self, wills: Sequence[Will]) -> list[bytes | None]:
-        """What is to be published; None for what is not there. Raises StoreError."""
+        """Messages to publish; None for one that is missing or cannot be read. Raises StoreError."""
         found = await self._store.get_many(WILLS, [will.id for will in wills])
-        return [None if record is None else _will.decode(record).message for record in found]
+        return [_message(will, record) for will, record in zip(wills, found, strict=True)]
 
     async def load(self, book: WillBook, now: float) -> None:
         """Everything that is stored, into an empty book. Raises StoreError."""
@@ -87,6 +87,14 @@ class Records:
             will = Will(id, record.key, record.to, record.qos, record.delay, len(value))
             due_in = min(due[id] - wall, record.delay) if id in due else None  # whatever happened to the clock
             book.restore(will, due_in, now)
+
+
+def _message(will: Will, record: bytes | None) -> bytes | None:
+    try:
+        return None if record is None else _will.decode(record).message
+    except msgspec.DecodeError as error:
+        log.get(client=will.key).error("mqtt-lwt.will.unreadable", will=will.id, reason=str(error))
+        return None
 
 
 def _removal(will: Will) -> Sequence[Change]:

@@ -31,6 +31,8 @@ PROBES = {node: f"lwt-service-probe {node}" for node in NODES}
 """Node → name of the link by which the service tries whether clients can reach it there. No two have one name: a router
 may not have detached the one when the other attaches."""
 PROBE_AGAIN = 0.25
+AGAIN = 1.0
+"""Seconds until everything begins again after an unexpected error."""
 
 
 class LastWillSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +54,8 @@ class LastWillService:
         self._counters = Counters()
         self._topics: TopicMap | None = None
         self._life: _Life | None = None
+        self._failures = 0
+        """Unexpected errors, those of lives that are over included."""
         self._totals: Tally[str] = Tally()
         """Of lives that are over."""
 
@@ -63,8 +67,14 @@ class LastWillService:
         try:
             while True:
                 await self._store.ready()
-                with contextlib.suppress(StoreError):
+                try:
                     await self._live()
+                except StoreError as error:
+                    log.get().error("the store failed; wills are read again when it can be used", reason=str(error))
+                except Exception as error:
+                    self._failures += 1
+                    log.get().error("mqtt-lwt.service.failed", exc_info=error)
+                    await asyncio.sleep(AGAIN)
         finally:
             feeding.cancel()
             await self._store.close()
@@ -77,12 +87,10 @@ class LastWillService:
                 life.publisher.addresses(self._topics)
             self._life = life
             await life.run()
-        except StoreError as error:
-            log.get().error("the store failed; wills are read again when it can be used", reason=str(error))
-            raise
         finally:
             self._life = None
             self._totals.update(life.totals())
+            self._failures += life.publisher.failures
 
     async def _feed(self, connection: ControlConnection) -> None:
         ended = asyncio.Event()
@@ -106,7 +114,10 @@ class LastWillService:
             return False, self._life.unreachable
         if self._topics is None:
             return False, "no addresses were delivered yet"
-        return True, counted(len(self._life.book), "will")
+        wills = counted(len(self._life.book), "will")
+        if failures := self._failures + self._life.publisher.failures:
+            return True, f"{wills}, {counted(failures, 'unexpected error')}: see the log"
+        return True, wills
 
     def counts(self) -> dict[str, int]:
         return {"wills": len(self._life.book) if self._life is not None else 0}
@@ -176,7 +187,7 @@ class _Life:
         done = self.publisher
         return Tally(published=done.published, dropped=done.dropped, retried=done.retried)
 
-    def _fail(self, error: StoreError) -> None:
+    def _fail(self, error: Exception) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
 

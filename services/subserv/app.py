@@ -7,7 +7,7 @@ import gc
 
 from enmasse import health, log, process, settings
 from enmasse.control import ControlConnection, ControlError, keep_connected
-from enmasse.stores import StoreSettings, make_store
+from enmasse.stores import StoreError, StoreSettings, make_store
 from services.subserv.control import SubscriptionControl
 from services.subserv.service import SubscriptionService
 
@@ -15,6 +15,10 @@ CONTAINER = "subscription-service"
 """Container-id by which the router knows where the links to `$mqtt/sessions` go."""
 AGAIN = 0.25
 """Seconds until these are attached again: the router may not have the addresses yet."""
+
+
+LOAD_AGAIN = 1.0
+"""Seconds until a store that could not be read is read again."""
 
 
 class SubservSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,8 +82,15 @@ async def serve(config: SubservSettings, stop: asyncio.Event) -> None:
 
 
 async def _run(service: SubscriptionService, routed: Routed, config: SubservSettings) -> None:
-    await service.store.ready()
-    await service.load()
+    while not service.loaded:
+        await service.store.ready()
+        try:
+            await service.load()
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                log.get().error("subserv.store.refused", exc_info=error)
+            service.unreadable = str(error)
+            await asyncio.sleep(LOAD_AGAIN)
     router, configserv = settings.host_port(config.router), settings.host_port(config.configserv)
     await asyncio.gather(
         service.run(),

@@ -18,14 +18,15 @@ from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
 from enmasse.model.topics import FilterRefused
 from enmasse.mqtt.topics import fault_of_filter
-from enmasse.stores import Store, StoreError
+from enmasse.stores import Change, Store
 from services.subserv import records
 from services.subserv.binding import Binder, Wanted
 from services.subserv.brokers import Brokers
 from services.subserv.desired import Desired
+from services.subserv.given import Undo
 from services.subserv.packets import Packets
 from services.subserv.records import SessionRecord
-from services.subserv.sessions import Session, Sessions, Share, share_of
+from services.subserv.sessions import Session, Sessions, Share, share_of, undone
 from services.subserv.sources import Gateways, SessionSources
 from services.subserv.turns import Turns
 
@@ -120,20 +121,23 @@ class Clients:
                 round=old.record.round if old is not None and present else 0,
             )
             changes = [records.put(records.SESSIONS, request.client, fresh)]
+            undo: list[Undo] = []
             if old is not None:
                 # No change of the former epoch's is taken from now on, and none is on its way to the store.
                 old.record = msgspec.structs.replace(old.record, epoch=epoch)
-                await self._packets.settled()
-                if not present:
-                    changes = [*sessions.end(old), *changes]
-                elif closed is not None:
-                    changes += [each for message in closed.sent for each in old.packets.left(request.client, message)]
             sent: list[wire.Outgoing] = []
             try:
+                if old is not None:
+                    await self._packets.settled()
+                    if not present:
+                        changes = [*sessions.end(old), *changes]
+                    elif closed is not None:
+                        changes += _left(old, closed.sent, undo)
                 if present and old is not None:
                     sent = await self._packets.sent(old)
                 await self._store.write(changes)
-            except StoreError:
+            except BaseException:
+                undone(undo)
                 if old is not None and old.record.connected:
                     self._abandoned[request.client] = epoch
                 raise
@@ -198,8 +202,13 @@ class Clients:
         closed = msgspec.structs.replace(
             record, connected=False, expiry=expiry, since=now, ends=records.end_of(expiry, now)
         )
-        kept = [each for message in sent for each in session.packets.left(record.client, message)]
-        await self._store.write([records.put(records.SESSIONS, record.client, closed), *kept])
+        undo: list[Undo] = []
+        try:
+            kept = _left(session, sent, undo)
+            await self._store.write([records.put(records.SESSIONS, record.client, closed), *kept])
+        except BaseException:
+            undone(undo)
+            raise
         self.sessions.put(closed)
 
     async def _end(self, session: Session) -> None:
@@ -228,7 +237,7 @@ class Clients:
         results = await asyncio.gather(*(self._end_if_over(s.record.client, now) for s in over), return_exceptions=True)
         failed = [result for result in results if isinstance(result, BaseException)]
         for session, result in zip(over, results, strict=True):
-            if isinstance(result, StoreError) and self.sessions.by_client.get(session.record.client) is session:
+            if isinstance(result, Exception) and self.sessions.by_client.get(session.record.client) is session:
                 self.sessions.put(session.record)  # it is over again next time
         if failed:
             raise failed[0]
@@ -392,6 +401,11 @@ class Clients:
         if session is None or session.record.epoch != epoch or not session.record.connected:
             raise Refusal(wire.STALE, f"client {client[:100]!r} is connected elsewhere, or has no session", TAKEN_OVER)
         return session
+
+
+def _left(session: Session, sent: Iterable[wire.Outgoing], undo: list[Undo]) -> list[Change]:
+    """What is to be stored of the messages that a gateway was sending to the client; as `PacketTable.change`."""
+    return [each for message in sent for each in session.packets.left(session.record.client, message, undo)]
 
 
 def _share(filter: str) -> Share | None:

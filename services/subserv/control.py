@@ -98,6 +98,7 @@ class SubscriptionControl:
         except (ValueError, TypeError) as error:
             delivery.reject(INVALID_FIELD, str(error)[:500])
         except Exception:
+            self._service.failures += 1
             log.get().exception("a request failed", address=node)
             delivery.reject(INTERNAL_ERROR, messages.FAILED)
         else:

@@ -1,7 +1,8 @@
 """Retained messages from one broker, in the broker's order: its queue `$sub/<broker>/retained`.
 
-A message is accepted when it is stored. `mark()` sends a message of our own through the queue: when it comes back,
-every retained message that was acknowledged to its publisher before has been stored.
+A message is accepted when it is stored. If an unexpected error keeps it from being stored it is rejected, so that the
+broker keeps it among its dead letters if there is an address for them. `mark()` sends a message of our own through the
+queue: when it comes back, every retained message that was acknowledged to its publisher before has been stored.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.sections import Sections
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Delivery, LinkClosed
+from enmasse.control.errors import INTERNAL_ERROR
 from enmasse.control.link import ControlReceiver, ControlSender
 from enmasse.stores import StoreError
 from services.subserv import names
+from services.subserv.messages import FAILED
 
 WINDOW = 128
 LARGE = 1024 * 1024 + 1
@@ -41,7 +44,7 @@ class RetainedFeed:
         self.position = 0
         """Messages that have come since the service started."""
         self.failures = 0
-        """Errors that nobody has foreseen: each has cost one message, or has begun the feed anew."""
+        """Unexpected errors: each has rejected one message, or has restarted the feed."""
         self._store = store
         self._receiver: ControlReceiver
         self._sender: ControlSender
@@ -126,28 +129,32 @@ class RetainedFeed:
             self._work.clear()
             batch, self._waiting = self._waiting, []
             messages: list[tuple[int, bytes]] = []
+            at: dict[int, int] = {}
             arrived: list[tuple[asyncio.Future[int], int]] = []
             for delivery in batch:
                 marker = _marker(delivery.data)
                 if marker is None:
                     self.position += 1
+                    at[id(delivery)] = self.position
                     messages.append((self.position, delivery.data))
                 elif (future := self._markers.pop(marker, None)) is not None:
                     arrived.append((future, self.position))
-            if messages:
-                await self._keep(messages)
+            refused = await self._keep(messages) if messages else set()
             for delivery in batch:
-                delivery.accept()
+                if id(delivery) in at and at[id(delivery)] in refused:
+                    delivery.reject(INTERNAL_ERROR, FAILED)
+                else:
+                    delivery.accept()
             for future, position in arrived:
                 if not future.done():
                     future.set_result(position)
 
-    async def _keep(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Stores them. One that an unforeseen error keeps from being stored is left out, so that the others go on."""
+    async def _keep(self, messages: Sequence[tuple[int, bytes]]) -> set[int]:
+        """Store these; return the positions of those that an unexpected error has kept from being stored."""
         while True:
             try:
                 await self._store(self.broker, messages)
-                return
+                return set()
             except StoreError as error:
                 log.get(broker=self.broker).error("retained messages cannot be stored", reason=str(error))
                 await asyncio.sleep(AGAIN)
@@ -155,10 +162,12 @@ class RetainedFeed:
                 if len(messages) == 1:
                     self.failures += 1
                     log.get(broker=self.broker).error("a message is not retained, by an error", exc_info=error)
-                    return
+                    return {messages[0][0]}
                 break
+        refused: set[int] = set()
         for each in messages:
-            await self._keep([each])
+            refused |= await self._keep([each])
+        return refused
 
 
 def _marker(data: bytes) -> str | None:

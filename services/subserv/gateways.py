@@ -52,6 +52,8 @@ class GatewayLinks:
 
     def __init__(self) -> None:
         self.by_gateway: dict[str, Channel] = {}
+        self.failures = 0
+        """Requests that were refused because of an unexpected error."""
         self._channels: dict[str, Channel] = {}
         self._missing: dict[str, asyncio.TimerHandle | None] = {}
         """Gateways that are not there; their timer while the router can be reached."""
@@ -131,7 +133,9 @@ class GatewayLinks:
     async def _gone(self, gateway: str) -> None:
         try:
             await self._clients.gateway_gone(gateway)
-        except StoreError as error:
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                self.failures += 1
             log.get().error("clients of a gateway cannot be disconnected", gateway=gateway, reason=str(error))
             if gateway not in self.by_gateway:
                 self._missing[gateway] = None
@@ -169,6 +173,10 @@ class GatewayLinks:
                 body = self._hello(channel, msgspec.json.decode(_text(request.body), type=wire.Hello))
             except ValueError as error:
                 body = _invalid(error)
+            except Exception:
+                self.failures += 1
+                log.get().exception("a request failed", subject=request.subject)
+                body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         else:
             text = f"no operation {request.subject[:50]!r}; there are hello, {', '.join(self._handlers)}"
             body = wire.Failure(condition="amqp:not-implemented", description=text, reason=UNSPECIFIED)
@@ -199,6 +207,7 @@ class GatewayLinks:
         except ValueError as error:
             body = _invalid(error)
         except Exception:  # the gateway's other clients are not to wait for an answer that never comes
+            self.failures += 1
             log.get().exception("a request failed", subject=request.subject)
             body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         self._reply(channel, request, body)

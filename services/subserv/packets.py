@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enmasse import process
+from enmasse import log, process
 from enmasse.model.sessions import Outgoing, PacketChange, PacketsReply, is_shared
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records
@@ -26,10 +26,14 @@ class Packets:
         self._store = store
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
+        self.failures = 0
+        """Unexpected errors; each has refused one request."""
 
     async def change(self, changes: Sequence[PacketChange]) -> PacketsReply:
-        """Returns when they are durable, with those that were not made, or not as asked. Raises StoreError: none of
-        them was made."""
+        """Return when they are durable, with those that were not made, or not as asked.
+
+        Raises StoreError if the store fails, and any other exception after an unexpected error: none of them was made.
+        """
         done: asyncio.Future[PacketsReply] = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, done))
         if self._writer is None:
@@ -50,8 +54,42 @@ class Packets:
             self._writer = None
 
     async def _store_batch(self, batch: list[_Waiting]) -> None:
-        made: list[Change] = []
+        """Make and store the changes of some requests, and answer each.
+
+        After an unexpected error each request is tried alone, so that the others are not refused with it.
+        """
         undo: list[Undo] = []
+        try:
+            made, replies = self._made(batch, undo)
+            await self._store.write(made)
+        except BaseException as error:
+            undone(undo)
+            if not isinstance(error, Exception):
+                self._refuse(batch + self._waiting, StoreError("the service ends"))
+                raise
+            if isinstance(error, StoreError):
+                self._refuse(batch, error)
+            elif len(batch) > 1:
+                for each in batch:
+                    await self._store_batch([each])
+            else:
+                self.failures += 1
+                log.get().error("subserv.packets.refused", exc_info=error)
+                self._refuse(batch, error)
+            return
+        for (_, done), reply in zip(batch, replies, strict=True):
+            if not done.done():
+                done.set_result(reply)
+
+    def _refuse(self, batch: list[_Waiting], error: Exception) -> None:
+        for _, done in batch:
+            if not done.done():
+                done.set_exception(error)
+                done.exception()  # retrieved: the caller may be gone
+
+    def _made(self, batch: list[_Waiting], undo: list[Undo]) -> tuple[list[Change], list[PacketsReply]]:
+        """Make the changes in memory; return what is to be stored, and a reply to each request."""
+        made: list[Change] = []
         replies: list[PacketsReply] = []
         by_client = self._sessions.by_client
         for changes, _ in batch:
@@ -67,17 +105,7 @@ class Packets:
                     made += session.packets.change(change.client, change, undo)
             reply.stale.extend(stale)
             replies.append(reply)
-        try:
-            await self._store.write(made)
-        except (StoreError, ValueError) as error:
-            undone(undo)
-            for _, done in batch:
-                if not done.done():
-                    done.set_exception(StoreError(str(error)))
-            return
-        for (_, done), reply in zip(batch, replies, strict=True):
-            if not done.done():
-                done.set_result(reply)
+        return made, replies
 
     def _given(self, session: Session, change: PacketChange, reply: PacketsReply, undo: list[Undo]) -> list[Change]:
         """A message of a shared subscription: it is this session's from now on, if it is nobody else's."""

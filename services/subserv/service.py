@@ -73,6 +73,10 @@ class SubscriptionService:
             self.session_sources,
         )
         self.loaded = False
+        self.unreadable = ""
+        """Why the last attempt to read the store failed; empty while one is under way."""
+        self.failures = 0
+        """Unexpected errors besides those that packets, gateways and the brokers' feeds count."""
         self.configured = False
         """The configuration service is connected."""
         self._changed = asyncio.Event()
@@ -178,10 +182,14 @@ class SubscriptionService:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            ids = [each.id for each in self.subscribers()]
-            async for some in portions(ids):
-                self.brokers.touch(some)
-                self.session_sources.lies(some)
+            try:
+                ids = [each.id for each in self.subscribers()]
+                async for some in portions(ids):
+                    self.brokers.touch(some)
+                    self.session_sources.lies(some)
+            except Exception as error:
+                self._went_wrong("a change of addresses cannot be followed", error)
+                self._changed.set()
             await asyncio.sleep(SETTLE)
 
     async def _forget(self) -> None:
@@ -196,8 +204,8 @@ class SubscriptionService:
                         gone += messages
             try:
                 await self.packets.forget(gone)
-            except StoreError as error:
-                log.get().warning("what brokers have settled cannot be deleted", reason=str(error))
+            except Exception as error:
+                self._went_wrong("what brokers have settled cannot be deleted", error)
 
     async def _expire(self) -> None:
         while True:
@@ -205,8 +213,16 @@ class SubscriptionService:
             try:
                 await self.retained.expire()
                 await self.clients.end_over(time.time())
-            except StoreError as error:
-                log.get().warning("what has expired cannot be deleted", reason=str(error))
+            except Exception as error:
+                self._went_wrong("what has expired cannot be deleted", error)
+
+    def _went_wrong(self, event: str, error: Exception) -> None:
+        """Something that is tried again failed; an error that is not the store's is counted."""
+        if isinstance(error, StoreError):
+            log.get().warning(event, reason=str(error))
+        else:
+            self.failures += 1
+            log.get().error(event, exc_info=error)
 
     def close(self) -> None:
         self.brokers.close()
@@ -218,7 +234,7 @@ class SubscriptionService:
         if not self.store.state.ready:
             return False, f"store: {self.store.state.detail}"
         if not self.loaded:
-            return False, "reading the store"
+            return False, f"reading the store: {self.unreadable}" if self.unreadable else "reading the store"
         if not self.configured or not self.desired.sources.complete:
             return False, "no connection to the configuration service"
         if not routed:
@@ -235,6 +251,8 @@ class SubscriptionService:
         ]
         if failures := sum(broker.conversation.feed.failures for broker in self.brokers):
             parts.append(f"retained messages were left out by {counted(failures, 'error')}: see the log")
+        if failures := self.failures + self.packets.failures + self.gateways.failures:
+            parts.append(f"requests were refused because of {counted(failures, 'unexpected error')}: see the log")
         return True, ", ".join(parts)
 
     def counts(self) -> dict[str, int]:

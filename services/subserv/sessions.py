@@ -125,12 +125,13 @@ class PacketTable:
                 changes += given.end([message])
         return changes
 
-    def left(self, client: str, message: Outgoing) -> list[Change]:
-        """What a gateway leaves when it closes the client: it is under way, or was completed and not settled."""
+    def left(self, client: str, message: Outgoing, undo: list[Undo]) -> list[Change]:
+        """What a gateway leaves when it closes the client: it is under way, or was completed and not settled. As
+        `change`."""
         old = self.sent.get(message.pid)
         if message.state == "completed" and of_group(message.source, message.identity) is not None:
-            return self._forgotten(client, message.pid, old, True, [])
-        return self._replaced(client, old, OutgoingRecord(self._order + 1, message), [])
+            return self._forgotten(client, message.pid, old, True, undo)
+        return self._replaced(client, old, OutgoingRecord(self._order + 1, message), undo)
 
     def held(self) -> list[int]:
         """Packet ids of exchanges whose messages are held."""

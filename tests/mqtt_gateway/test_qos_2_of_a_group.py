@@ -164,7 +164,7 @@ class Member(MqttHalf):
         for change, _ in self.pending:
             self.stored(change)
         for each in self.exchanges.completed():
-            self.records.left(self.name, each)
+            self.records.left(self.name, each, [])
             self.messages.pop(each.pid, None)
         self.lose(read)
         self.start()

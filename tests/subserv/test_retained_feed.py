@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,17 +48,23 @@ async def published(connection: ControlConnection, *bodies: bytes) -> None:
 
 
 @asyncio_test
-async def test_a_message_that_cannot_be_kept_is_left_out_and_the_feed_goes_on(tmp_path: Path) -> None:
+async def test_a_message_that_cannot_be_stored_becomes_a_dead_letter_and_the_feed_goes_on(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path).start()
     try:
         publisher = await connect("127.0.0.1", broker.port, container="publisher")
-        await (await Artemis(publisher).opened()).invoke("broker", "createAddress", "news", "MULTICAST")
+        management = await Artemis(publisher).opened()
+        await management.invoke("broker", "createAddress", "news", "MULTICAST")
+        await management.invoke("broker", "createQueue", json.dumps({"name": "dead", "routing-type": "ANYCAST"}))
+        dead = json.dumps({"deadLetterAddress": "dead"})
+        await management.invoke("broker", "addAddressSettings", "#", dead)
         kept = Kept()
         feed = RetainedFeed("b1", kept.take)
         connection = await _attached(broker, feed)
         await published(publisher, b"one", b"odd", b"two")
         await until(lambda: kept.bodies == [b"one", b"two"])
         assert feed.failures == 1
+        rejected = await anext(publisher.receiver("dead", window=1))
+        assert bytes(rejected.message.body) == b"odd"
         assert await feed.mark() == 3
         kept.fatal = True
         await published(publisher, b"three")

@@ -1,0 +1,77 @@
+"""Unexpected errors of the last-will service: the client is refused, the wills are read again, none waits forever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from enmasse.backoff import Backoff
+from enmasse.control import ControlError
+from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
+from enmasse.model.topics import TopicMap
+from enmasse.stores import Change
+from services.mqtt_lwt import publisher as publishers
+from services.mqtt_lwt.book import Will, WillBook
+from services.mqtt_lwt.keeper import Keeper
+from services.mqtt_lwt.publisher import Publisher
+from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.requests import Request
+from tests.control.aio import asyncio_test, until
+from tests.mqtt_lwt.test_publisher import Connection
+
+
+class Store:
+    """Raises an unexpected error when it is called, or later."""
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.at_once = at_once
+        self.reads: list[Any] = []
+
+    def write(self, changes: Iterable[Change]) -> asyncio.Future[None]:
+        if self.at_once:
+            raise RuntimeError("injected")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_exception(RuntimeError("injected"))
+        return done
+
+    async def get_many(self, table: str, keys: list[str]) -> list[bytes]:
+        self.reads.append(keys)
+        raise RuntimeError("injected")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@asyncio_test
+async def test_a_request_that_fails_unexpectedly_is_not_answered_and_the_wills_are_read_again(at_once: bool) -> None:
+    failures: list[Exception] = []
+    book, records = WillBook(5), Records(cast(Any, Store(at_once=at_once)))
+    publisher = Publisher(book, records, failures.append)
+    keeper = Keeper(book, records, publisher, failures.append, asyncio.get_running_loop())
+    refused = False
+    try:
+        keeper.request(Request("session-ended", "client:c"), 1, lambda: failures.append(AssertionError("answered")))
+    except ControlError:
+        refused = True
+    await until(lambda: failures)
+    assert [str(each) for each in failures] == ["injected"]
+    assert refused == at_once
+
+
+@asyncio_test
+async def test_a_will_whose_message_cannot_be_read_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Soon(Backoff):
+        def wait(self) -> float:
+            return 0.001
+
+    monkeypatch.setattr(publishers, "Backoff", Soon)
+    store = Store()
+    publisher = Publisher(WillBook(5), Records(cast(Any, store)), lambda _: None)
+    publisher.addresses(TopicMap({AddressName("q"): Address(type="queue", flavor="f")}))
+    publisher.add([Will("1", "client:c", "q", 1, 0, 10)])
+    publisher.connected(cast(Any, Connection()))
+    await until(lambda: len(store.reads) > 3)
+    assert publisher.failures >= 3
+    publisher.disconnected()
