@@ -56,6 +56,16 @@ class Reader:
         """How many bytes of an unfinished packet are kept. 0: the last packet was complete."""
         return self._held_size
 
+    def clear(self) -> None:
+        """Forget an unfinished packet: nothing more is read."""
+        self._held.clear()
+        self._held_size = 0
+
+    @property
+    def expected(self) -> int:
+        """Bytes of the unfinished packet, as far as its header is there."""
+        return self._needed if self._held else 0
+
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that `data` completes, in order. However a stream is cut into `feed`s, its packets are the same.
 

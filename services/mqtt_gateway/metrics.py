@@ -61,7 +61,7 @@ def families(front: Front) -> Iterator[Metric]:
         "Connections that have ended, by the name of the reason code of MQTT 5; lost ones as unspecified error.",
         [({"reason": reasons.name(reason)}, count) for reason, count in front.closed.items()],
     )
-    yield gauge("mqtt_kept_bytes", "Bytes that wait, to and from clients.", single(front.kept))
+    yield gauge("mqtt_kept_bytes", "Bytes that wait, to and from clients.", single(front.memory.total))
     yield counter(
         "mqtt_dropped_total",
         "Messages that a client could not get: too large for it, or expired while they waited.",

@@ -55,6 +55,14 @@ class World:
             for peer in self.peers:
                 peer.flush()
 
+    def turn(self) -> None:
+        """Turns of the loop, until all that was read is processed or waits."""
+        while any(peer.turns for peer in self.peers):
+            for peer in self.peers:
+                peer.turn()
+        for peer in self.peers:
+            peer.flush()
+
     def peer(self, version: int = V5) -> Peer:
         return Peer(self, version)
 
@@ -99,6 +107,9 @@ class Peer:
 
     def call_soon(self) -> None:
         self.turns += 1
+
+    def unsent(self) -> int:
+        return len(self.output)
 
     def end(self) -> None:
         self._ending = True

@@ -125,7 +125,7 @@ def test_a_publisher_that_goes_while_it_waits() -> None:
     stage.publisher.vanish()
     stage.answer()
     assert stage.sent == []
-    assert stage.world.front.kept == 0
+    assert stage.world.front.memory.total == 0
 
 
 def test_in_a_storm_nobody_waits_for_the_others() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import count
 from typing import Any
 
@@ -172,7 +173,7 @@ class ToySession:
                 self.backend.settled[delivery.payload] += 1
                 continue
             self.unsettled[delivery.identity] = delivery
-            self.client.deliver(delivery)
+            self.client.deliver(copy(delivery))
 
     def answer(self, packet_id: int, reason: int, text: str = "") -> None:
         """The outcome of a message for which `outcome` has said None."""
@@ -221,8 +222,9 @@ class ToySession:
     def settle(self, delivery: Delivery) -> None:
         assert not self.closed
         assert delivery.identity is not None
-        if self.unsettled.pop(delivery.identity, None) is not None:
-            self.backend.settled[delivery.payload] += 1
+        kept = self.unsettled.pop(delivery.identity, None)
+        if kept is not None:
+            self.backend.settled[kept.payload] += 1
             self.pump()
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from enmasse import log as logs
 from enmasse.aio.acceptor import Acceptor, listening
 from enmasse.aio.renewal import Renewal
+from enmasse.allocator import trim
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.front import Front
 from services.mqtt_gateway.protocol.timetable import STEP
@@ -26,6 +27,10 @@ log = logs.get(part="mqtt")
 
 BACKLOG = 4096
 TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
+TRIM_BYTES = 16 << 20
+"""Bytes that clients have freed before memory is returned to the operating system."""
+TRIM_SECONDS = 5.0
+"""Seconds between two returns, because the next large messages take it from there again."""
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +62,7 @@ class Listeners:
         self._renewals: list[Renewal] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(STEP, self._sweep)
+        self._trimmed = 0.0
         self.endpoints: dict[str, str] = {}
 
     async def open(self, listener: ListenerSettings) -> None:
@@ -181,8 +187,12 @@ class Listeners:
         return context
 
     def _sweep(self) -> None:
+        now = self._loop.time()
         self._timer = self._loop.call_later(STEP, self._sweep)
         try:
-            self._front.times.sweep(self._loop.time())
+            self._front.times.sweep(now)
         except Exception as error:
             log.error("mqtt.sweep-failed", exc_info=error)
+        if now >= self._trimmed + TRIM_SECONDS and self._front.memory.fallen(TRIM_BYTES):
+            self._trimmed = now
+            trim()

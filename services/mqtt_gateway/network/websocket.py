@@ -180,6 +180,9 @@ class WebSocketWire:
     def call_soon(self) -> None:
         self._flusher.loop.call_soon(self._connection.intake.go_on)
 
+    def unsent(self) -> int:
+        return self._unsent_size
+
     def end(self) -> None:
         self._ending = True
         self._readable.set()

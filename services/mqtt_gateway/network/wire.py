@@ -9,12 +9,13 @@ from typing import Final, Protocol, cast
 from enmasse import log as logs
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.front import Front
+from services.mqtt_gateway.protocol.memory import LITTLE
 
 log = logs.get(part="mqtt")
 
-HIGH_WATER: Final = 256 * 1024
-"""Bytes that a client leaves unread before it gets no more."""
-LOW_WATER: Final = 64 * 1024
+HIGH_WATER: Final = LITTLE
+"""Bytes of unread output at which they are counted and nothing further is sent to the client."""
+LOW_WATER: Final = HIGH_WATER // 4
 
 
 class Writes(Protocol):
@@ -121,6 +122,9 @@ class TcpWire(asyncio.Protocol):
 
     def call_soon(self) -> None:
         self._flusher.loop.call_soon(self._go_on)
+
+    def unsent(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def end(self) -> None:
         self._ending = True

@@ -49,6 +49,9 @@ log = logs.get(part="mqtt")
 
 LINGER: Final = 5.0
 """Seconds in which a peer may take what is left for it after the end."""
+PACKET_RATE: Final = 32 * 1024
+"""Bytes per second: a packet of this size may take one second longer than an empty one."""
+_NO_MEMORY: Final = "the gateway's memory for clients is used up, and this client holds most of it"
 
 
 class Connection:
@@ -66,11 +69,13 @@ class Connection:
         "_subscribing",
         "_terms",
         "_unread",
+        "_unsent",
         "_waits",
         "_wire",
         "client_id",
         "due",
         "intake",
+        "kept",
         "output",
         "peer",
     )
@@ -81,6 +86,7 @@ class Connection:
         self.peer = peer
         self.client_id = ""
         self.due = 0
+        self.kept = 0
         self.intake = Intake(front, wire, self, _HANDLERS)
         self.output = Output(front, wire)
         self._terms: Terms | None = None
@@ -94,6 +100,7 @@ class Connection:
         self._waits = 0  # a message waits for SUBSCRIBEs up to this number
         self._rested = 0.0  # until when none waits
         self._unread = 0.0  # since when the client does not read; 0: it does
+        self._unsent = 0  # bytes of output that it does not read
         front.times.plan(self, self._since + front.limits.connect_seconds)
 
     # --- the network's calls ------------------------------------------------------------------------------------------
@@ -103,6 +110,9 @@ class Connection:
         if self.intake.closed:
             return
         self._unread = self._front.times.now if blocked else 0.0
+        self.measure()
+        if self.intake.closed:
+            return
         if blocked:
             self.intake.hold(intake.UNREAD)
             self._front.times.plan(self, self._unread + self._front.limits.stall_seconds)
@@ -118,6 +128,8 @@ class Connection:
         if not self.intake.closed:
             self._close(Ending.LOST, reasons.UNSPECIFIED_ERROR)
         self._front.times.forget(self)
+        self._front.memory.change(self, -self.kept)
+        self._unread = self._unsent = 0
         self.output.take()
         # its parts know it: let go, they and what they hold are freed now, not when the collector looks (rarely)
         self._inbound = self._outbound = self._subscribing = _NOTHING
@@ -139,8 +151,10 @@ class Connection:
         elif self.intake.held:
             self.intake.seen = now  # it may have sent much that was not read
             self._plan()
-        elif self.intake.since and now >= self.intake.since + limits.packet_seconds:
-            self.fail(reasons.MALFORMED_PACKET, f"a packet was not complete after {limits.packet_seconds} seconds")
+        elif self.intake.since and now >= self._packet_due():
+            self.fail(
+                reasons.MALFORMED_PACKET, f"a packet was not complete after {now - self.intake.since:.0f} seconds"
+            )
         elif self._keep_alive and now >= self.intake.seen + self._keep_alive:
             # v3.1.1 MQTT-3.1.2-24, v5 MQTT-3.1.2-22
             self.fail(reasons.KEEP_ALIVE_TIMEOUT, "nothing came in one and a half times the keep alive")
@@ -148,17 +162,43 @@ class Connection:
             self._plan()
 
     def _plan(self) -> None:
-        limits, times = self._front.limits, self._front.times
+        times = self._front.times
         if self._keep_alive:
             times.plan(self, self.intake.seen + self._keep_alive)
         if self._unread:
-            times.plan(self, self._unread + limits.stall_seconds)
+            times.plan(self, self._unread + self._front.limits.stall_seconds)
         if self.intake.since:
-            times.plan(self, self.intake.since + limits.packet_seconds)
+            times.plan(self, self._packet_due())
+
+    def _packet_due(self) -> float:
+        """Time at which the packet that has begun must be complete: the larger it is, the more it has."""
+        return self.intake.since + self._front.limits.packet_seconds + self.intake.reader.expected / PACKET_RATE
 
     def unfinished(self) -> None:
         if self._terms is not None:
-            self._front.times.plan(self, self.intake.since + self._front.limits.packet_seconds)
+            self._front.times.plan(self, self._packet_due())
+
+    # --- memory (memory.Holder) ---------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        unsent = self._wire.unsent() if self._unread else 0
+        more, self._unsent = unsent - self._unsent, unsent
+        self._front.memory.change(self, more)
+
+    def waited(self) -> float:
+        began = self._unread or self.intake.since
+        return self._front.times.now - began if began else 0.0
+
+    def give_way(self) -> None:
+        log.info("mqtt.client.closed-for-memory", client=self.client_id, peer=self.peer, bytes=self.kept)
+        if self._session is not None:
+            self.fail(reasons.QUOTA_EXCEEDED, _NO_MEMORY)
+        elif not self.intake.closed:
+            self._refuse(reasons.QUOTA_EXCEEDED, _NO_MEMORY)
+        if self._unread:  # it would not read the reason either, and its output is to be freed now
+            self._front.memory.change(self, -self._unsent)
+            self._unread = self._unsent = 0
+            self._wire.abort()
 
     # --- packets ------------------------------------------------------------------------------------------------------
 

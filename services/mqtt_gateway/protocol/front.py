@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from services.mqtt_gateway.protocol.limits import Limits
+from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered
 
@@ -31,6 +32,9 @@ class Wire(Protocol):
 
     def call_soon(self) -> None:
         """Call `Intake.go_on` in the next turn of the loop."""
+
+    def unsent(self) -> int:
+        """Bytes of output that the operating system has not taken."""
 
     def end(self) -> None:
         """Send what is left, then close."""
@@ -62,10 +66,6 @@ class FrontClient(Protocol):
     def disconnect(self, reason: int, text: str = "") -> None: ...
 
 
-LITTLE = 64 * 1024
-"""Bytes that a client may keep waiting whatever the others do."""
-
-
 class Front:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
     seconds since the epoch; `times` has the coarse time for deadlines."""
@@ -87,8 +87,7 @@ class Front:
         self.opening: dict[str, FrontClient] = {}
         """By client identifier: those that wait for their session."""
         self.stopping = False
-        self.kept = 0
-        """Bytes that wait, of all clients."""
+        self.memory = Memory(limits.memory)
         # by packet type, 1 to 15
         self.packets_in = [0] * 16
         self.packets_out = [0] * 16
@@ -99,9 +98,3 @@ class Front:
         self.dropped = 0
         """Messages that a client could not get: too large for it, expired while they waited for it, or kept by nobody
         and not taken."""
-
-    def keep(self, more: int, kept: int) -> bool:
-        """A client keeps this many more bytes waiting (negative: fewer), `kept` with them. False: there is no room for
-        so much, it has to go."""
-        self.kept += more
-        return more <= 0 or self.kept <= self.limits.memory or kept <= LITTLE

@@ -13,6 +13,7 @@ from services.mqtt_gateway.ports import UNKNOWN, Session
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.limits import Limits
+from services.mqtt_gateway.protocol.memory import Holder
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
 
@@ -28,7 +29,7 @@ _RELEASED: Final = 4
 _NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
 
 
-class Host(Protocol):
+class Host(Holder, Protocol):
     """The connection, as its messages see it."""
 
     def fail(self, reason: int, text: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from enmasse.mqtt import reasons
-from enmasse.mqtt.errors import MqttError, ProtocolError
+from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.protocol.front import Front, Wire
+from services.mqtt_gateway.protocol.memory import Holder
 
 # why nothing is read or processed: bits of what holds it up
 OPENING: Final = 1
@@ -36,10 +36,7 @@ BEFORE_CONNECT: Final = 256 * 1024
 """Bytes of a CONNECT."""
 
 
-_NO_MEMORY: Final = "clients keep too much waiting, this one among them"
-
-
-class Host(Protocol):
+class Host(Holder, Protocol):
     """The connection, as its intake sees it."""
 
     def broken(self, error: MqttError) -> None:
@@ -109,7 +106,8 @@ class Intake:
         """Nothing is read and nothing processed any more."""
         self._held |= _CLOSED
         self._raw, self._packets, self._again, self._fault = b"", [], None, None
-        self._front.keep(-self._kept, 0)
+        self.reader.clear()
+        self._front.memory.change(self._host, -self._kept)
         self._kept = 0
 
     def let_go(self) -> None:
@@ -191,8 +189,7 @@ class Intake:
             return
         kept = self.reader.held + len(self._raw)
         more, self._kept = kept - self._kept, kept
-        if not self._front.keep(more, kept):
-            self._host.broken(ProtocolError(_NO_MEMORY, "", reasons.QUOTA_EXCEEDED))
+        self._front.memory.change(self._host, more)
 
     def _feed(self, data: bytes) -> None:
         reader = self.reader

@@ -17,14 +17,14 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CONNECTs that are being answered at once; more wait."""
     connect_seconds: Count = 10
     """From the socket to the CONNECT."""
-    packet_seconds: Count = 60
-    """From the first byte of a packet to its last."""
+    packet_seconds: Count = 20
+    """From the first byte of a packet to its last, and one second more for each 32 KiB of it."""
     stall_seconds: Count = 60
     """How long a client may leave unread what was sent to it."""
     memory: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
-    """Bytes that all clients together may keep waiting: packets that are not complete, what cannot be processed yet,
-    messages that a client does not take. Beyond it, a client that adds to it is disconnected (reason 0x97), unless it
-    has little there."""
+    """Bytes that all clients together may keep waiting: packets that are not complete or cannot be processed yet,
+    messages that a client does not take, output that it does not read. Beyond it, the clients that have kept most for
+    longest are disconnected (reason 0x97)."""
     max_packet: Annotated[int, Meta(ge=1024, le=268_435_460)] = 1 << 20
     """Bytes of a packet from a client."""
     receive_maximum: U16 = 65535

@@ -100,7 +100,7 @@ class Outbound:
         self._largest = terms.maximum_packet_size
         self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
         self.blocked = False
-        """The client does not read: nothing is sent that can wait."""
+        """The client does not read, or the connection is closed: nothing is sent that can wait."""
         self.subscribing = False
         """A SUBSCRIBE has no answer yet: retained messages wait for it, and what comes behind them."""
         self._last = 0  # packet id
@@ -148,9 +148,9 @@ class Outbound:
         return [*self._one.values(), *(each for each in self._waiting or () if each.qos < 2)]
 
     def close(self) -> None:
-        """What waits goes back."""
-        self._front.keep(-self._kept, 0)
-        self._kept = 0
+        """Send nothing further; the session returns the messages that wait."""
+        self.blocked = True
+        self._keep(-self._kept)
         self._waiting = None
 
     # from the session
@@ -164,38 +164,42 @@ class Outbound:
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(delivery)
-            size = len(delivery.payload)
-            self._kept += size
-            if not self._front.keep(size, self._kept):
-                self._host.fail(reasons.QUOTA_EXCEEDED, "clients keep too much waiting, this one among them")
+            self._keep(len(delivery.payload))
 
     def go_on(self) -> None:
         """There may be room for what waits."""
         waiting = self._waiting
         while waiting and not self.blocked and not (self.subscribing and waiting[0].retain):
             delivery = waiting.popleft()
+            size = len(delivery.payload)
             if not self._send(delivery):
                 waiting.appendleft(delivery)
                 return
-            size = len(delivery.payload)
-            self._kept -= size
-            self._front.keep(-size, self._kept)
+            self._keep(-size)
+
+    def _keep(self, more: int) -> None:
+        """Count bytes that wait here."""
+        self._kept += more
+        self._front.memory.change(self._host, more)
 
     def assigned(self, packet_id: int) -> None:
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             exchange.state = _PUBLISHED
             data = exchange.data
-            if self._aliases is not None and exchange.delivery is not None:
-                # only now is it known which aliases the client has
-                data = self._encoded(exchange.delivery, 4, packet_id, alias=True) or data
-            self._output.write(3, data)
+            self._keep(-len(data))
             exchange.data = b""
+            if exchange.delivery is not None:
+                if self._aliases is not None:  # only now is it known which aliases the client has
+                    data = self._encoded(exchange.delivery, 4, packet_id, alias=True) or data
+                exchange.delivery.payload = b""
+            self._output.write(3, data)
 
     def withdrawn(self, packet_id: int) -> None:
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             del self._two[packet_id]
+            self._keep(-len(exchange.data))
             if self._waiting:
                 self.go_on()
 
@@ -279,11 +283,14 @@ class Outbound:
         if data is None:
             self._session.settle(delivery)
         elif qos == 1:
+            delivery.payload = b""  # until PUBACK comes, only its identity is needed
             self._one[packet_id] = delivery
             self._output.write(3, data)
         else:
             self._two[packet_id] = _Exchange(delivery, _ASSIGNING, data)
-            self._session.assign(delivery, packet_id)
+            self._keep(len(data))
+            if not self.blocked:  # that has not closed this connection
+                self._session.assign(delivery, packet_id)
         return True
 
     def _forget_earlier(self, source: str) -> None:
@@ -300,6 +307,7 @@ class Outbound:
             self._reserved.discard(known.pid)
         delivery.qos = known.qos
         data = self._encoded(delivery, 8 | known.qos << 1, known.pid)
+        delivery.payload = b""
         if known.qos == 1:
             if data is None:
                 self._session.settle(delivery)

@@ -1,0 +1,79 @@
+"""Memory of one gateway that its clients keep waiting: one limit for all of them, and which client is closed at it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from services.mqtt_gateway.protocol.timetable import STEP
+
+LITTLE: Final = 64 * 1024
+"""Bytes that a client may keep waiting regardless of the limit: closing it would free next to nothing."""
+
+
+class Holder(Protocol):
+    """A client's connection."""
+
+    kept: int
+    """Bytes that wait for it, or for it to go on. Written by `Memory` only."""
+
+    def measure(self) -> None:
+        """Count again what its socket has not sent yet: the operating system may have taken some of it."""
+
+    def waited(self) -> float:
+        """Seconds since it began to wait for its client: for the rest of a packet, or for the client to read."""
+
+    def give_way(self) -> None:
+        """Close: the limit is reached, and this connection holds most."""
+
+
+class Memory:
+    """Sum over all connections of incomplete and unprocessed packets, messages that wait for their client, and output
+    that the client does not read. `total` may exceed `limit` by `LITTLE` for each client."""
+
+    __slots__ = ("_large", "_making_room", "highest", "limit", "total")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        self.highest = 0
+        """Highest total since `fallen` returned True last."""
+        self._large: dict[Holder, None] = {}  # those with more than LITTLE, the oldest first
+        self._making_room = False
+
+    def change(self, holder: Holder, more: int) -> None:
+        """Count `more` bytes for a connection; negative: they were freed. Beyond the limit, the connections that have
+        held most for longest give way, which may be this one."""
+        before = holder.kept
+        kept = holder.kept = before + more
+        self.total += more
+        if kept > LITTLE:
+            if before <= LITTLE:
+                self._large[holder] = None
+        elif before > LITTLE:
+            self._large.pop(holder, None)
+        if more > 0:
+            self.highest = max(self.highest, self.total)
+            if self.total > self.limit and self._large and not self._making_room:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        self._making_room = True
+        for each in list(self._large):
+            each.measure()
+        while self.total > self.limit and self._large:
+            largest = max(self._large, key=_cost)
+            del self._large[largest]
+            largest.give_way()
+        self._making_room = False
+
+    def fallen(self, by: int) -> bool:
+        """Return True if the total is lower by so many bytes than it was since this was last True."""
+        if self.highest - self.total < by:
+            return False
+        self.highest = self.total
+        return True
+
+
+def _cost(holder: Holder) -> float:
+    """Bytes times seconds: of two that hold as much, the one that has held it for longer goes first."""
+    return holder.kept * (holder.waited() + STEP)
