@@ -50,7 +50,7 @@ async def _serve(
 
 
 async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, stop: asyncio.Event) -> None:
-    """Only who leads looks at brokers and reports."""
+    """Run the controller while this replica holds the lease: only the leader manages brokers and reports."""
     from enmasse.kubernetes.member import admitted
 
     state = health.Health(config.health)
@@ -72,7 +72,7 @@ async def _in_cluster(config: ControllerSettings, place: KubernetesSettings, sto
 
 
 async def _until(work: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
-    """Whether the work was done before `stop` was set; else it is cancelled."""
+    """Return True if the work finished before `stop` was set; otherwise it is cancelled."""
     tasks = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -9,10 +9,10 @@ from services.storage_controller.engines import Engine
 
 
 class ManagedBroker:
-    """What is known of one broker; decisions are made by it, and change nothing of it.
+    """State of one broker as far as the controller has read it. Decisions read this object and do not change it.
 
-    The inventory sets `contents` and whether it is connected, `Quiet` sets `cut`, the controller `notice` (and `detail`
-    while it is not connected). What was found out of single addresses is recorded by the methods below.
+    The inventory sets `contents` and `connected`, `Quiet` sets `cut`, the controller sets `notice` (and `detail` while
+    the broker is not connected). The methods below record findings about single addresses.
     """
 
     __slots__ = (
@@ -36,55 +36,55 @@ class ManagedBroker:
         self.flavor = flavor
         self.engine = engine
         self.fresh = fresh
-        """Asked for in this controller's life: it cannot hold what is looked for."""
+        """Requested during this controller's life, so it cannot hold earlier messages."""
         self.contents: Contents | None = None
-        """None until it has delivered a complete listing in this controller's life."""
+        """None until the broker has delivered a complete listing during this controller's life."""
         self.connected = False
         self.cut = False
-        """Producers are kept off, because it is about to end or to be restarted."""
-        self.detail = "it was not reached yet"
+        """Producers are kept away because the broker is about to end or to be restarted."""
+        self.detail = "it has not been reached yet"
         self.refused: dict[AddressName, str] = {}
         """Address → why the broker refused an operation."""
         self.settled: dict[AddressName, Address] = {}
-        """Address → what its settings on the broker were made from, or found to hold, since it is connected."""
+        """Address → the definition that its settings on the broker correspond to, as of this connection."""
         self.marked: set[AddressName] = set()
-        """Topics that bear our mark, as far as that was looked up."""
+        """Topics that carry our mark, as far as marks were read."""
         self.foreign: set[AddressName] = set()
-        """Topics that do not."""
+        """Topics without our mark."""
         self.notice = ""
-        """What people should know of it, though it works."""
+        """Notice for users about this broker, although it works; empty: none."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known what it holds."""
+        """Return True if the broker's contents are known."""
         return self.fresh or self.contents is not None
 
     def holding(self, name: AddressName) -> Holding | None:
-        """What it holds under the name of an address, as last listed."""
+        """Return what the broker holds under the name of an address, as last listed; None if nothing."""
         return self.contents.held.get(name) if self.contents is not None else None
 
     def disconnect(self, detail: str) -> None:
-        """The conversation ended: what was known of settings is of the past."""
+        """Record the end of the conversation: settings read so far may be out of date."""
         self.connected, self.detail = False, detail
         self.settled.clear()
         self.refused.clear()
 
     def settle(self, name: AddressName, address: Address) -> None:
-        """The settings of the address are made from this, our mark on a topic among them."""
+        """Record that the address has the settings of this definition on the broker, a topic our mark included."""
         self.settled[name] = address
         if address.type == "topic" and name not in self.foreign:
             self.marked.add(name)
 
     def looked_up(self, name: AddressName, *, ours: bool) -> None:
-        """Whether this topic bears our mark."""
+        """Record whether this topic carries our mark."""
         (self.marked if ours else self.foreign).add(name)
 
     def deleted(self, name: AddressName) -> None:
-        """The address was deleted with its settings, or the broker was asked for that."""
+        """Record that the address and its settings were deleted, or that the deletion was requested."""
         self.settled.pop(name, None)
         self.marked.discard(name)
 
     def vanished(self, name: AddressName) -> None:
-        """It holds nothing of this name any more: what comes next may be somebody else's."""
+        """Record that the broker no longer holds this name: a later holder of the name may not be ours."""
         self.marked.discard(name)
         self.foreign.discard(name)

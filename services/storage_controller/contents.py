@@ -1,4 +1,4 @@
-"""What a broker holds, as its management lists it, summed up per address. Pure."""
+"""Contents of a broker, summed up per address from the listings of its management. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from enmasse.model.names import AddressName, WireName, address_name
 from enmasse.text import counted
 
 SESSIONS = "$sub/"
-"""What the names of the subscription service's queues begin with. They are no addresses, but messages wait in them."""
+"""Prefix of the names of the subscription service's queues. They are not addresses, but hold messages."""
 
 USER = "enmasse"
-"""The `user` of queues that the controller makes: the mark by which they are known again."""
+"""The `user` of queues that the controller creates: the mark by which it recognises them."""
 
 
 class Holding(NamedTuple):
-    """What lies on a broker under the name of an address.
+    """Queue or topic that a broker has under the name of an address.
 
-    `messages` of a topic are those that wait in durable subscriptions; `subscriptions` counts these. `ours`: it bears
-    our mark (None: that cannot be seen from the listing). `full`: what happens to the next message, if it is not taken.
-    `lost`: messages lost by damage to the broker's files; `stalled`: messages wait because one cannot be read.
+    `messages` of a topic are those in its durable subscriptions; `subscriptions` counts these. `ours`: the controller
+    made it (None: the listing does not show that). `full`: policy applied to the next message if there is no room.
+    `lost`: messages lost by damage to the broker's files; `stalled`: delivery waits for a message that cannot be read.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Holding(NamedTuple):
 
     @property
     def damage(self) -> str:
-        """What people should know of messages that are lost or cannot be had; empty: there are none."""
+        """Describe messages that are lost or unreadable, for users; empty if there are no such messages."""
         parts = ["messages cannot be read at the moment and wait until they can be"] if self.stalled else []
         if self.lost:
             parts.append(f"{counted(self.lost, 'message')} lost by damage to its files")
@@ -43,8 +43,8 @@ class Holding(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """One complete look at a broker. `stored`: messages in durable or lasting queues, whoever made them; those of
-    sessions among them."""
+    """One complete listing of a broker. `stored`: messages in all durable queues that are not temporary, including
+    those of MQTT sessions and those made by others."""
 
     held: dict[AddressName, Holding]
     stored: int
@@ -100,7 +100,7 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
             name = address_name(WireName(row.name))
             held[name] = share(Holding("queue", ours, messages, consumers, 0, full.get(name, ""), *damage))
     for name in topics:
-        if name not in held:  # an address that is both is a queue that somebody gave a second routing type
+        if name not in held:  # an address with both routing types is a queue to which a user added the second one
             messages, consumers, durable = sums.get(name, (0, 0, 0))
             of = (full.get(name, ""), lost.get(name, 0), name in stalled)
             held[name] = share(Holding("topic", None, messages, consumers, durable, *of))
@@ -108,7 +108,8 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
 
 
 def root_of(address: str, topics: Collection[AddressName]) -> AddressName | None:
-    """The topic that an address is or lies below (`t/a/b` below `t`); subscriptions to `t/#` lie at that address."""
+    """Return the topic that the address is or belongs to (`t/a/b` to `t`); a subscription to `t/#` has an address
+    too."""
     while (name := address_name(WireName(address))) not in topics:
         address, slash, _ = address.rpartition("/")
         if not slash:
@@ -117,7 +118,7 @@ def root_of(address: str, topics: Collection[AddressName]) -> AddressName | None
 
 
 def share(held: Holding) -> Holding:
-    """Thousands are alike: one object for all of them."""
+    """Return one shared object for equal holdings, because thousands are equal."""
     if len(_SHARED) > 10_000:
         _SHARED.clear()
     return _SHARED.setdefault(held, held)

@@ -35,7 +35,7 @@ ROLE = "storage_controller"
 FEEDS = ("addresses", "flavors")
 _LOG = log.get()
 PATIENCE = 15.0
-"""Seconds from the start in which no address is made anywhere before it is known what every broker holds."""
+"""Seconds from the start in which no address is placed until the contents of every broker are known."""
 
 
 class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class ControllerSettings(settings.ServiceSettings, frozen=True, kw_only=True, fo
 
 
 class StorageController:
-    """Everything the controller knows, and the conversations with the brokers."""
+    """The controller's state, and its conversations with the brokers."""
 
     def __init__(self, name: str, driver: BrokerDriver) -> None:
         self.placer = Placer(driver.engine)
@@ -76,9 +76,9 @@ class StorageController:
             ),
         )
         self._restarting: set[str] = set()
-        """Brokers that do not run by their manifest: another process is about to come."""
+        """Brokers that do not run by their current manifest: their process is being replaced."""
         self._grown: set[str] = set()
-        """Flavors that have got brokers since addresses were placed last."""
+        """Flavors that got new brokers since addresses were last placed."""
         self._running: dict[str, RunningBroker] = {}
         self._conversations: dict[str, BrokerConversation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -92,18 +92,18 @@ class StorageController:
     # life
 
     async def start(self) -> None:
-        """Takes over what was applied before. Raises process.Fatal if that cannot be read."""
+        """Read the manifests that were applied before. Raises process.Fatal if they cannot be read."""
         try:
             await self._provisioner.read()
         except DriverError as error:
             raise process.Fatal(f"cannot read which brokers there are to be: {error}; make it readable") from None
 
     async def run(self) -> None:
-        """Makes brokers and follows what runs, until cancelled."""
+        """Create brokers and follow those that run, until cancelled."""
         await self._provisioner.run()
 
     async def close(self) -> None:
-        """Ends the conversations."""
+        """End the conversations."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -119,14 +119,15 @@ class StorageController:
         self._want(self.placer.set_flavors(body.flavors))
 
     def _want(self, changed: Iterable[AddressName]) -> None:
-        """Something else is wanted of these addresses. Before they are at home nobody knows which brokers are idle."""
+        """Act on a changed desired state of these addresses. Until they have a home it is unknown which brokers are
+        idle."""
         self._upkeep.size()
         self.evaluate(changed)
         if self.placer.complete:
             self._upkeep.tidy()
 
     def _on_placements(self, body: feeds.PlacementChanges) -> None:
-        """What an earlier controller reported; our own reports come back too, and are nothing new."""
+        """Take the placements that an earlier controller reported. The feed also repeats our own reports: no news."""
         if self.placer.knows_all:
             return
         for name, entries in body.addresses.items():
@@ -138,7 +139,7 @@ class StorageController:
     # what the provisioner reports
 
     def _applied(self, name: str, fresh: bool) -> None:
-        """The driver has taken a broker's manifest."""
+        """Start to manage a broker whose manifest the driver has taken."""
         if name in self._conversations:
             return
         flavor = self._provisioner.manifests[name].flavor
@@ -151,17 +152,17 @@ class StorageController:
         self._grown.add(flavor)
 
     def _deleted(self, name: str) -> None:
-        """The driver has given a broker up."""
+        """Forget a broker that the driver has deleted."""
         self._upkeep.deleted(name)
         self._restarting.discard(name)
-        # What is known of it as running is kept: asked for again before it has ended, it just goes on running.
+        # Its running state is kept: if it is requested again before its process has ended, it keeps running.
         self._conversations.pop(name, None)
         self._stop_talking(name)
         self.evaluate(self.placer.inventory.remove(name))
         self.placements.changed()
 
     def _looked(self, running: Mapping[str, RunningBroker]) -> None:
-        """What runs, every now and then: a turn of all that waits for time or for brokers."""
+        """Handle a periodic look at the running brokers: run everything that waits for time or for brokers."""
         self._follow(running)
         placer = self.placer
         if placer.complete and self._grown:
@@ -188,21 +189,22 @@ class StorageController:
                 self.placements.changed()
 
     def _follow(self, running: Mapping[str, RunningBroker]) -> None:
-        """Brokers came, went or moved. One that is down keeps its last endpoint: it comes back with the same port."""
+        """Follow brokers that started, stopped or moved. One that is down keeps its endpoint: it restarts on the same
+        port."""
         moved = False
         for name, now in running.items():
             before = self._running.get(name)
             if before is not None and not now.run:
-                now = now._replace(run=before.run)  # it is no other one before it runs again
+                now = now._replace(run=before.run)  # a new process counts only once it runs
             self._running[name] = now
             if before is not None and before.run != now.run and self.placer.knows_all:
-                # The routers have to look whether they are connected to this one.
+                # Routers must check whether they are connected to this process.
                 moved = True
                 self._move(self.placer.inventory.at_home(name))
             broker = self.placer.inventory.brokers.get(name)
             if broker is not None and not broker.connected and not now.ready and now.detail not in ("", broker.detail):
                 broker.detail = now.detail
-                self.evaluate(self.placer.inventory.at_home(name))  # what is said of its addresses has the reason
+                self.evaluate(self.placer.inventory.at_home(name))  # the status of its addresses contains the reason
             if before is None or before[:2] != now[:2] or name not in self._tasks:
                 moved = moved or before is None or before[:2] != now[:2]
                 self._meet(name, now)
@@ -214,7 +216,7 @@ class StorageController:
             self.placements.changed()
 
     def _meet(self, name: str, now: RunningBroker) -> None:
-        """Talks with a broker's process, unless it does not run by its manifest: then it is about to end."""
+        """Start a conversation with a broker's process, unless the process has an old manifest and is about to end."""
         broker = self.placer.inventory.brokers.get(name)
         if broker is None or now.is_current:
             self._restarting.discard(name)
@@ -240,7 +242,7 @@ class StorageController:
     # decisions
 
     def evaluate(self, names: Iterable[AddressName]) -> None:
-        """Decides anew on these addresses, has it carried out and reports what is news."""
+        """Decide on these addresses, carry the decisions out and report changes."""
         placer = self.placer
         if not placer.complete:
             return
@@ -278,16 +280,17 @@ class StorageController:
         else:
             del self._placed[name]
         self._reported.changed(name)
-        if self.placer.knows_all:  # else nothing is reported yet, and what an earlier controller has reported holds
+        # otherwise nothing is reported yet, and the report of an earlier controller stays valid
+        if self.placer.knows_all:
             self._reported.moved((name,))
         return True
 
     def _put(self, name: AddressName, decision: Decision) -> None:
-        """How the address is. Before the routers can know where it lies, it neither works nor is it gone."""
+        """Report the readiness of the address. Until routers can know its placement, it is neither ready nor gone."""
         unknown = self._reported.is_unknown(name)
         state: feeds.Readiness | None = None
         if decision.kind is not None or decision.entries or unknown:
-            text = "the routers have not received yet where it lies" if unknown else ""
+            text = "the routers have not received its placement yet" if unknown else ""
             state = feeds.Readiness(
                 ready=decision.ready and not unknown,
                 failed=not decision.ready and self.placer.refused(name),
@@ -299,7 +302,7 @@ class StorageController:
         self.book.put(name, state)
 
     def _move(self, names: Iterable[AddressName]) -> None:
-        """Nobody else knows yet where these lie."""
+        """Record that the placements of these addresses changed and must be reported."""
         names = list(names)
         self._reported.moved(names)
         self.evaluate(names)
@@ -311,7 +314,7 @@ class StorageController:
         if not self.placer.knows_all:
             return None
         report = self._reported.make(self._placed, full=full)
-        lists = {entries: list(entries) for entries in set(report.values())}  # thousands are one and the same
+        lists = {entries: list(entries) for entries in set(report.values())}  # thousands share one tuple
         inventory = self.placer.inventory
         brokers = {
             name: feeds.BrokerEndpoint(host=where.host, port=where.port, run=where.run)
@@ -333,12 +336,12 @@ class StorageController:
         return self.readiness.received(*FEEDS) and (self.placements.is_answered or not self.placer.knows_all)
 
     def _pending(self) -> dict[str, str]:
-        """What the addresses do not show: brokers to come, to get other settings, and of which too little is known."""
+        """Describe pending work that addresses do not show: brokers starting, being reconfigured, or not read yet."""
         found = {}
         brokers = self.placer.inventory.brokers
         unknown = [name for name, b in brokers.items() if not b.is_known or not self._conversations[name].is_sure]
         if unknown:
-            found["addresses"] = f"it is not known yet what these brokers hold: {texts.listed(unknown)}"
+            found["addresses"] = f"the contents of these brokers are not known yet: {texts.listed(unknown)}"
         if text := self._upkeep.pending(self._restarting):
             found["flavors"] = text
         return found
@@ -346,18 +349,18 @@ class StorageController:
     # health
 
     def healthy(self) -> tuple[bool, str]:
-        """Whether all is well, and if not, what is awaited."""
+        """Return whether the controller is healthy, and if not, what it waits for."""
         if not self.configuration.connected:
             return False, "no connection to the configuration service"
         if not self.placer.complete:
             return False, "no addresses and flavors were delivered yet"
         if self._provisioner.refused:
             name, reason = min(self._provisioner.refused.items())
-            return False, f"cannot ask for broker {name}: {reason}; put that right, it is tried again by itself"
+            return False, f"cannot request broker {name}: {reason}; correct that, the request is repeated automatically"
         if self._provisioner.damaged:
             reason = min(self._provisioner.damaged.values())
             return False, f"cannot be read: {reason}; put it right, or delete it if that broker holds nothing"
-        stopped = {name for name, seen in self._running.items() if seen.is_stopped}  # nobody waits for these
+        stopped = {name for name, seen in self._running.items() if seen.is_stopped}  # stopped on purpose
         brokers = self.placer.inventory.brokers
         away = sorted(name for name, broker in brokers.items() if not broker.connected and name not in stopped)
         if away:
@@ -365,7 +368,7 @@ class StorageController:
         return True, "; ".join((counted(len(brokers), "broker"), *self._pending().values()))
 
     def metrics(self) -> Iterator[Metric]:
-        """Of the controller and its brokers (docs/metrics.md)."""
+        """Yield metrics of the controller and its brokers (docs/metrics.md)."""
         inventory = self.placer.inventory
         load = [({"broker": name}, float(n)) for name, n in inventory.load.items() if name in inventory.brokers]
         known = len(self.book)

@@ -22,18 +22,18 @@ from services.storage_controller.removal import BrokerWork, Removal
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
-"""Seconds between two looks at everything; COST times as long as a look takes, in between."""
+"""Seconds between two listings: COST times the duration of a listing, within these limits."""
 COST = 100
 AUDIT = 100
 """Addresses whose settings are compared at a time."""
 
 
 class BrokerConversation:
-    """What the shared reconciler works on for one broker (enmasse.reconcile.Managed): its keys are addresses.
+    """One broker's addresses as the shared reconciler manages them (enmasse.reconcile.Managed), keyed by address.
 
-    `changed(addresses)`: what it holds is news. `lost(addresses)`: they were there, should be, and are not.
-    `producers_led_away(address, broker)`: whether the placements that were accepted lead no producer there; before
-    that nothing is deleted.
+    `changed(addresses)`: the broker's contents have changed. `lost(addresses)`: addresses that existed there, are
+    desired, and are missing. `producers_led_away(address, broker)`: whether the accepted placements route no producer
+    there; until then nothing is deleted.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class BrokerConversation:
         self._management = BrokerManagement()
         self._loop = asyncio.get_running_loop()
         self._audit: set[AddressName] = set()
-        """Addresses whose settings were there already and have not been compared yet."""
+        """Addresses that existed before and whose settings have not been compared yet."""
         self._seen: tuple[int, int] | None = None
-        """Digest of the last listings, if the broker's contents are still just that."""
+        """Digest of the last listings, while the recorded contents still equal them."""
         work = BrokerWork(placer, broker, self._management, self._look, self._news, producers_led_away)
         self._removal, self._quiet = Removal(work), Quiet(work)
         self._levels = Levels(broker, self._management)
@@ -78,7 +78,7 @@ class BrokerConversation:
     # what the controller asks for
 
     def keep(self, name: AddressName) -> None:
-        """The address is to exist here, with its properties."""
+        """Make the address exist on this broker, with its properties."""
         self._removal.keep(name)
         broker = self._broker
         is_new = broker.holding(name) is None
@@ -90,13 +90,13 @@ class BrokerConversation:
             self._reconciler.wake()
 
     def retire(self, name: AddressName) -> None:
-        """The address is to go from here when nothing is lost by it."""
+        """Remove the address from this broker once no message is lost by that."""
         self._reconciler.drop(name)
         self._removal.retire(name)
         self._reconciler.wake()
 
     def quiesce(self, then: Callable[[], None] | None) -> None:
-        """Calls `then` once when the broker holds no message and no producer can reach it; None: no more wanted."""
+        """Call `then` once when the broker holds no message and no producer can reach it; None: cancel that."""
         if names := self._quiet.want(then):
             self._changed(names)
         if self._quiet.due() == NOW:
@@ -104,14 +104,14 @@ class BrokerConversation:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is known of everything here whether it is ours."""
+        """Return True if it is known for everything on this broker whether we made it."""
         return not self._removal.unknown()
 
     async def session(self, connection: ControlConnection) -> None:
-        """Talks with the broker until the connection is lost."""
+        """Manage the broker until the connection is lost."""
         peer = connection.remote_container
         if peer != self._broker.name and peer in self._placer.inventory.brokers:
-            # An endpoint of an earlier run: what lies there must not be taken for this broker's.
+            # The endpoint of an earlier run: another broker's contents must not be taken for this broker's.
             text = f"{connection.peer} is {peer} and not this broker"
             self._changed(self._placer.inventory.disconnected(self._broker, text))
             return
@@ -145,11 +145,11 @@ class BrokerConversation:
     async def apply(self, keys: Sequence[AddressName]) -> Mapping[AddressName, str]:
         broker, management = self._broker, self._management
         under_way: list[tuple[AddressName, Awaitable[Any]]] = []
-        # What is desired now: it may be something else again when the broker has answered.
+        # The desired state as of now; it may have changed again when the broker has answered.
         wants = {name: want for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
         for name, want in wants.items():
             if not self._placer.is_settled(broker, name):
-                # The settings first: they hold for the first message already.
+                # Settings first: they must apply to the first message.
                 settings = policies.address_settings(name, want, broker.engine)
                 under_way += [(name, management.add_settings(match, values)) for match, values in settings.items()]
                 settled = broker.settled.get(name)
@@ -164,7 +164,7 @@ class BrokerConversation:
         return refused
 
     async def verify(self, keys: Collection[AddressName]) -> Mapping[AddressName, str]:
-        """Reads back what was made: one by one if it is little, else by listing everything."""
+        """Read back what was created: up to READ_BY_NAME addresses one by one, more by a complete listing."""
         broker = self._broker
         if len(keys) > READ_BY_NAME:
             there = [name for name in keys if broker.holding(name) is not None]
@@ -197,7 +197,7 @@ class BrokerConversation:
         return max(LOOK_EVERY, min(LOOK_LAST, COST * (self._loop.time() - began)))
 
     async def _look(self, *, glance: bool = False) -> list[QueueRow]:
-        """Lists everything. Gives the rows of the queues; none for a glance that shows no news."""
+        """List the broker's contents. Return the rows of its queues; none for a `glance` that shows no change."""
         listings = await self._management.listings()
         if glance and listings.digest == self._seen:
             return []
@@ -215,7 +215,7 @@ class BrokerConversation:
         return at_home and not self._removal.has(name) and self._broker.holding(name) is None
 
     async def _audit_some(self) -> None:
-        """Compares the settings of what was there already with what is desired: before that it is not ready."""
+        """Compare the settings of existing addresses with the desired ones: until then they are not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
         wants = [(name, want) for name in names if (want := self._placer.desired.addresses.get(name)) is not None]
         found = await asyncio.gather(*(self._management.settings(name) for name, _ in wants))

@@ -1,4 +1,4 @@
-"""What is desired of addresses and flavors, kept up to date from the feeds. Pure."""
+"""Desired addresses and flavors, kept up to date from the feeds. Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from services.storage_controller import fleet
 
 
 class Desired:
-    """The desired state. What takes a snapshot gives the addresses whose desired state differs by it."""
+    """The desired state. Methods that take a snapshot return the addresses whose desired state it changed."""
 
     def __init__(self) -> None:
         self.addresses: dict[AddressName, Address] = {}
-        """Those that are stored on brokers."""
+        """Addresses that are stored on brokers."""
         self.direct: dict[AddressName, str] = {}
-        """Those that are stored nowhere, and their types."""
+        """Type of each address that is not stored."""
         self.flavors: dict[str, Flavor] = {}
         self.by_hand: dict[str, BrokerEndpoint] = {}
-        """The brokers that flavors name: nothing is made there, and nobody asks them here."""
+        """Brokers that flavors name: the controller neither connects to them nor creates anything there."""
         self.forced: frozenset[AddressName] = frozenset()
-        """Those whose messages may be thrown away."""
+        """Addresses whose messages may be discarded."""
         self.invalid: frozenset[AddressName] = frozenset()
-        """Names that are desired, and nobody knows as what: what lies there goes on as it is."""
+        """Names of invalid entries: existing queues and topics of these names stay unchanged."""
         self.sources = Sources(("addresses", "flavors"))
         self._referring: dict[AddressName, set[AddressName]] = {}
         self._shared: dict[Address, Address] = {}
-        """Thousands are alike: one object for all of them."""
+        """One shared object for equal addresses, because thousands are equal."""
 
     def set_addresses(
         self,
@@ -40,9 +40,9 @@ class Desired:
         invalid: Iterable[AddressName] = (),
         removed: Iterable[AddressName] | None = None,
     ) -> tuple[set[AddressName], set[AddressName]]:
-        """Takes all addresses (`removed` None), or those that have changed and the names that are gone.
+        """Take all addresses (`removed` is None), or the changed ones and the names of removed ones.
 
-        Gives the changed ones, and names that only concern brokers that hold them.
+        Return the changed stored addresses, and other changed names that brokers may hold.
         """
         unclear, now = frozenset(invalid), frozenset(forced)
         if removed is None:
@@ -74,7 +74,7 @@ class Desired:
                 self._shared = {each: each for each in self.addresses.values()}
 
     def _set_direct(self, name: AddressName, kind: str | None) -> bool:
-        """Set the type of an address that is stored nowhere (None: it is none); True if that is news."""
+        """Set the type of an address that is not stored (None: remove it). Return True if that changed it."""
         before = self.direct.get(name)
         if kind is not None:
             self.direct[name] = kind
@@ -83,7 +83,7 @@ class Desired:
         return kind != before
 
     def _refer(self, name: AddressName, old: Address | None, new: Address | None) -> set[AddressName]:
-        """Keeps up which addresses name which queue as their dead letter or expiry queue; gives the queues."""
+        """Update which addresses name which queue as their dead letter or expiry queue. Return these queues."""
         before, after = set(_named_by(old)), set(_named_by(new))
         for other in before - after:
             self._referring.get(other, set()).discard(name)
@@ -92,7 +92,7 @@ class Desired:
         return before | after
 
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[AddressName]:
-        """Takes a snapshot of the flavors."""
+        """Take a snapshot of the flavors. Return the addresses of changed flavors."""
         changed = {name for name in flavors.keys() | self.flavors.keys() if flavors.get(name) != self.flavors.get(name)}
         self.flavors, self.by_hand = dict(flavors), fleet.by_hand(flavors)
         if not changed:
@@ -100,15 +100,15 @@ class Desired:
         return {name for name, address in self.addresses.items() if address.flavor in changed}
 
     def referring(self, name: AddressName) -> Iterable[AddressName]:
-        """The addresses that name this queue as their dead letter or expiry queue."""
+        """Return the addresses that name this queue as their dead letter or expiry queue."""
         return self._referring.get(name, ())
 
     def referred(self, name: AddressName) -> list[AddressName]:
-        """The queues that this address names as its dead letter and expiry queue: where it goes, they must be."""
+        """Return the dead letter and expiry queues of this address: they must exist on its broker."""
         return _named_by(self.addresses.get(name)) if self._referring else []
 
     def brokers_for(self, name: AddressName, want: Address) -> list[str]:
-        """The brokers that may carry an address; none if its flavor is gone."""
+        """Return the brokers that may carry an address; none if its flavor does not exist."""
         flavor = self.flavors.get(want.flavor or "")
         return fleet.brokers_for(name, want.flavor or "", flavor) if flavor is not None else []
 

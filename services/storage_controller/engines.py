@@ -1,7 +1,7 @@
-"""What differs between broker products, in one table: nothing else in the controller asks which product it manages.
+"""Table of the differences between broker products: no other module of the controller depends on the product.
 
-All are managed as Apache ActiveMQ Artemis is (`activemq.management`), with its names of settings and its error codes.
-What a product has not is refused here, with the reason; what is only different is in docs/engines.md.
+All products are managed as Apache ActiveMQ Artemis is (`activemq.management`), with its names of settings and its
+error codes. Settings that a product lacks are refused here, with the reason; other differences are in docs/engines.md.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Engine(NamedTuple):
 
     name: str
     duplicates_by_address: bool
-    """Recognises copies by their message-id for a single address, by an address setting (else for a whole acceptor)."""
+    """Detects duplicates by message-id for a single address, by an address setting (otherwise for a whole acceptor)."""
     levels_exist: bool
-    """What lies below a topic (`topic/a/b`) exists with the topic; else it is an address that has to be made."""
+    """Levels below a topic (`topic/a/b`) exist with the topic; otherwise each is an address that has to be created."""
     limits_subscriptions: bool
     """Bounds the durable subscriptions of one client (MAX_SUBSCRIPTIONS)."""
     blocks_at_capacity: bool
@@ -36,19 +36,20 @@ BY_NAME = {engine.name: engine for engine in (EMBEDDED, ARTEMIS)}
 
 LEVELS: dict[str, Any] = {
     "autoCreateAddresses": True,
-    # The ids by which repeated messages are known go with the level: Artemis deletes levels at each start, and in use.
+    # Deleting a level deletes the message-ids used to detect duplicates; Artemis deletes levels at start and while in
+    # use.
     "autoDeleteAddresses": False,
-    # They are in the heap, some 200 bytes each, for each level.
+    # Ids are kept in the heap, some 200 bytes each, for each level.
     "idCacheSize": 2000,
 }
-"""Settings below a topic if the levels have to be made: by their first sender or receiver. `Levels` deletes them."""
+"""Settings below a topic if its levels are created by their first sender or receiver. `Levels` deletes them."""
 
 NO_LEVEL: dict[str, Any] = {"autoCreateAddresses": False}
-"""Setting of the topic itself: the controller makes it."""
+"""Setting of the topic itself, which the controller creates."""
 
 
 def cannot_store(engine: Engine, address: Address) -> str:
-    """Why a broker of this product cannot do what is asked for an address, and what to do; empty: it can."""
+    """Return why this product cannot provide an address as defined, and what to do; empty if it can."""
     if address.duplicates is not None and not engine.duplicates_by_address:
         return (
             f"duplicates: brokers of engine {engine.name} do not compare message-ids for a single address;"
@@ -58,7 +59,7 @@ def cannot_store(engine: Engine, address: Address) -> str:
 
 
 def cannot_run(engine: Engine, name: str, flavor: Flavor) -> str:
-    """Why this product has no brokers of a flavor, and what to do; empty: it has."""
+    """Return why this product cannot run brokers of a flavor, and what to do; empty if it can."""
     parameters = flavor.template_parameters
     if parameters.max_subscriptions is not None and not engine.limits_subscriptions:
         wrong = "MAX_SUBSCRIPTIONS: brokers of engine {} do not limit the durable subscriptions of a client; remove it"

@@ -1,4 +1,4 @@
-"""Which brokers there are to be, and which of them may carry an address. Pure."""
+"""Computes the desired brokers, and which of them may carry an address. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.storage_controller import naming
 
 
 def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
-    """The brokers that may carry the address `name` of this flavor, in their order."""
+    """Return the brokers that may carry the address `name` of this flavor, in their order."""
     parameters = flavor.template_parameters
     if parameters.host is not None:
         return [naming.by_hand(parameters.host, parameters.port)]
@@ -22,12 +22,12 @@ def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str
 
 
 def pool(flavor_name: str, flavor: Flavor) -> list[str]:
-    """The shared brokers of a flavor."""
+    """Return the shared brokers of a flavor."""
     return [naming.pooled(flavor_name, index) for index in range(flavor.template_parameters.brokers)]
 
 
 def by_hand(flavors: Mapping[str, Flavor]) -> dict[str, BrokerEndpoint]:
-    """Broker → where it listens, for those that flavors name: nobody makes them."""
+    """Return broker → endpoint for the brokers that flavors name, which are managed by hand."""
     found = {}
     for flavor in flavors.values():
         host, port = flavor.template_parameters.host, flavor.template_parameters.port
@@ -37,7 +37,7 @@ def by_hand(flavors: Mapping[str, Flavor]) -> dict[str, BrokerEndpoint]:
 
 
 def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
-    """Broker → flavor, for all that are to be made. A flavor nobody uses has no brokers."""
+    """Return broker → flavor for all brokers to create. A flavor without addresses has no brokers."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for name, address in addresses.items():
@@ -56,5 +56,5 @@ def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavo
 
 
 def least_loaded(brokers: Iterable[str], load: Mapping[str, int]) -> str | None:
-    """The broker with the fewest addresses; of equals the first."""
+    """Return the broker with the fewest addresses, the first of equals; None without brokers."""
     return min(brokers, key=lambda broker: load.get(broker, 0), default=None)

@@ -1,8 +1,8 @@
-"""Which brokers there are, what they hold, and on which of them each address is at home. Pure.
+"""Inventory of the brokers, their contents, and the home broker of each address. Pure.
 
-Where an address lies is not remembered but read from the brokers; `homes` only keeps, while the controller runs, what
-was decided or seen (so that the addresses of a broker that is down stay its own, and an in-memory broker that comes
-back empty gets them again).
+The broker of an address is read from the brokers, not stored. `homes` keeps what was decided or read for as long as
+the controller runs, so that a broker that is down keeps its addresses, and an in-memory broker that restarts empty
+gets them again.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Inventory:
         self.homes: dict[AddressName, str] = {}
         """Address → broker."""
         self.load: dict[str, int] = {}
-        """Broker → addresses that are at home there."""
+        """Broker → number of addresses that have their home there."""
         self._holders: dict[AddressName, tuple[str, ...]] = {}
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """Thousands of addresses are held by the same brokers."""
+        """One shared tuple for equal sets of holders, because thousands of addresses have the same."""
 
     @property
     def knows_all(self) -> bool:
-        """It is known of every broker what it holds."""
+        """Return True if the contents of every broker are known."""
         return all(broker.is_known for broker in self.brokers.values())
 
     def add(self, name: str, flavor: str, engine: Engine, *, fresh: bool = False) -> ManagedBroker:
-        """A broker that runs or is to run; `fresh`: it was not asked for before."""
+        """Add a broker that runs or is to run, and return it; `fresh`: it was not requested before."""
         return self.brokers.setdefault(name, ManagedBroker(name, flavor, engine, fresh))
 
     def remove(self, name: str) -> set[AddressName]:
-        """It is given up (it held nothing). Gives the addresses that it concerns."""
+        """Remove a broker that is no longer needed and held nothing. Return the addresses that this concerns."""
         concerned = self.on(name)
         broker = self.brokers.pop(name, None)
         if broker is not None:
@@ -46,17 +46,17 @@ class Inventory:
         return concerned
 
     def connected(self, broker: ManagedBroker) -> set[AddressName]:
-        """The conversation with a broker began. Gives the addresses that it concerns."""
+        """Record the start of the conversation with a broker. Return the addresses that this concerns."""
         broker.connected, broker.detail = True, ""
         return self.on(broker.name)
 
     def disconnected(self, broker: ManagedBroker, detail: str) -> set[AddressName]:
-        """The conversation with a broker ended. Gives the addresses that it concerns."""
+        """Record the end of the conversation with a broker. Return the addresses that this concerns."""
         broker.disconnect(detail)
         return self.on(broker.name)
 
     def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
-        """Takes a complete listing of a broker. Gives the addresses of which it holds something else now."""
+        """Take a complete listing of a broker. Return the addresses whose contents there have changed."""
         changed = self._index(broker.name, broker.contents or EMPTY, contents)
         broker.contents = contents
         for name in changed:
@@ -65,14 +65,14 @@ class Inventory:
         return changed
 
     def note(self, broker: ManagedBroker, name: AddressName, held: Holding) -> None:
-        """Takes what was read of one address on a broker whose contents are known."""
+        """Take what was read about one address, if the broker's contents are known."""
         if broker.contents is not None:
             if name not in broker.contents.held:
                 self._add_holder(name, broker.name)
             broker.contents.held[name] = held
 
     def set_home(self, name: AddressName, broker: str | None) -> None:
-        """The address belongs on this broker; None: on none."""
+        """Set the broker on which the address belongs; None: on no broker."""
         old = self.homes.pop(name, None)
         if old is not None:
             self.load[old] -= 1
@@ -81,21 +81,21 @@ class Inventory:
             self.load[broker] = self.load.get(broker, 0) + 1
 
     def at_home(self, broker: str) -> list[AddressName]:
-        """The addresses that belong on a broker."""
+        """Return the addresses that belong on a broker."""
         return [name for name, home in self.homes.items() if home == broker]
 
     def on(self, broker: str) -> set[AddressName]:
-        """The addresses of which a broker holds something, or that belong there."""
+        """Return the addresses that a broker holds or that belong there."""
         known = self.brokers.get(broker)
         held = known.contents.held if known is not None and known.contents is not None else {}
         return {*held, *self.at_home(broker)}
 
     def held(self) -> KeysView[AddressName]:
-        """Every name under which some broker holds something."""
+        """Return every name that at least one broker holds."""
         return self._holders.keys()
 
     def holders(self, name: AddressName) -> list[tuple[ManagedBroker, Holding]]:
-        """The brokers that hold something under this name, and what: ours or not, as far as that was looked up."""
+        """Return the brokers that hold this name, and their holdings, with `ours` set as far as marks were read."""
         found = []
         for broker in map(self.brokers.__getitem__, self._holders.get(name, ())):
             held = broker.holding(name)

@@ -1,7 +1,7 @@
-"""Levels below topics that users have made on a broker, on products where each is an address of its own.
+"""Deletes unused levels that users have made below topics, on products where each level is an address.
 
-Devices make up any number of them, so one that nobody uses goes again. It takes with it the ids by which repeated
-messages are known: therefore not before any sender that may repeat one has come again.
+Devices can create any number of levels, so unused ones are deleted. The deletion also removes the message-ids used to
+detect duplicates, so it waits until every sender that may repeat a message has had time to reconnect.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from services.storage_controller.management import BrokerManagement, all_done
 
 BATCH = 500
 UNUSED = 600.0
-"""Seconds from one look to the next; what got no message between two of them is unused."""
+"""Seconds between two rounds; a level that received no message between two rounds is unused."""
 
 
 class Levels:
-    """Of one broker."""
+    """Levels of one broker."""
 
     def __init__(self, broker: ManagedBroker, management: BrokerManagement) -> None:
         self._broker = broker
@@ -30,18 +30,19 @@ class Levels:
         self._loop = asyncio.get_running_loop()
         self._next = NEVER if broker.engine.levels_exist else NOW
         self._seen: dict[str, int] = {}
-        """Level → messages that it had got when it was looked at last."""
+        """Level → messages that it had received by the last round."""
 
     def begin(self) -> None:
-        """A conversation begins: the broker may have started again, and then it counts anew."""
+        """Start a conversation. Counts of the last round are dropped: a restarted broker counts from zero."""
         self._seen = {}
 
     def due(self) -> float:
-        """When the next round is due."""
+        """Return the time of the next round."""
         return self._next
 
     async def round(self) -> None:
-        """Deletes what got nothing since the last one and has no subscription: of the others the broker refuses it."""
+        """Delete levels that received no message since the last round; the broker refuses it for those with
+        subscriptions."""
         self._next = self._loop.time() + UNUSED
         topics = {name for name, held in self._held().items() if held.kind == "topic"}
         counts = counted_levels(await self._management.addresses(), topics)
@@ -56,8 +57,8 @@ class Levels:
 
 
 def counted_levels(rows: Iterable[AddressRow], topics: set[AddressName]) -> dict[str, int]:
-    """Level below one of these topics → messages that it has got. Those that still hold some for subscriptions to a
-    pattern are left out. Raises ValueError if a count is not a number."""
+    """Return level below one of these topics → messages that it has received. Levels that still hold messages for
+    subscriptions to a pattern are left out. Raises ValueError if a count is not a number."""
     return {
         row.name: int(row.routedMessageCount) + int(row.unroutedMessageCount)
         for row in rows

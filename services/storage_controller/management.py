@@ -1,4 +1,4 @@
-"""What the controller asks of a broker's management (`activemq.management`, as Apache ActiveMQ Artemis has it)."""
+"""Management operations that the controller uses on a broker (`activemq.management` of Apache ActiveMQ Artemis)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from services.storage_controller.contents import USER
 
 EXISTS = ("AMQ229019", "AMQ229204")
-"""Codes of refusals that state that it is there already."""
+"""Error codes for an object that exists already."""
 GONE = ("AMQ229017", "AMQ229203")
-"""Codes of refusals that state that it is not there."""
+"""Error codes for an object that does not exist."""
 _ROUTING = {"queue": "ANYCAST", "topic": "MULTICAST"}
 
 
 class BrokerManagement:
-    """One broker's management; addresses are named as in the configuration. Every method raises RequestFailed if the
-    broker refuses, ControlError if it does not answer, or not as it should.
+    """One broker's management; addresses have the names of the configuration. Every method raises RequestFailed if the
+    broker refuses, ControlError if it does not answer or its answer is malformed.
     """
 
     def __init__(self) -> None:
         self._node: Artemis
 
     async def open(self, connection: ControlConnection) -> None:
-        """Begins on a connection; after a failure once more."""
+        """Attach to the broker's management on a new connection."""
         self._node = Artemis(connection)
         await self._node.opened()
 
     def close(self) -> None:
-        """Detaches its links."""
+        """Detach the links."""
         self._node.close()
 
     async def listings(self) -> Listings:
         return await read_listings(self._node)
 
     def create(self, name: AddressName, kind: str) -> Awaitable[Any]:
-        """Makes a durable queue, or a topic."""
+        """Create a durable queue, or a topic."""
         if kind == "topic":
             return self._node.invoke("broker", "createAddress", _wire(name), _ROUTING[kind])
         configuration = {
@@ -54,34 +54,35 @@ class BrokerManagement:
         return self._node.invoke("broker", "createQueue", json.dumps(configuration))
 
     def destroy_queue(self, queue: str) -> Awaitable[Any]:
-        """Deletes a queue, by its name on the broker, with its messages, and ends its consumers."""
+        """Delete a queue, by its name on the broker, with its messages, and disconnect its consumers."""
         return self._node.invoke("broker", "destroyQueue", queue, True, True)
 
     def delete_address(self, name: AddressName) -> Awaitable[Any]:
-        """Deletes a topic with what subscribes to it."""
+        """Delete a topic with its subscriptions."""
         return self._node.invoke("broker", "deleteAddress", _wire(name), True)
 
     def delete_unbound(self, address: str) -> Awaitable[Any]:
-        """Deletes an address, by its name on the broker, if it has no queue."""
+        """Delete an address, by its name on the broker, if it has no queue."""
         return self._node.invoke("broker", "deleteAddress", address)
 
     async def addresses(self) -> list[AddressRow]:
-        """Every address, those that users of a topic have made below it, too. Raises ValueError as well."""
+        """Return every address, including levels that users of a topic have made. Also raises ValueError."""
         text = await self._node.invoke("broker", "listAddresses", *EVERYTHING)
         return address_rows(text) if isinstance(text, str) else []
 
     async def address_names(self) -> list[AddressName]:
-        """Every address, those that users of a topic have made below it, too."""
+        """Return the name of every address, including levels that users of a topic have made."""
         names = await self._node.invoke("broker", "getAddressNames")
         return [address_name(WireName(str(name))) for name in names] if isinstance(names, list) else []
 
     async def mismatch(self, name: AddressName, kind: str) -> str:
-        """Why what is there under this name is not of this kind; empty if it is. Raises RequestFailed if none is."""
+        """Return why the object of this name is not of this kind; empty if it is. Raises RequestFailed if none
+        exists."""
         what, operation = ("address", "getRoutingTypes") if kind == "topic" else ("queue", "getRoutingType")
         types = await self._node.invoke(f"{what}.{_wire(name)}", operation)
         if _ROUTING[kind] in types:
             return ""
-        return f"something else of this name is there already: {types}, not {_ROUTING[kind]}"
+        return f"an object of this name exists with another routing type: {types}, not {_ROUTING[kind]}"
 
     def add_settings(self, match: str, settings: dict[str, Any]) -> Awaitable[Any]:
         return self._node.invoke("broker", "addAddressSettings", match, json.dumps(settings))
@@ -90,13 +91,13 @@ class BrokerManagement:
         return self._node.invoke("broker", "removeAddressSettings", match)
 
     async def settings(self, name: AddressName) -> dict[str, Any]:
-        """The settings that hold for an address, merged."""
+        """Return the merged settings that apply to an address."""
         text = await self._node.invoke("broker", "getAddressSettingsAsJSON", _wire(name))
         read = json.loads(text) if isinstance(text, str) else {}
         return read if isinstance(read, dict) else {}
 
     async def producers(self) -> set[AddressName]:
-        """Addresses to which somebody has a sender."""
+        """Return the addresses that have a producer."""
         text = await self._node.invoke("broker", "listProducersInfoAsJSON")
         listed = json.loads(text) if isinstance(text, str) else []
         return {address_name(WireName(str(entry.get("destination")))) for entry in listed if isinstance(entry, dict)}
@@ -109,7 +110,7 @@ def _wire(name: AddressName) -> str:
 async def all_done(
     under_way: Iterable[tuple[AddressName, Awaitable[Any]]], fine: tuple[str, ...] = ()
 ) -> dict[AddressName, str]:
-    """Waits for all; gives what was refused, by name, but for codes in `fine`. Raises ControlError, ValueError."""
+    """Wait for all. Return name → refusal, except for error codes in `fine`. Raises ControlError, ValueError."""
     under_way = list(under_way)
     results = await asyncio.gather(*(work for _, work in under_way), return_exceptions=True)
     refused: dict[AddressName, str] = {}
@@ -123,4 +124,4 @@ async def all_done(
 
 
 ERRORS = (ControlError, ValueError)
-"""After these it is unknown what was done."""
+"""Errors after which the outcome of a request is unknown."""

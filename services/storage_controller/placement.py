@@ -1,4 +1,4 @@
-"""What is to lie where: the desired state and what brokers hold become a decision for each address. Pure."""
+"""Decides for each address where it is placed, by the desired state and the brokers' contents. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from services.storage_controller.texts import Holders
 
 
 class Decision(NamedTuple):
-    """What is to be done with one address, and what is reported of it.
+    """Actions for one address, and its report.
 
-    `keep`: brokers on which it must exist as `kind`; `retire`: brokers from which it is to go once nothing is lost by
-    it. `ready` and `message` do not yet know whether the broker's answer is recent (the conversation does).
+    `keep`: brokers on which it must exist as `kind`; `retire`: brokers from which it is removed once nothing is lost by
+    that. `ready` and `message` do not consider whether the broker's answer is recent (the conversation does).
     """
 
     kind: str | None
@@ -37,12 +37,12 @@ class Decision(NamedTuple):
 
 
 def placed(broker: str, kind: str, *, active: bool) -> Placement:
-    """A line of the placements; `kind`: queue or topic."""
+    """Return an entry of the placements; `kind`: queue or topic."""
     return Placement(broker=broker, state="active" if active else "draining", type=cast(StoredType, kind))
 
 
 class Placer:
-    """Decides, by the desired state and the inventory, where each address lies. What takes something in gives the
+    """Decides the placement of each address by the desired state and the inventory. Methods that take input return the
     addresses to decide on.
     """
 
@@ -51,17 +51,17 @@ class Placer:
         self.desired = Desired()
         self.inventory = Inventory()
         self.patient = True
-        """While set, an address that is nowhere is not made anywhere before it is known what every broker holds."""
+        """While set, an address that no broker holds is not placed until the contents of every broker are known."""
         self._concerned: set[AddressName] = set()
 
     @property
     def complete(self) -> bool:
-        """Both feeds have delivered: before that nothing is decided."""
+        """Return True if both feeds have delivered: until then nothing is decided."""
         return self.desired.sources.complete
 
     @property
     def knows_all(self) -> bool:
-        """Whether all is known that it takes to place addresses."""
+        """Return True if enough is known to place addresses."""
         return self.complete and (self.inventory.knows_all or not self.patient)
 
     # what comes in
@@ -73,39 +73,39 @@ class Placer:
         invalid: Iterable[AddressName] = (),
         removed: Iterable[AddressName] | None = None,
     ) -> set[AddressName]:
-        """Takes the desired addresses (all types), those whose messages may be thrown away, and invalid ones; with
+        """Take the desired addresses (all types), those whose messages may be discarded, and invalid ones; with
         `removed` only the addresses that have changed, and those that are gone."""
         changed, others = self.desired.set_addresses(addresses, forced, invalid, removed)
         return self._delivered("addresses") | changed | (others & self.inventory.held())
 
     def set_flavors(self, flavors: Mapping[str, Flavor]) -> set[AddressName]:
-        """Takes the flavors."""
+        """Take the flavors."""
         changed = self.desired.set_flavors(flavors)
         return self._delivered("flavors") | changed
 
     def _delivered(self, source: str) -> set[AddressName]:
-        """All addresses if this was the last feed that was awaited: nothing could be decided before."""
+        """Return all addresses if this was the last missing feed: nothing could be decided before."""
         if self.desired.sources.deliver(source) and self.complete:
             return self.desired.addresses.keys() | self.inventory.held()
         return set()
 
     def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
-        """Takes a complete listing of a broker."""
+        """Take a complete listing of a broker."""
         first = not broker.is_known
         changed = self.inventory.set_contents(broker, contents)
         for name in changed:
             self._settle_home(name, broker)
         if first and self.complete and self.inventory.knows_all:
-            return set(self.desired.addresses) | changed  # what is nowhere may be placed now
+            return set(self.desired.addresses) | changed  # addresses that no broker holds can be placed now
         return changed
 
     def note(self, broker: ManagedBroker, name: AddressName, held: Holding) -> None:
-        """Takes what was read of one address on a broker."""
+        """Take what was read about one address on a broker."""
         self.inventory.note(broker, name, held)
         self._settle_home(name, broker)
 
     def hint(self, name: AddressName, broker: str) -> None:
-        """An earlier report placed it there: that counts until it is known what the broker holds."""
+        """Take a placement from an earlier report: it is valid until the broker's contents are known."""
         known = self.inventory.brokers.get(broker)
         if known is not None and known.contents is None and name not in self.inventory.homes:
             self._set_home(name, broker)
@@ -117,7 +117,7 @@ class Placer:
         self._concerned.update(self.desired.referred(name))
 
     def _settle_home(self, name: AddressName, broker: ManagedBroker) -> None:
-        """What a broker holds and may hold is at home there, unless it has another home already."""
+        """Make the broker the home of an address that it holds and may carry, unless the address has a home already."""
         want, held = self.desired.addresses.get(name), broker.holding(name)
         if held is None or want is None or held.kind != want.type or name in self.inventory.homes:
             return
@@ -125,7 +125,7 @@ class Placer:
             self._set_home(name, broker.name)
 
     def holdings(self, name: AddressName) -> Holders:
-        """The brokers that hold something of ours, or of a desired address, under this name."""
+        """Return the brokers that hold this name, where we made it or it has the type of the desired address."""
         want = self.desired.addresses.get(name)
         return [
             (broker, held)
@@ -136,12 +136,12 @@ class Placer:
     # decisions
 
     def concerned(self) -> set[AddressName]:
-        """Further addresses whose decisions may have changed by the decisions since the last call."""
+        """Return further addresses that the decisions since the last call may affect."""
         found, self._concerned = self._concerned, set()
         return found
 
     def decide(self, name: AddressName) -> Decision:
-        """What to do with the address. Places it, where it is wanted, nowhere yet, and may be placed."""
+        """Decide what to do with the address. Gives it a home if it is desired, has none yet, and may be placed."""
         want = self.desired.addresses.get(name)
         holdings = self.holdings(name)
         if want is None:
@@ -156,7 +156,7 @@ class Placer:
         keep = tuple(dict.fromkeys(([home] if home else []) + needed))
         retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
         if retire and (home is None or self._seen(home, name, want.type) is None):
-            # It serves where it is until it can serve where it belongs.
+            # The address stays in use on its old broker until the new one has it.
             return self._awaited(name, want, home, keep, holdings)
         entries = []
         problem = ""
@@ -167,7 +167,7 @@ class Placer:
                 entries.append(placed(broker_name, want.type, active=active))
             problem = problem or self._problem(broker_name, name, held)
         if want.type == "queue":
-            # A topic moves only without subscriptions; whoever subscribes meanwhile must not be led to the old place.
+            # A topic moves only without subscriptions; new subscribers must not be routed to the old broker.
             entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
         if home is None or unable:
             problem = unable or self._unplaced(want)
@@ -202,7 +202,7 @@ class Placer:
         keep: tuple[str, ...],
         holdings: Holders,
     ) -> Decision:
-        """It lies somewhere else, and is not there yet where it belongs."""
+        """Decide on an address that another broker holds while its home does not have it yet."""
         old = next(broker.name for broker, _ in holdings if broker.name not in keep)
         entries = tuple(
             placed(broker.name, want.type, active=broker.name == old and not broker.cut)
@@ -220,12 +220,12 @@ class Placer:
     def _unclear(self, holdings: Holders) -> Decision:
         entries = tuple(placed(broker.name, held.kind, active=True) for broker, held in holdings)
         messages = sum(held.messages for _, held in holdings)
-        text = "what lies there goes on as it is until the entry is put right" if entries else ""
+        text = "the existing queue or topic stays unchanged until the entry is corrected" if entries else ""
         return Decision(None, (), (), entries, False, text, messages if entries else None, texts.consumers(holdings))
 
     def _unwanted(self, name: AddressName, holdings: Holders) -> Decision:
-        """It was removed, or has become an address that is stored nowhere."""
-        # A topic's mark is not in the listing: before it has been looked up nothing is reported or done.
+        """Decide on an address that was removed, or retyped to one that is not stored."""
+        # A listing does not show a topic's mark: until the mark has been read, nothing is reported or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
         now = self.desired.direct.get(name)
         what = f"retyped from {ours[0][1].kind} to {now}" if ours and now else "was removed"
@@ -241,7 +241,7 @@ class Placer:
         )
 
     def _retyped(self, name: AddressName, want: Address, others: Holders) -> Decision:
-        """Something of another type lies there: it is emptied first, then the new type comes into being."""
+        """Decide on an address that a broker holds with another type: it is drained before the new type is created."""
         self._forget_home(name)
         kind = others[0][1].kind
         return Decision(
@@ -256,13 +256,13 @@ class Placer:
         )
 
     def _home(self, name: AddressName, want: Address, holdings: Holders) -> tuple[str | None, str]:
-        """The broker it belongs on, and why that is not one of its flavor, where it is not."""
+        """Return the home of the address, and the reason if that broker is not one of its flavor."""
         possible = self.desired.brokers_for(name, want)
         home = self.inventory.homes.get(name)
         if home is not None and (home in possible or not possible):
             return home, ""
         if not possible:
-            # The flavor is gone: it stays where it is.
+            # The flavor was removed: the address stays on its broker.
             self._set_home(name, holdings[0][0].name if holdings else None)
             return self.inventory.homes.get(name), ""
         held = next((broker.name for broker, _ in holdings if broker.name in possible), None)
@@ -270,7 +270,7 @@ class Placer:
             self._set_home(name, held)
             return held, ""
         if want.type == "topic" and name not in self.desired.forced:
-            # A subscriber finds its subscription on one broker only, so a topic does not move under its subscribers.
+            # A subscriber finds its subscription on one broker only, so a topic with subscriptions does not move.
             for broker, lies in holdings:
                 if lies.subscriptions or lies.messages:
                     self._set_home(name, broker.name)
@@ -290,21 +290,22 @@ class Placer:
         return chosen, ""
 
     def _needed(self, name: AddressName, want: Address) -> list[str]:
-        """Brokers on which other addresses need it as their dead letter or expiry queue."""
+        """Return the brokers on which other addresses need this queue as their dead letter or expiry queue."""
         if want.type != "queue":
             return []
         homes = {self.inventory.homes[other] for other in self.desired.referring(name) if other in self.inventory.homes}
         return sorted(homes - self.desired.by_hand.keys())
 
     def _seen(self, broker_name: str, name: AddressName, kind: str) -> Holding | None:
-        """What lies there, as far as it is known. Of brokers that are managed by hand the router agent knows it."""
+        """Return the broker's holding of the address, if known. Brokers managed by hand are read by the router
+        agent."""
         if broker_name in self.desired.by_hand:
             return Holding(kind, None)
         broker = self.inventory.brokers.get(broker_name)
         if broker is None:
             return None
         if broker.contents is None:
-            # Not known in this controller's life, but an earlier report placed it there.
+            # Not read during this controller's life, but an earlier report placed the address there.
             return Holding(kind, None) if self.inventory.homes.get(name) == broker_name and not broker.fresh else None
         held = broker.contents.held.get(name)
         return held if held is not None and held.kind == kind else None
@@ -323,10 +324,10 @@ class Placer:
             return f"broker {broker_name}: {broker.refused[name]}"
         if held is None:
             return f"is being made on broker {broker_name}"
-        return "" if self.is_settled(broker, name) else f"its settings on broker {broker_name} are being put right"
+        return "" if self.is_settled(broker, name) else f"its settings on broker {broker_name} are being corrected"
 
     def is_settled(self, broker: ManagedBroker, name: AddressName) -> bool:
-        """Whether the settings of an address on a broker are known to be what is wanted now."""
+        """Return True if the settings of the address on the broker are known to equal the desired ones."""
         settled, want = broker.settled.get(name), self.desired.addresses.get(name)
         if settled is None or want is None:
             return False
@@ -335,10 +336,10 @@ class Placer:
         )
 
     def unable(self, want: Address) -> str:
-        """Why the brokers of this product cannot do what is asked for; empty: they can."""
+        """Return why brokers of this product cannot provide the address; empty if they can."""
         flavor = self.desired.flavors.get(want.flavor or "")
         if flavor is not None and flavor.by_hand:
-            return ""  # what it is asked for in vain is said of the file
+            return ""  # the error is reported for the configuration file
         refused = engines.cannot_run(self._engine, want.flavor or "", flavor) if flavor is not None else ""
         return refused or engines.cannot_store(self._engine, want)
 
@@ -347,11 +348,11 @@ class Placer:
             return f"there is no flavor {want.flavor}"
         silent = sorted(b.name for b in self.inventory.brokers.values() if b.contents is None and not b.fresh)
         if silent:
-            return f"waits until it is known what these brokers hold: {', '.join(silent[:5])}"
+            return f"waits until the contents of these brokers are known: {', '.join(silent[:5])}"
         return f"no broker of flavor {want.flavor} runs yet"
 
     def refused(self, name: AddressName) -> bool:
-        """Whether a broker that should carry it has refused an operation, or no broker can do what is asked for."""
+        """Return True if a broker that should carry the address refused an operation, or no broker can provide it."""
         want = self.desired.addresses.get(name)
         if want is not None and self.unable(want):
             return True

@@ -1,4 +1,4 @@
-"""From the properties of addresses and flavors to settings of brokers, by Artemis' names."""
+"""Translates properties of addresses and flavors into broker settings, by Artemis' names."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from services.storage_controller.drivers import DesiredBroker
 from services.storage_controller.engines import LEVELS, NO_LEVEL, Engine
 
 MARK_KEY, MARK = "deadLetterQueuePrefix", "enmasse:"
-"""Our mark on a topic, or on settings: a setting of exactly this address, without effect while
-`autoCreateDeadLetterResources` is off, that reads back. (Queues bear it in their `user`; addresses have no such field.)
-The same value for all, so that brokers can share what they make of it."""
+"""Our mark on a topic, or on settings: a setting of exactly this address that can be read back and has no effect while
+`autoCreateDeadLetterResources` is off. (Queues have it in their `user`; addresses have no such field.) All addresses
+have the same value, so that brokers can share the merged settings."""
 PAGE = 10 * 1024 * 1024
 DEFAULT_MEMORY = 64 * 1024 * 1024
-"""Bytes of messages that a broker keeps in memory if the flavor does not state it."""
+"""Bytes of messages that a broker keeps in memory unless the flavor sets MEMORY."""
 
 Settings = dict[str, Any]
 
 
 def address_settings(name: AddressName, address: Address, engine: Engine) -> dict[str, Settings]:
-    """What is set for an address, by match; empty if nothing need be. A topic's hold for everything below it too."""
+    """Return match → settings of an address; empty if there are none. A topic's settings also apply to its levels."""
     found, wire = _properties(address, engine), wire_name(name)
     if address.type != "topic":
         return {wire: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
     if not engine.levels_exist:
-        # The match of the levels covers the topic, too: what is deleted must not come again with the next message.
+        # The match of the levels also covers the topic: the next message must not create a deleted topic again.
         exact[wire] |= NO_LEVEL
         found |= LEVELS
     return {f"{wire}/#": found, **exact} if found else exact
 
 
 def matches(name: AddressName) -> tuple[str, str]:
-    """Every match that an address may have settings under."""
+    """Return every match under which an address may have settings."""
     wire = wire_name(name)
     return wire, f"{wire}/#"
 
@@ -53,7 +53,7 @@ def _properties(address: Address, engine: Engine) -> Settings:
         _put(found, "maxRedeliveryDelay", again.maximum_delivery_delay)
     if address.deadletter is not None:
         found["deadLetterAddress"] = wire_name(address.deadletter)
-        # Without an end to the attempts nothing would ever be dead; 10 is what people know from Artemis.
+        # Without a limit no message would ever become a dead letter; 10 is Artemis' default.
         found.setdefault("maxDeliveryAttempts", 10)
     _put(found, "expiryAddress", wire_name(address.expiry) if address.expiry is not None else None)
     _limit(found, address.max_size, address.full_policy)
@@ -63,10 +63,10 @@ def _properties(address: Address, engine: Engine) -> Settings:
 
 
 def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker:
-    """One broker of a flavor."""
+    """Describe one broker of a flavor."""
     parameters = flavor.template_parameters
     settings: Settings = {
-        # Without a dead letter address, giving up is losing: no end to the attempts unless the address has one.
+        # Without a dead letter address a limit would lose messages: unlimited attempts unless the address has one.
         "maxDeliveryAttempts": -1,
         "autoCreateQueues": False,
         "autoCreateAddresses": False,
@@ -76,8 +76,8 @@ def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker
     if capacity is None:
         _limit(settings, None, policy)
     else:
-        # What memory does not hold goes to disk, and there is an end to that too: for the broker, and (as stock Artemis
-        # knows it) for each of its addresses.
+        # Messages beyond the memory limit are paged to disk. That is limited for the broker, and (by the setting of
+        # stock Artemis) for each of its addresses.
         settings["addressFullMessagePolicy"] = "PAGE"
         if policy != "BLOCK":
             settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": capacity_policy}
@@ -98,8 +98,8 @@ def _limit(found: Settings, size: int | None, policy: str | None) -> None:
     if size is not None:
         found["maxSizeBytes"] = size
         if size < PAGE:
-            found["pageSizeBytes"] = max(1, size // 2)  # Artemis insists that a page is smaller than the whole
-        # Refusing is what a producer can act upon.
+            found["pageSizeBytes"] = max(1, size // 2)  # Artemis requires a page to be smaller than the limit
+        # Rejecting is the policy that a producer can react to.
         found["addressFullMessagePolicy"] = policy or "FAIL"
     elif policy is not None:
         found["addressFullMessagePolicy"] = policy
@@ -114,7 +114,7 @@ _ALIASES = {"deadLetterAddress": ("deadLetterAddress", "DLA")}
 
 
 def holds(wanted: dict[str, Settings], read: Settings) -> bool:
-    """Whether the merged settings that a broker shows for an address include what is wanted for it."""
+    """Return True if the merged settings that a broker reports for an address include the desired ones."""
     together: Settings = {}
     for settings in wanted.values():
         together |= settings

@@ -1,4 +1,4 @@
-"""Keeps the brokers that run equal to those that are asked for, through the driver."""
+"""Keeps the running brokers equal to the requested ones, through the driver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from enmasse.reconcile import Reconciler
 from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
 
 POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
-"""Seconds from one look at what runs to the next."""
+"""Seconds between two looks at the running brokers."""
 RETRY_LAST = 2.0
-"""Seconds until a broker is asked for again that could not be: the disk was full, say."""
+"""Seconds until a failed request for a broker is repeated, for example after a full disk."""
 
 
 class Provisioner:
-    """What the shared reconciler works on for brokers as such (enmasse.reconcile.Managed): its keys are their names.
+    """The set of brokers as the shared reconciler manages it (enmasse.reconcile.Managed), keyed by broker name.
 
-    `applied(name, fresh)`: the driver has taken a manifest; fresh: it is a new broker, which can hold nothing yet.
-    `deleted(name)`: it is given up. `looked(running)`: what runs, after every look. `is_settled()`: nothing is awaited.
+    `applied(name, fresh)`: the driver has taken a manifest; fresh: the broker is new and holds nothing yet.
+    `deleted(name)`: the broker was deleted. `looked(running)`: the running brokers, after every look. `is_settled()`:
+    no broker is pending.
     """
 
     def __init__(
@@ -31,11 +32,11 @@ class Provisioner:
         is_settled: Callable[[], bool],
     ) -> None:
         self.manifests: dict[str, Manifest] = {}
-        """What was applied last for each broker."""
+        """Broker → manifest that was applied last."""
         self.asked: dict[str, Manifest] = {}
-        """What is to be applied."""
+        """Broker → requested manifest."""
         self.damaged: dict[str, str] = {}
-        """Brokers of which cannot be read what was applied, and why."""
+        """Broker → why its applied manifest cannot be read."""
         self._driver = driver
         self._applied = applied
         self._deleted = deleted
@@ -54,21 +55,21 @@ class Provisioner:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Brokers that the driver cannot make now, and why."""
+        """Return broker → why the driver cannot create it now."""
         return self._reconciler.refused
 
     def ask(self, name: str, manifest: Manifest) -> None:
-        """This broker is to run by this manifest."""
+        """Request that this broker run by this manifest."""
         self.asked[name] = manifest
         self._reconciler.queue((name,))
 
     def give_up(self, name: str) -> None:
-        """This broker is needed no more: it holds nothing."""
+        """Withdraw the request for a broker that is no longer needed and holds nothing."""
         self.asked.pop(name, None)
         self._reconciler.queue((name,))
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Reconcile until cancelled."""
         await self._reconciler.run()
 
     # what the reconciler asks
@@ -84,7 +85,7 @@ class Provisioner:
         pass
 
     async def read(self) -> None:
-        """Takes over what was applied before. Raises DriverError."""
+        """Read the manifests that were applied before. Raises DriverError."""
         manifests, damaged = await self._driver.applied()
         for name, reason in damaged.items():
             if self.damaged.get(name) != reason:
@@ -133,7 +134,7 @@ class Provisioner:
         self._altered = altered
         self._reconciler.queue(altered - self.refused.keys())
         if self.damaged:
-            await self.read()  # somebody may have put it right
+            await self.read()  # the damage may have been repaired
         await self._look()
         return POLL_SETTLED if self._is_settled() else POLL_UNSETTLED
 

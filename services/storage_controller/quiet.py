@@ -1,4 +1,4 @@
-"""A moment in which a broker can end or be restarted without loss: it holds no message and no producer reaches it."""
+"""Finds a quiet moment, in which a broker can end without loss: it holds no message and no producer reaches it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from enmasse.reconcile import NEVER, NOW
 from services.storage_controller.removal import BrokerWork, reached_by_producers
 
 LOOK_EVERY, LOOK_SOON = 1.0, 0.05
-"""Seconds from one look to the next, and while producers are kept off."""
+"""Seconds between two looks, and between two while producers are kept away."""
 PATIENCE = 5.0
-"""Seconds for which producers are kept off at most."""
+"""Longest time in seconds for which producers are kept away."""
 AGAIN = 10.0
-"""Seconds until it is tried again after that."""
+"""Seconds until the next attempt after that."""
 
 
 class Quiet:
-    """Waits for that moment on one broker, if that is wanted. Nobody else sets or resets the broker's `cut`."""
+    """Waits for a quiet moment of one broker on request. Only this class sets and resets the broker's `cut`."""
 
     def __init__(self, work: BrokerWork) -> None:
         self._placer, self._broker, self._management, self._look, self._news, self._producers_led_away = work
@@ -28,13 +28,13 @@ class Quiet:
         self._cut_until = 0.0
 
     def begin(self) -> None:
-        """A conversation begins: producers are let in, until they are kept off again."""
+        """Start a conversation: producers are admitted until they are kept away again."""
         self._broker.cut = False
 
     def want(self, then: Callable[[], None] | None) -> list[AddressName]:
-        """`then` is called once in that moment; None: it is not wanted any more.
+        """Call `then` once in a quiet moment; None: cancel the request.
 
-        Gives the addresses whose producers are let in.
+        Return the addresses whose producers are admitted again.
         """
         if then is not None and self._then is None:
             self._next = NOW
@@ -43,7 +43,7 @@ class Quiet:
         return self._let_producers_in() if given_up else []
 
     def end(self) -> list[AddressName]:
-        """Lets producers in again, if the broker was to be restarted and then was not. Gives its addresses."""
+        """Admit producers again if the planned restart did not happen. Return the broker's addresses."""
         return self._let_producers_in() if self._then is None and self._loop.time() > self._cut_until else []
 
     def _let_producers_in(self) -> list[AddressName]:
@@ -53,17 +53,17 @@ class Quiet:
         return self._placer.inventory.at_home(self._broker.name)
 
     def due(self) -> float:
-        """When the next round is due."""
+        """Return the time of the next round."""
         return self._next if self._then is not None else NEVER
 
     async def round(self) -> None:
-        """While it holds nothing, producers are kept off; if it then still holds nothing, the moment has come."""
+        """Keep producers away from an empty broker; call `then` if it is still empty once they are."""
         broker, now = self._broker, self._loop.time()
         self._next = now + LOOK_EVERY
         await self._look()
         if self._stored() or (broker.cut and now > self._cut_until):
             if broker.cut:
-                # Somebody was quicker, or cannot be kept off: let them work, and try again later.
+                # A producer sent a message first, or cannot be kept away: admit producers, and try again later.
                 self._next = now + AGAIN
                 self._news(self._let_producers_in())
         elif not broker.cut:
@@ -88,7 +88,7 @@ class Quiet:
         return True
 
     def _at_home(self) -> list[AddressName]:
-        """The addresses that it holds and is to hold."""
+        """Return the addresses that the broker holds and is to hold."""
         contents = self._broker.contents
         held = contents.held if contents is not None else {}
         return [name for name in held if self._placer.inventory.homes.get(name) == self._broker.name]

@@ -1,4 +1,4 @@
-"""What is to go from a broker: it goes when it is empty and no producer reaches it, or at once if that is forced."""
+"""Removes addresses from a broker: when they are empty and no producer reaches them, or at once if forced."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from services.storage_controller.placement import Placer
 
 BATCH = 500
 ROUND_FIRST, ROUND_LAST = 0.05, 1.0
-"""Seconds from one round to the next."""
+"""Seconds between two rounds."""
 TOPIC_GRACE = 5.0
-"""Seconds after which an empty topic goes although a publisher is still attached: a link route lets live links be."""
+"""Seconds until an empty topic with an attached publisher is removed: removing a link route keeps live links."""
 
 
 class BrokerWork(NamedTuple):
-    """What is at hand for work on one broker. `look()` lists all; `news(addresses)` has them judged anew;
-    `producers_led_away(address, broker)`: no producer is led there, by the placements that were accepted."""
+    """Dependencies of the work on one broker. `look()` lists its contents; `news(addresses)` reconciles these again;
+    `producers_led_away(address, broker)`: the accepted placements route no producer there."""
 
     placer: Placer
     broker: ManagedBroker
@@ -37,29 +37,29 @@ class BrokerWork(NamedTuple):
 
 
 class Removal:
-    """The addresses that are to go from one broker."""
+    """Addresses to remove from one broker."""
 
     def __init__(self, work: BrokerWork) -> None:
         self._placer, self._broker, self._management, self._look, self._news, self._producers_led_away = work
         self._loop = asyncio.get_running_loop()
         self._log = log.get(broker=self._broker.name)
         self._retiring: dict[AddressName, float] = {}
-        """Address → since when no producer is led there (0: not yet)."""
+        """Address → time since which no producer is routed there (0: not yet)."""
         self._empty: set[AddressName] = set()
-        """Those that were found empty and without producers in the last round."""
+        """Addresses that were empty and without producers in the last round."""
         self._next = NOW
         self._backoff = Backoff(ROUND_FIRST, ROUND_LAST)
 
     def has(self, name: AddressName) -> bool:
-        """Whether the address is to go."""
+        """Return True if the address is to be removed."""
         return name in self._retiring
 
     def keep(self, name: AddressName) -> None:
-        """It is not to go."""
+        """Cancel the removal of the address."""
         self._retiring.pop(name, None)
 
     def retire(self, name: AddressName) -> None:
-        """It is to go."""
+        """Start the removal of the address."""
         self._retiring.setdefault(name, 0.0)
         self._hurry()
 
@@ -68,11 +68,11 @@ class Removal:
         self._backoff.reset()
 
     def due(self) -> float:
-        """When the next round is due."""
+        """Return the time of the next round."""
         return self._next if self._retiring else NEVER
 
     def unknown(self) -> list[AddressName]:
-        """Topics of which it is not known yet whether they are ours."""
+        """Return the topics whose mark has not been read yet."""
         broker = self._broker
         return [
             name
@@ -84,13 +84,13 @@ class Removal:
         ]
 
     async def round(self) -> None:
-        """Deletes what is empty and cut off from its producers, or forced. Twice the same must be seen."""
+        """Delete addresses that are empty and without producers in two consecutive rounds, or forced."""
         broker = self._broker
         now = self._loop.time()
         self._next = now + self._backoff.wait()
         for name in list(self._retiring):
             if broker.name not in self._placer.decide(name).retire:
-                del self._retiring[name]  # it was decided otherwise meanwhile
+                del self._retiring[name]  # the decision has changed meanwhile
         await self._look_up_marks()
         forced = [name for name in self._retiring if name in self._placer.desired.forced]
         waiting = []
@@ -102,7 +102,7 @@ class Removal:
         found: list[QueueRow] = []
         reached = await reached_by_producers(self._management, broker) if waiting else set()
         if waiting or forced:
-            # Listed after the producers: what had none then, and is empty now, got nothing in between.
+            # Listed after the producers: an address without producers then and empty now received nothing in between.
             found = await self._look()
         empty = {name for name in waiting if self._is_empty(name, reached, now)}
         gone = [name for name in forced if broker.holding(name) is not None]
@@ -128,7 +128,7 @@ class Removal:
         return not held.subscriptions or now - since >= TOPIC_GRACE
 
     async def _look_up_marks(self) -> None:
-        """A topic that is not desired (as such) is only touched if it bears our mark."""
+        """Read the marks of topics that are not desired: only marked ones may be removed."""
         broker, unknown = self._broker, self.unknown()
         for start in range(0, len(unknown), BATCH):
             names = unknown[start : start + BATCH]
@@ -154,7 +154,7 @@ class Removal:
             else:
                 topics[name] = None
         for row in found:
-            # Subscriptions below a topic lie at addresses of their own; those at the topic itself go with it.
+            # Subscriptions to levels have addresses of their own; those to the topic itself are deleted with it.
             if row.routingType == "MULTICAST" and row.address not in topics:
                 root = root_of(row.address, topics)
                 if root is not None:
@@ -175,7 +175,7 @@ class Removal:
         await self._look()
 
     async def _delete_levels(self, topics: Collection[AddressName]) -> dict[AddressName, str]:
-        """What users of these topics have made below them. Nobody makes it again: the settings for that are gone."""
+        """Delete the levels of these topics. They cannot be created again: the settings for that are deleted."""
         found = [(root_of(name, topics), name) for name in await self._management.address_names()]
         work = [(root, self._management.delete_address(name)) for root, name in found if root is not None]
         return await all_done(work, GONE)
@@ -188,7 +188,7 @@ class Removal:
 
 
 async def reached_by_producers(management: BrokerManagement, broker: ManagedBroker) -> set[AddressName]:
-    """Addresses to which somebody has a sender on this broker; of topics, also those with one below them."""
+    """Return the addresses that have a producer on this broker; topics also if one of their levels has."""
     names = await management.producers()
     contents = broker.contents
     topics = {name for name, held in contents.held.items() if held.kind == "topic"} if contents is not None else set()

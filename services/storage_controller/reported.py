@@ -1,4 +1,4 @@
-"""What the configuration service, and with it the routers, has received of where addresses lie. Pure."""
+"""Placements as far as the configuration service, and with it the routers, has received them. Pure."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ Placed = Mapping[AddressName, tuple[Placement, ...]]
 
 
 class ReportedPlacements:
-    """Reports of placements: one is made, and later accepted or refused; meanwhile addresses move again.
+    """Tracks reports of placements: a report is made and later accepted or refused, while addresses move again.
 
-    The first report is of all placements, as is one after a refusal or over another link; others are of changes.
+    The first report on a link, and the one after a refusal, contains all placements; others contain changes.
     """
 
     def __init__(self) -> None:
         self._accepted: dict[AddressName, tuple[Placement, ...]] | None = None
-        """The placements as they were accepted last."""
+        """Placements of the last accepted report."""
         self._changed: set[AddressName] = set()
-        """Addresses whose placements have changed since the last report was made."""
+        """Addresses whose placements have changed since the last report."""
         self._making: Placed = {}
         self._is_full = True
-        """Whether the report that is being made is of all placements."""
+        """True if the report under way contains all placements."""
         self._moved: set[AddressName] = set()
-        """Addresses that have moved since the last report was made."""
+        """Addresses that have moved since the last report."""
         self._under_way: set[AddressName] = set()
-        """Those that have moved by the report that is not answered yet."""
+        """Addresses that moved with the report that is not answered yet."""
 
     def changed(self, name: AddressName) -> None:
-        """The address has other placements."""
+        """Record that the placements of the address have changed."""
         self._changed.add(name)
 
     def moved(self, names: Iterable[AddressName]) -> None:
-        """These lie elsewhere, or their broker is another one."""
+        """Record that these addresses, or the processes of their brokers, have moved."""
         self._moved.update(names)
 
     def make(self, placed: Placed, *, full: bool) -> Placed:
-        """Return the placements that the next report has, of all that there are; () for an address without any."""
+        """Return the placements of the next report, taken from `placed`; () for an address without placements."""
         self._making = dict(placed) if full else {name: placed.get(name, ()) for name in self._changed}
         self._is_full = full
         self._changed.clear()
@@ -47,9 +47,9 @@ class ReportedPlacements:
         return self._making
 
     def answer(self, accepted: bool) -> set[AddressName]:
-        """The report was accepted; or refused: placements come from a brokers.json.
+        """Record that the report was accepted, or refused because placements come from a brokers.json.
 
-        Gives the addresses that are known to lie where they do by that.
+        Return the addresses whose current placement is known to routers by that.
         """
         if accepted:
             if self._is_full or self._accepted is None:
@@ -64,11 +64,12 @@ class ReportedPlacements:
         return names - self._moved
 
     def is_unknown(self, name: AddressName) -> bool:
-        """Whether the configuration service, and with it the routers, have yet to receive where the address lies."""
+        """Return True if the configuration service, and with it the routers, lack the address's current placement."""
         return name in self._moved or name in self._under_way
 
     def producers_led_away(self, name: AddressName, broker: str) -> bool:
-        """Whether, by what was accepted, routers lead no producer to the address on this broker any more."""
+        """Return True if, by the accepted placements, routers no longer route producers of the address to this
+        broker."""
         if self._accepted is None:
             return False
         return not any(entry.broker == broker and not entry.draining for entry in self._accepted.get(name, ()))

@@ -1,8 +1,8 @@
-"""Brokers of a flavor get new settings one at a time: the next one is restarted when all its others work again. Pure.
+"""Restarts the brokers of a flavor one at a time for new settings: each waits until all others work again. Pure.
 
-A broker without addresses keeps nobody waiting, and is restarted at once; so is one that is down anyway: a change that
-breaks brokers stops at the first one, and the change that mends it begins there. A PodDisruptionBudget of the flavor
-agrees: it counts the broker that is being restarted.
+A broker without addresses, or one that is down anyway, is restarted at once: a change that breaks brokers stops at the
+first one, and its correction begins there. A PodDisruptionBudget of the flavor agrees: it counts the broker that is
+being restarted.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from services.storage_controller.placement import Placer
 
 
 class Rollout:
-    """Which brokers are away from their addresses, for a restart or for whatever."""
+    """Brokers that are unavailable to their addresses, for a restart or another reason."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._under_way: set[str] = set()
         self._down: Collection[str] = ()
         self._away: dict[str, set[str]] = {}
-        """Flavor → its brokers that some addresses wait for."""
+        """Flavor → its unavailable brokers that have addresses."""
 
     def look(
         self, wanted: Mapping[str, str], down: Collection[str], works: Callable[[str], bool], *, now: bool
     ) -> None:
-        """Finds out anew who is away. `wanted`: broker → flavor. `down`: brokers that are known not to run.
-        `works(broker)`: it runs by what was applied, and is known to.
+        """Update the unavailable brokers. `wanted`: broker → flavor. `down`: brokers that are known not to run.
+        `works(broker)`: it is known to run by its applied manifest.
 
-        `now`: it is known what runs since the last `begin`: a restart may be over.
+        `now`: the running brokers were read after the last `begin`, so a restart may have finished.
         """
         working = {name for name in wanted if works(name)} - self._unsettled()
         if now:
@@ -40,27 +40,27 @@ class Rollout:
                 self._away.setdefault(flavor, set()).add(name)
 
     def may_begin(self, name: str, flavor: str) -> bool:
-        """Whether this broker may be restarted now, as far as the last look shows."""
+        """Return True if this broker may be restarted now, by the last `look`."""
         return name in self._down or self._is_idle(name) or not self.others(name, flavor)
 
     def others(self, name: str, flavor: str) -> list[str]:
-        """The brokers that this one waits for."""
+        """Return the brokers that this one waits for."""
         return sorted(self._away.get(flavor, set()) - {name})
 
     def begin(self, name: str, flavor: str) -> None:
-        """This broker is restarted from now on."""
+        """Record that the restart of this broker begins."""
         self._under_way.add(name)
         if not self._is_idle(name):
             self._away.setdefault(flavor, set()).add(name)
 
     def _is_idle(self, name: str) -> bool:
-        """Whether a broker has no addresses, and that is known."""
+        """Return True if the broker is known to have no addresses."""
         inventory = self._placer.inventory
         broker = inventory.brokers.get(name)
         return broker is not None and broker.is_known and not inventory.load.get(name)
 
     def _unsettled(self) -> set[str]:
-        """Brokers that do not have all their addresses as they are to be, but for those that they refuse."""
+        """Return the brokers with addresses that do not have their desired settings, except those that they refuse."""
         placer, found = self._placer, set()
         for name, home in placer.inventory.homes.items():
             broker = placer.inventory.brokers.get(home)

@@ -1,4 +1,4 @@
-"""What people read of an address that leaves a broker, is full, or cannot go. Pure."""
+"""Texts for users about an address that leaves a broker, is full, or cannot be removed. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from services.storage_controller.broker import ManagedBroker
 from services.storage_controller.contents import Holding
 
 Holders = list[tuple[ManagedBroker, Holding]]
-"""Brokers, and what each of them holds of an address."""
+"""Brokers with their holdings of one address."""
 
 
 def consumers(holdings: Holders) -> int | None:
-    """Consumers of a topic. Those of a queue are behind routers, which count them: here there is a router's link."""
+    """Return the number of a topic's consumers. Consumers of a queue are counted by routers, whose links appear
+    here."""
     return (
         sum(held.consumers for _, held in holdings if held.kind == "topic")
         if any(held.kind == "topic" for _, held in holdings)
@@ -25,7 +26,7 @@ def consumers(holdings: Holders) -> int | None:
 
 
 def leaving(want: Address, left: Holders) -> str:
-    """For an address of which something lies where it does not belong any more."""
+    """Describe an address that is held by brokers on which it no longer belongs."""
     if not left:
         return ""
     old = left[0][0].flavor
@@ -44,26 +45,26 @@ def remains(left: Holders) -> str:
 
 
 def discard(name: str, left: Holders, *, again: bool) -> str:
-    """What people can do about messages; `again`: the file has the address, and is to keep it."""
+    """Return what users can do about remaining messages; `again`: the address stays in the file."""
     if not any(held.messages for _, held in left):
         return ""
     return f"; consume them, or discard them: {force(name)}{', then add it again' if again else ''}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first five of them."""
+    """Return the first five names, sorted and joined."""
     found = sorted(names)
     return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
 
 
 def full(broker: str, policy: str, want: Address) -> str:
-    """That the address takes no more, what becomes of the next message, and what to do."""
+    """State that the address is full, what happens to the next message, and what to do."""
     if policy == "DISK":
         return f"full: the disk of broker {broker} has no room, durable messages are rejected; make room there"
     then = {
         "FAIL": "further messages are rejected",
         "BLOCK": "senders wait for credit",
-        "DROP": "further messages are thrown away",
+        "DROP": "further messages are discarded",
     }.get(policy, policy)
     limit = "its maxSize" if want.max_size is not None else f"STORAGE_CAPACITY or MEMORY of flavor {want.flavor}"
     return f"full: {then}; receive some, or raise {limit}"

@@ -1,5 +1,5 @@
-"""Which brokers are asked for, and by which manifests: made if addresses need them, restarted with new settings one at
-a time, given up if nobody needs them and they are empty."""
+"""Requests brokers and their manifests: created if addresses need them, restarted with new settings one at a time,
+deleted when no address needs them and they are empty."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from services.storage_controller.rollout import Rollout
 
 
 class Upkeep:
-    """What is wanted of brokers as such. `running`, `conversations`: those of now, by the names of the brokers.
-    `changed(addresses)`: what people should know of their broker is news."""
+    """Desired set of brokers. `running`, `conversations`: the current ones, by broker name. `changed(addresses)`: the
+    notice of their broker has changed."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Upkeep:
         self._wanted: dict[str, str] = {}
         """The brokers that the addresses need, and their flavors."""
         self._refit: set[str] = set()
-        """Brokers whose manifest is to change once that loses nothing, and the others of their flavor work."""
+        """Brokers whose manifest will change once that loses nothing and the other brokers of their flavor work."""
         self._rollout = Rollout(placer)
 
     def size(self) -> None:
-        """Asks for the brokers that the addresses need."""
+        """Request the brokers that the addresses need."""
         placer, provisioner = self._placer, self._provisioner
         if not placer.complete:
             return
         flavors = placer.desired.flavors
         wanted = fleet.wanted(placer.desired.addresses, flavors)
-        # What a flavor asks for and brokers cannot do makes no broker, and leaves those that there are as they are.
+        # A flavor that this product cannot run gets no brokers; its existing brokers stay unchanged.
         unable = {name for name, of in wanted.items() if engines.cannot_run(self._driver.engine, of, flavors[of])}
         self._wanted = {name: of for name, of in wanted.items() if name not in unable or name in provisioner.asked}
         self._refit -= unable
@@ -62,11 +62,11 @@ class Upkeep:
                 self._refit.discard(name)
         for name in [name for name in provisioner.asked if name not in self._wanted]:
             if name not in provisioner.manifests:
-                provisioner.give_up(name)  # it has not come into being
+                provisioner.give_up(name)  # it was never created
 
     def tidy(self, *, now: bool = False) -> None:
-        """Brokers that nobody needs go when they are empty; new manifests apply when that loses nothing. `now`: it is
-        known what runs at this moment."""
+        """Delete unneeded brokers that are empty; apply new manifests where that loses nothing. `now`: the running
+        brokers were read at this moment."""
         if self._refit:
             stopped = {name for name, seen in self._running.items() if seen.is_stopped}
             wanted = {name: flavor for name, flavor in self._wanted.items() if name not in stopped}
@@ -97,11 +97,11 @@ class Upkeep:
                 conversation.quiesce(partial(self._refit_now, name))
 
     def deleted(self, name: str) -> None:
-        """The driver has given a broker up."""
+        """Forget a broker that the driver has deleted."""
         self._refit.discard(name)
 
     def pending(self, restarting: Collection[str]) -> str:
-        """What is still to be done; empty: nothing. `restarting`: brokers whose next process is about to come."""
+        """Describe the pending work; empty if there is none. `restarting`: brokers whose process is being replaced."""
         coming = [name for name in self._wanted if name in restarting or not self._has_come(name)]
         if coming:
             return f"brokers are being started: {texts.listed(coming)}"
@@ -117,7 +117,7 @@ class Upkeep:
         return self._driver.manifest(policies.desired_broker(name, flavor, self._placer.desired.flavors[flavor]))
 
     def _works(self, name: str) -> bool:
-        """Whether a broker runs by what was applied, and is being talked with."""
+        """Return True if the broker runs by its applied manifest and the controller is connected to it."""
         broker, running = self._placer.inventory.brokers.get(name), self._running.get(name)
         if broker is None or running is None:
             return False
@@ -125,21 +125,21 @@ class Upkeep:
         return applied and running.ready and running.is_current and broker.connected and broker.contents is not None
 
     def _has_come(self, name: str) -> bool:
-        """Whether a broker runs by what is asked for, as far as that is to change now."""
+        """Return True if the requested manifest of the broker is applied and its contents were read."""
         provisioner, broker = self._provisioner, self._placer.inventory.brokers.get(name)
         if provisioner.manifests.get(name) != provisioner.asked.get(name):
             return False
         return broker is not None and (broker.contents is not None or not broker.fresh)
 
     def _keeps_messages(self, name: str, before: Manifest | None) -> bool:
-        """Whether what a broker holds survives its new manifest."""
+        """Return True if the broker's messages survive its new manifest."""
         return before is None or (before.storage is not None and before.storage == self._fitting(name).storage)
 
     def _refit_now(self, name: str) -> None:
         flavor = self._wanted.get(name)
         if flavor is None:
             self._refit.discard(name)
-        elif self._rollout.may_begin(name, flavor):  # else another one was quicker
+        elif self._rollout.may_begin(name, flavor):  # otherwise another broker of the flavor has begun
             self._refit.discard(name)
             self._rollout.begin(name, flavor)
             self._provisioner.ask(name, self._fitting(name))

@@ -67,7 +67,7 @@ def consumers(up: Up, name: str) -> int:
 
 @pytest.mark.parametrize(
     ("policy", "said", "status"),
-    [("FAIL", "further messages are rejected", 1), ("DROP", "further messages are thrown away", 0),
+    [("FAIL", "further messages are rejected", 1), ("DROP", "further messages are discarded", 0),
      ("BLOCK", "senders wait for credit", None)],
 )  # fmt: skip
 def test_an_address_that_is_full_says_so(policy: str, said: str, status: int | None, suite: Up) -> None:

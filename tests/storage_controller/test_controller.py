@@ -510,7 +510,7 @@ def test_something_of_the_same_name_in_the_way_is_told_and_left_alone(play: Play
         await world.manage("topics-0", "createAddress", "mine", "ANYCAST")
         await world.manage("topics-0", "createAddress", "other", "MULTICAST")
         world.configserv.addresses({"q": queue(), "t": topic(), "mine": topic(), "other": topic()})
-        await world.says("mine", "something else of this name is there already")
+        await world.says("mine", "an object of this name exists")
         assert world.configserv.report(REPORTER, "mine")["failed"] is True
         await world.ready("q", "t", "other")
         await world.manage("topics-0", "deleteAddress", "mine")

@@ -103,7 +103,7 @@ def test_ready_is_what_has_its_settings() -> None:
     assert found.set_addresses({Q: bounded}, ()) == {"q"}
     decision = found.decide(Q)
     assert (decision.ready, states(decision)) == (False, [("f-0", "active", "queue")])
-    assert decision.message == "its settings on broker f-0 are being put right"
+    assert decision.message == "its settings on broker f-0 are being corrected"
     found.inventory.brokers["f-0"].settled[Q] = bounded
     assert found.decide(Q).ready
     # What differs is of no interest to the broker.
@@ -351,7 +351,7 @@ def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
     decision = found.decide(Q)
     assert (decision.keep, decision.retire, decision.ready, decision.messages) == ((), (), False, 3)
     assert states(decision) == [("f-0", "active", "queue")]
-    assert "until the entry is put right" in decision.message
+    assert "until the entry is corrected" in decision.message
     assert states(found.decide(T)) == [("t-0", "active", "topic")] and found.decide(T).retire == ()
     assert found.decide(NEW) == Decision(None, (), (), (), False, "", None, None)
     assert found.decide(GONE).retire == ("f-0",)

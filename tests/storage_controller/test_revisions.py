@@ -59,7 +59,7 @@ def test_a_changed_property_is_not_ready_before_the_broker_has_it(play: Play) ->
             world.configserv.addresses({**changed, "t": topic()})
             await seen(world, "addresses")
             assert judged(world, "addresses", "q")["ready"] is False
-            assert judged(world, "addresses", "q")["message"] == "its settings on broker disk-0 are being put right"
+            assert judged(world, "addresses", "q")["message"] == "its settings on broker disk-0 are being corrected"
             assert world.configserv.ready(REPORTER) == {"r", "t"}
         await settled(world, "q")
         assert (await settings(world, "disk-0", "q"))["maxExpiryDelay"] == 5000
@@ -186,7 +186,7 @@ def test_ready_is_what_routers_can_know_of(play: Play) -> None:
         world.configserv.hold = lambda body: "q" not in body["addresses"]
         world.configserv.addresses({"r": queue()})
         await until(lambda: world.configserv.held)
-        await world.says("q", "the routers have not received yet")
+        await world.says("q", "the routers have not received its placement yet")
         world.configserv.release()
         await world.gone("q")
 

@@ -30,7 +30,7 @@ def test_nothing_is_deleted_on_a_partial_view(suite: Suite) -> None:
             wait_process(suite, name, kill(suite, name))
         wait_for("four errors", lambda: len(status(suite)["errors"]) == 4)
         assert [e for e in status(suite)["errors"] if str(kept) in e["reason"]]
-        wait_message(suite, "kept", "goes on as it is until the entry is put right")
+        wait_message(suite, "kept", "stays unchanged until the entry is corrected")
         wait_address(suite, "kept", phase="Failed", messages=10)
         wait_address(suite, "kept-news", phase="Failed")
         send(suite.url, "kept-news", 2)

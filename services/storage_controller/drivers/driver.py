@@ -1,4 +1,4 @@
-"""What a driver is: brokers as the controller describes them, as a driver makes them, and as they run."""
+"""Interface of drivers: brokers as the controller describes them, as a driver creates them, and as they run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class DesiredBroker(NamedTuple):
     name: str
     flavor: str
     persisted: bool
-    """What it accepts survives a restart."""
+    """Accepted messages survive a restart."""
     memory: int
-    """What it keeps in memory of messages."""
+    """Bytes of messages kept in memory."""
     capacity: int | None
-    """What it keeps on disk of messages."""
+    """Bytes of messages kept on disk."""
     capacity_policy: str
-    """What becomes of further messages: FAIL, BLOCK, DROP."""
+    """Policy for messages beyond the capacity: FAIL, BLOCK, DROP."""
     max_subscriptions: int | None
     """Durable subscriptions that one client may have."""
     defaults: Mapping[str, Any]
@@ -29,7 +29,7 @@ class DesiredBroker(NamedTuple):
     """The flavor's templateName."""
 
     def limits_and_defaults(self) -> dict[str, Any]:
-        """By the names of the settings of services/broker: the same wherever it runs."""
+        """Return limits and address settings by the names of services/broker's settings, for every driver."""
         found: dict[str, Any] = {}
         if self.capacity is not None:
             found |= {"capacity": self.capacity, "capacity_policy": self.capacity_policy}
@@ -39,9 +39,9 @@ class DesiredBroker(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a driver makes of a DesiredBroker. Equal manifests: the same broker, nothing is to be done.
+    """A DesiredBroker in a driver's terms. Equal manifests describe the same broker: no action is needed.
 
-    `storage`: where its messages are kept; a broker with the same storage has the same messages. None: in memory only.
+    `storage`: location of its messages; a broker with the same storage has the same messages. None: in memory only.
     """
 
     flavor: str
@@ -50,10 +50,10 @@ class Manifest(NamedTuple):
 
 
 class RunningBroker(NamedTuple):
-    """A broker as its driver sees it; `port` 0: it has none yet.
+    """A running broker as its driver sees it; `port` 0: not known yet.
 
-    `run`: differs after each start; empty: it does not run. `is_current`: it runs by its manifest, and not by the one
-    before: if not, another process is about to come.
+    `run`: differs after each start; empty: it does not run. `is_current`: it runs by its current manifest; otherwise
+    its process is being replaced.
     """
 
     host: str
@@ -63,40 +63,40 @@ class RunningBroker(NamedTuple):
     run: str = ""
     is_current: bool = True
     is_stopped: bool = False
-    """A person has stopped it: nobody waits for it to come back."""
+    """Stopped by a person on purpose; its absence is not a problem."""
 
 
 class DriverError(Exception):
-    """What was asked for cannot be done now; the text gives people the reason. It is tried again."""
+    """Raised when a request cannot be carried out now; the text is the reason for users. The request is repeated."""
 
 
 class BrokerDriver(Protocol):
-    """Makes brokers. Only this controller changes what it has made; what others change is put back (`altered`)."""
+    """Creates brokers. Changes that others make to its objects are reverted (`altered`)."""
 
     engine: Engine
-    """The product that it runs."""
+    """The broker product."""
 
     def manifest(self, broker: DesiredBroker) -> Manifest:
-        """What `apply` is to be given for this broker. Pure."""
+        """Return the manifest of this broker for `apply`. Pure."""
 
     async def applied(self) -> tuple[dict[str, Manifest], dict[str, str]]:
-        """What was applied for each broker, also by earlier processes; and why that cannot be read, for others.
+        """Return broker → applied manifest, also by earlier processes; and broker → reason where it cannot be read.
 
-        A manifest that cannot be read is not a broker that is not desired: it may hold messages. Raises DriverError.
+        A broker whose manifest cannot be read must not be deleted: it may hold messages. Raises DriverError.
         """
 
     async def apply(self, name: str, manifest: Manifest) -> None:
-        """This broker is to run by this manifest. Raises DriverError."""
+        """Make the broker run by this manifest. Raises DriverError."""
 
     async def delete(self, name: str) -> None:
-        """This broker is needed no more: it holds nothing. Raises DriverError."""
+        """Delete a broker that is no longer needed and holds nothing. Raises DriverError."""
 
     async def altered(self) -> list[str]:
-        """Brokers of which somebody else has changed or deleted what was applied."""
+        """Return the brokers whose applied objects were changed or deleted from outside."""
 
     async def running(self) -> Mapping[str, RunningBroker]:
-        """What runs, as last seen: a broker that is not in it has never run, as far as is known."""
+        """Return the brokers as last seen: an absent broker is not known to have ever run."""
 
     def still_needed(self, name: str) -> None:
-        """Nobody asks for this broker any more, and it cannot go yet: it has addresses or messages. Told again and
-        again."""
+        """Report that an unneeded broker cannot be deleted yet because it has addresses or messages. Called
+        repeatedly."""

@@ -53,11 +53,11 @@ from services.storage_controller.engines import BY_NAME
 
 T = TypeVar("T")
 Marks = dict[str, str]
-"""Plural of a kind → what differs if the object of a broker does."""
+"""Plural of a kind → digest of the broker's object of that kind."""
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="kubernetes"):
-    """`driver` in the settings. `templates`: a file. `owner`: a ConfigMap of the release that owns what is made."""
+    """`driver` in the settings. `templates`: a file. `owner`: a ConfigMap of the release that owns created objects."""
 
     namespace: str
     templates: str
@@ -96,15 +96,15 @@ class KubernetesDriver:
         routers = f"{INSTANCE}={settings.release},{COMPONENT}=router"
         self._routers = View(api, STATEFUL_SET, routers, self._look_at_routers)
         self._manifests: dict[str, Manifest] = {}
-        """What is applied, or to be applied again."""
+        """Broker → manifest that is applied, or to be applied again."""
         self._marks: dict[str, Marks] = {}
-        """Broker → its objects as they were when they had been applied."""
+        """Broker → digests of its objects right after they were applied."""
         self._runs: dict[str, str] = {}
         self._running: dict[str, RunningBroker] = {}
         self._log = log.get()
 
     async def start(self) -> None:
-        """Returns when it is known what there is: as long as the API server is away, it waits."""
+        """Wait until all existing objects are listed, for as long as the API server is away."""
         for view in (*self._views.values(), self._routers):
             view.start()
         await self._complete.wait()
@@ -202,7 +202,7 @@ class KubernetesDriver:
             text = f"broker {name} is to go and may have addresses or messages: it goes when it has none"
             self._events.warn(item, "StillNeeded", text)
 
-    # what is there
+    # existing objects
 
     def _changed(self) -> None:
         self._stale = True
@@ -210,7 +210,7 @@ class KubernetesDriver:
             self._complete.set()
 
     def _look_at_routers(self) -> None:
-        """The chart refuses several embedded routers; `kubectl scale` asks nobody."""
+        """Warn about several embedded routers: the chart refuses them, but `kubectl scale` does not."""
         for item in self._routers.objects().values():
             alone = (item["metadata"].get("annotations") or {}).get(MESH) == "none"
             if alone and item["spec"].get("replicas", 1) > 1:
@@ -229,7 +229,7 @@ class KubernetesDriver:
             damaged[broker] = f"{where}: {error}"
 
     def _of_another_engine(self, item: Object) -> str:
-        """Why this StatefulSet or claim is to be left alone; empty if it is of this engine, or does not say."""
+        """Return why this StatefulSet or claim must not be touched; empty if it is of this engine, or names none."""
         try:
             engine = _applied(item).content["engine"]
         except ValueError:
@@ -242,7 +242,7 @@ class KubernetesDriver:
         )
 
     def _mark_equal(self, broker: str, manifest: Manifest, owner: Object) -> None:
-        """What is as it would be applied counts as applied; the rest is altered and applied again."""
+        """Mark objects that equal the manifest as applied; the others count as altered and are applied again."""
         name = self._name(broker)
         there = self._views[STATEFUL_SET].objects().get(name)
         marks: Marks = {}
@@ -308,7 +308,7 @@ class KubernetesDriver:
         return await self._call(lambda: self._api.get(kind, name))
 
     async def _owner(self) -> Object:
-        """Its uid is another one after it was made anew; then everything that is applied gets that."""
+        """Return the owner of the brokers' objects. A recreated owner has a new uid, which applied objects then get."""
         found = await self._get(CONFIG_MAP, self._owner_name)
         if found is None:
             raise DriverError(f"configmap/{self._owner_name}, which is to own the brokers, is missing: make it")
@@ -323,7 +323,7 @@ class KubernetesDriver:
             return
         found = await self._get(kind, name)
         if found is not None and not self._is_ours(found):
-            text = f"{kind.name.lower()}/{name} is somebody else's: rename it, or delete it"
+            text = f"{kind.name.lower()}/{name} does not belong to this release: rename it, or delete it"
             self._events.warn({"apiVersion": kind.version, "kind": kind.name, **found}, "NameTaken", text)
             raise DriverError(text)
 
@@ -338,7 +338,7 @@ class KubernetesDriver:
         who = ", ".join(sorted({_manager(cause) for cause in causes}))
         found = self._views[kind].objects().get(body["metadata"]["name"])
         about = found or {"apiVersion": kind.version, "kind": kind.name, **body}
-        # Whoever applies a field wants it so for ever; whoever updates it has done something once.
+        # A manager that applies a field keeps claiming it; an update changed it once and can be reverted.
         if any(" using " not in str(cause.get("message")) for cause in causes):
             text = f"{kind.name.lower()}/{body['metadata']['name']}: {who} applies {fields} with other values: end that"
             self._events.warn(about, "Conflict", text)
@@ -365,18 +365,18 @@ def _applied(item: Object) -> Manifest:
 
 
 def _claim_of(stateful_set: Object | None) -> dict[str, Any] | None:
-    """The volume claim template as it is: the API server refuses another one."""
+    """Return the existing volume claim template: the API server refuses a change of it."""
     claims = (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or [None]
     return {key: value for key, value in claims[0].items() if key != "status"} if claims[0] else None
 
 
 def _manager(cause: Mapping[str, Any]) -> str:
     parts = str(cause.get("message")).split('"')
-    return parts[1] if len(parts) > 1 else "somebody"
+    return parts[1] if len(parts) > 1 else "another manager"
 
 
 def _mark(live: Object) -> str:
-    """A hash of all that people may change, but for what is theirs: how many pods there are."""
+    """Return a digest of every field that must not change; the number of pods is the users' to choose."""
     metadata = live["metadata"]
     spec = {key: value for key, value in (live.get("spec") or {}).items() if key != "replicas"}
     parts = [metadata.get("uid"), metadata.get("labels"), metadata.get("annotations"), metadata.get("ownerReferences")]
@@ -385,7 +385,7 @@ def _mark(live: Object) -> str:
 
 
 def _includes(live: Any, wanted: Any) -> bool:
-    """Whether the API server has all that is wanted; what it has added does not count."""
+    """Return True if `live` contains all of `wanted`; fields that the API server added are ignored."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(key in live and _includes(live[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):

@@ -1,4 +1,4 @@
-"""The local driver: what is to run is written into files, what runs is read from one (docs/contracts.md)."""
+"""The local driver: writes desired brokers into files and reads running ones from a file (docs/contracts.md)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class LocalDriver:
         self._desired = Path(settings.desired)
         self._actual = Path(settings.actual)
         self._applied: dict[str, dict[str, Any]] = {}
-        """The settings of each broker as its file has them."""
+        """Broker → settings in its file."""
         self._written: dict[str, FileMark | None] = {}
-        """Each broker's file as it was read or written."""
+        """Broker → mark of its file when last read or written."""
         self._seen: FileMark | None = None
         self._components: list[dict[str, Any]] = []
         self._complained = ""
 
     def manifest(self, broker: DesiredBroker) -> Manifest:
-        """The settings of a broker, by the names that services/broker has for them; other products' are made of the
-        same. Paths are relative to where brokers keep their data."""
+        """Return the settings of a broker by the names of services/broker; those of other products are made from them.
+        Paths are relative to the brokers' data folder."""
         settings = {
             "data_dir": broker.name if broker.persisted else None,
             "global_max_size": broker.memory,
@@ -76,7 +76,7 @@ class LocalDriver:
 
     def _read(self, path: Path) -> Manifest:
         mark = _mark(path)
-        if mark is None and path.exists():  # to open a pipe would be to wait for whoever writes to it
+        if mark is None and path.exists():  # opening a pipe would block until a writer opens it
             raise ValueError("is not a file")
         value = msgspec.json.decode(path.read_bytes())
         settings, flavor = (value.get("settings"), value.get("flavor")) if isinstance(value, dict) else (None, None)
@@ -119,7 +119,7 @@ class LocalDriver:
     async def running(self) -> Mapping[str, RunningBroker]:
         try:
             mark = _mark(self._actual)
-            if mark is not None and mark != self._seen:  # no file: the supervisor has not started anything yet
+            if mark is not None and mark != self._seen:  # no file: the supervisor has not started a broker yet
                 components = msgspec.json.decode(self._actual.read_bytes())["components"]
                 self._components = [dict(entry) for entry in components if entry.get("kind") == "broker"]
                 self._seen, self._complained = mark, ""
@@ -131,7 +131,7 @@ class LocalDriver:
             return {}
 
     def still_needed(self, name: str) -> None:
-        """The status of its addresses says so."""
+        """Do nothing: the status of the broker's addresses shows that already."""
 
     def _running(self, entry: dict[str, Any]) -> RunningBroker:
         settings, applied = entry.get("settings"), self._applied.get(entry["name"])
@@ -151,7 +151,7 @@ def _manifest(flavor: str, settings: dict[str, Any]) -> Manifest:
 
 
 def _mark(path: Path) -> FileMark | None:
-    """What differs when the file does; None if there is none."""
+    """Return a value that changes with the file; None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:

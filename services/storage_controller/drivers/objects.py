@@ -21,28 +21,28 @@ from services.storage_controller.drivers.driver import Manifest
 
 MANAGER = "enmasse-storage-controller"
 MANIFEST = "enmasse.io/manifest"
-"""Annotation of the StatefulSet and of its claim: what was applied, as JSON."""
+"""Annotation of the StatefulSet and of its claim: the applied manifest as JSON."""
 FLAVOR = "enmasse.io/flavor"
 APPLIED = "enmasse.io/applied"
-"""Annotation of a pod: the hash of what it was made from."""
+"""Annotation of a pod: the hash of its manifest."""
 AMQP, HEALTH = 5672, 8080
 DATA, ETC, TMP = "/var/lib/enmasse", "/etc/enmasse", "/tmp"  # noqa: S108 - an emptyDir of the pod's
 ARTEMIS_HOME = "/opt/artemis"
 MIB = 1024 * 1024
 LONGEST = 52
-"""Characters of a StatefulSet's name: its pods bear it in a label, with eleven more (63 in all)."""
+"""Longest name of a StatefulSet, in characters: a label of its pods has it with eleven more (63 in all)."""
 GRACE = 60
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What the installation says of pods of brokers (docs/kubernetes.md); objects as Kubernetes has them."""
+    """Installation's settings for the pods of brokers (docs/kubernetes.md); objects in the form of Kubernetes."""
 
     image: str
     image_pull_policy: str = ""
     image_pull_secrets: list[str] = []
     resources: dict[str, Any] | None = None
     storage_size: str = "1Gi"
-    """The size of the volume, if the flavor's STORAGE_CAPACITY needs no larger one."""
+    """Size of the volume, unless the flavor's STORAGE_CAPACITY needs a larger one."""
     storage_class: str = ""
     affinity: dict[str, Any] | None = None
     tolerations: list[dict[str, Any]] = []
@@ -53,17 +53,17 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pod_labels: dict[str, str] = {}
     pod_annotations: dict[str, str] = {}
     fs_group: int | None = None
-    """The group that volumes belong to; absent: the platform says (OpenShift)."""
+    """Group that owns the volumes; absent: the platform chooses (OpenShift)."""
     log_level: str = "warning"
     termination_grace_period_seconds: int = GRACE
 
 
 class TemplatesError(ValueError):
-    """What is wrong with the file of the templates, in one line."""
+    """Raised for an invalid templates file; the text is the reason in one line."""
 
 
 def read_templates(path: str) -> dict[str, dict[str, Any]]:
-    """templateName → the template as the file has it, over that of `default`. Raises TemplatesError."""
+    """Return templateName → the template of the file, merged over `default`. Raises TemplatesError."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, dict[str, Any]])
     except OSError as error:
@@ -81,7 +81,7 @@ def read_templates(path: str) -> dict[str, dict[str, Any]]:
 
 
 def object_name(release: str, broker: str) -> str:
-    """The name of a broker's objects: a legal one for all kinds. A hash tells apart what would become alike."""
+    """Return the name of a broker's objects, legal for all kinds, with a hash if sanitising changed it."""
     wanted = f"{release}-{broker}"
     legal = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")
     if legal == wanted and len(legal) <= LONGEST:
@@ -91,17 +91,17 @@ def object_name(release: str, broker: str) -> str:
 
 
 def claim_name(name: str) -> str:
-    """The volume claim that the StatefulSet `name` makes."""
+    """Return the name of the volume claim that the StatefulSet `name` creates."""
     return f"data-{name}-0"
 
 
 def encoded(manifest: Manifest) -> str:
-    """For the annotation; `decoded` is its opposite."""
+    """Encode a manifest for the annotation; `decoded` is the inverse."""
     return json.dumps(manifest._asdict(), sort_keys=True, ensure_ascii=False)
 
 
 def decoded(text: str) -> Manifest:
-    """Raises ValueError."""
+    """Decode a manifest from the annotation. Raises ValueError if it is damaged."""
     try:
         found = json.loads(text)
         flavor, storage, content = found["flavor"], found["storage"], found["content"]
@@ -117,7 +117,8 @@ def applied_hash(manifest: Manifest) -> str:
 
 
 class Place(NamedTuple):
-    """Where brokers are made: the release, and the object that owns theirs (so that they go with the release)."""
+    """Release and namespace of the brokers, and the object that owns theirs, so that they are deleted with the
+    release."""
 
     release: str
     namespace: str
@@ -127,7 +128,7 @@ class Place(NamedTuple):
 def objects(
     place: Place, broker: str, manifest: Manifest, claim: Mapping[str, Any] | None
 ) -> list[tuple[Kind, Object]]:
-    """All objects of a broker, in the order in which they are to be applied.
+    """Return all objects of a broker, in the order in which they are applied.
 
     `claim`: the volume claim template of the StatefulSet that there is: it cannot be changed.
     """
@@ -144,12 +145,12 @@ def objects(
 
 
 def budget_name(release: str, flavor: str) -> str:
-    """The PodDisruptionBudget of a flavor's brokers."""
+    """Return the name of the PodDisruptionBudget of a flavor's brokers."""
     return object_name(release, f"{flavor}-brokers")
 
 
 class _Made(NamedTuple):
-    """What differs between engines: the files in ETC, and the container's fields."""
+    """Parts that differ between engines: the files in ETC, and the container's fields."""
 
     files: dict[str, str]
     container: dict[str, Any]
@@ -173,7 +174,7 @@ def _embedded(broker: str, content: Mapping[str, Any]) -> _Made:
     container = {
         "ports": [{"name": "amqp", "containerPort": AMQP}, {"name": "health", "containerPort": HEALTH}],
         "readinessProbe": probe,
-        # Recovery of a large journal takes its time, and is live meanwhile.
+        # The broker is live while it recovers a large journal.
         "livenessProbe": {**live, "failureThreshold": 6},
         "startupProbe": {**live, "failureThreshold": 60},
     }
@@ -234,7 +235,7 @@ def _service(place: Place, name: str, broker: str) -> Object:
     spec = {
         "clusterIP": "None",
         "selector": {BROKER: name},
-        # The controller has to reach a broker before that is ready for others.
+        # The controller has to reach a broker before it is ready for other clients.
         "publishNotReadyAddresses": True,
         "ports": [{"name": "amqp", "port": AMQP, "targetPort": "amqp", "protocol": "TCP"}],
     }
@@ -242,12 +243,12 @@ def _service(place: Place, name: str, broker: str) -> Object:
 
 
 def _flavor_label(flavor: str) -> str:
-    """A flavor as a label's value."""
+    """Return a flavor as the value of a label."""
     return object_name("f", flavor)
 
 
 def _budget(place: Place, flavor: str, template: Template) -> Object:
-    """One broker of a flavor at a time is evicted when nodes are drained."""
+    """Let node drains evict one broker of a flavor at a time."""
     metadata = {
         "name": budget_name(place.release, flavor),
         "labels": _labels(place),
@@ -300,7 +301,7 @@ def _stateful_set(
     metadata["annotations"] = {**metadata["annotations"], MANIFEST: encoded(manifest)}
     spec: dict[str, Any] = {
         "serviceName": name,
-        # Not one after the other: a pod that never becomes ready would keep the next change from it.
+        # Not OrderedReady: it would withhold the next change from a pod that never becomes ready.
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
         "selector": {"matchLabels": {BROKER: name}},
@@ -341,9 +342,9 @@ def _container(template: Template, made: _Made) -> dict[str, Any]:
 
 
 def _claim(place: Place, name: str, broker: str, manifest: Manifest, template: Template) -> dict[str, Any]:
-    """The manifest is kept with the volume too: who finds the volume alone knows which broker's messages it holds."""
+    """Build the volume claim. It carries the manifest too, so that the broker of a volume that was left is known."""
     capacity = manifest.content["settings"].get("capacity") or 0
-    needed = -(-2 * capacity // MIB)  # the journal is compacted into new files before the old ones go
+    needed = -(-2 * capacity // MIB)  # compaction writes new files before it deletes the old ones
     size = template.storage_size if quantity(template.storage_size) >= needed * MIB else f"{needed}Mi"
     spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if template.storage_class:
@@ -360,7 +361,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "
 
 
 def quantity(text: str) -> float:
-    """Bytes of a quantity as Kubernetes writes it (`10Gi`); 0 for what is none: the API server says so."""
+    """Return the bytes of a Kubernetes quantity (`10Gi`); 0 if it is invalid, which the API server reports."""
     found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
     if found is None or found[2] not in _UNITS:
         return 0.0

@@ -1,4 +1,4 @@
-"""How a broker runs, from its StatefulSet and its pod, in words for people. Pure."""
+"""Describes for users how a broker runs, from its StatefulSet and its pod. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enmasse.kubernetes.api import Object
 
 
 class Seen(NamedTuple):
-    """What can be said of a broker's pod. `run` as in RunningBroker."""
+    """State of a broker's pod. `run` as in RunningBroker."""
 
     ready: bool
     detail: str
     run: str
     applied: str
-    """What its pod was made from (the annotation), empty without a pod."""
+    """Annotation with the hash of the pod's manifest; empty without a pod."""
 
 
 def pod_name(stateful_set: str) -> str:
@@ -22,7 +22,7 @@ def pod_name(stateful_set: str) -> str:
 
 
 def seen(stateful_set: Object, pod: Object | None, annotation: str) -> Seen:
-    """What there is to see of one broker."""
+    """Return the state of one broker's pod."""
     replicas = stateful_set["spec"].get("replicas", 1)
     if replicas == 0:
         return Seen(False, "it was scaled to 0: scale it to 1 to have it run again", "", "")
