@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def counted(number: int, what: str) -> str:
-    """`1 queue`, `2 queues`: a number and the noun that goes with it, whose plural ends in s."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number and its noun: `1 queue`, `2 queues`. The plural ends in s unless one is given."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def offset_option(offset: int) -> str:

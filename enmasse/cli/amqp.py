@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.errors import NOT_FOUND, AmqpError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
+from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 from enmasse.cli.remote import RemoteAddress
 from enmasse.text import offset_option
@@ -16,9 +18,12 @@ from enmasse.text import offset_option
 CONNECT_SECONDS = 10.0
 
 
-def client_for(remote: RemoteAddress, container: str | None = None) -> Client:
-    """A client for the server of `remote`, not connected yet."""
-    return connect(
+@asynccontextmanager
+async def connected(remote: RemoteAddress, container: str | None = None) -> AsyncIterator[Client]:
+    """Open a connection to the server of `remote`, and close it at the end. A restart of the suite's router is waited
+    for. Raises OSError, TimeoutError or AmqpError.
+    """
+    client = connect(
         host=remote.host,
         port=remote.port,
         user=remote.user,
@@ -27,6 +32,11 @@ def client_for(remote: RemoteAddress, container: str | None = None) -> Client:
         container_id=container,
         timeout=CONNECT_SECONDS,
     )
+    await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:

@@ -24,6 +24,7 @@ from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import ACCEPTED, RELEASED, Source, Target
 from enmasse.amqp.sasl import AnonymousClient, PlainClient, SaslClient
 from enmasse.cli.amqp import explain
+from enmasse.cli.opening import opened
 from enmasse.cli.remote import RemoteAddress
 
 CREDIT = 1000
@@ -63,8 +64,9 @@ class _End(Handler):
             sasl=SaslClient([mechanism], remote.host),
         )
         try:
-            await dial(
-                Hub(), remote.host, remote.port, self.connection, ssl.create_default_context() if remote.tls else None
+            context = ssl.create_default_context() if remote.tls else None
+            await opened(
+                lambda: dial(Hub(), remote.host, remote.port, self.connection, context), remote.port, remote.offset
             )
             async with asyncio.timeout(10):
                 await self.attached

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, UNREACHABLE, Seconds, report
+from enmasse.cli.opening import opened
 from enmasse.cli.remedy import remedy
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 NEVER = "never"
+NO_END = 0xFFFFFFFF
+"""Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +33,8 @@ _OPTIONS = (
     click.option("--mqtt", "version", type=click.Choice(["5", "3.1.1"]), default="5", show_default=True,
                  help="The version of MQTT."),
     click.option("-i", "--client-id", metavar="ID", help="Client id (default: one that the server gives)."),
+    click.option("--clean", is_flag=True,
+                 help="Delete the session that the server keeps for --client-id, and its messages, first."),
     click.option("--will-topic", metavar="TOPIC",
                  help="Where the server publishes --will-message if this command is lost."),
     click.option("--will-message", metavar="TEXT", default="", help="The message of the will."),
@@ -112,10 +117,82 @@ def will_from(
     return Will(topic, message.encode(), qos, retain, values)
 
 
-def client_for(server: Server, version: str, client_id: str | None, will: Will | None, **more: Any) -> Client:
-    """A client for the server, not connected yet."""
+class Session:
+    """Client of `publish` and `subscribe`, and its session on the server.
+
+    A session that the server keeps for the client id is continued and kept; only `clean` and `delete` delete one.
+    Without `expiry` a session that did not exist before ends with the connection.
+    """
+
+    def __init__(
+        self, server: Server, version: str, client_id: str | None, will: Will | None, *, clean: bool = False,
+        expiry: int | None = None, receive_maximum: int,
+    ) -> None:  # fmt: skip
+        if clean and client_id is None:
+            raise click.UsageError("--clean needs --client-id ID")
+        self.client = _client_for(server, version, client_id, will, receive_maximum)
+        self._server = server
+        self._clean = clean
+        self._expiry = expiry
+        self._started = False
+
+    async def __aenter__(self) -> Session:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.close()
+
+    async def open(self) -> None:
+        """Connect; after a loss, connect again. Raises Disconnected, OSError or TimeoutError."""
+        if self._started:
+            await self.client.open()
+        elif not self.client.packet.client_id:
+            await self._connect(clean=True)
+        else:
+            await self._start()
+        self._started = True
+
+    async def _start(self) -> None:
+        if self._clean:
+            await self._connect(clean=True)
+            if self._expiry is not None:
+                await self.client.close()
+                await self._connect(clean=False, expiry=self._expiry)
+        elif self._expiry is not None:
+            await self._connect(clean=False, expiry=self._expiry)
+        else:
+            await self._connect(clean=False, expiry=NO_END)
+            assert self.client.connack is not None
+            if self.client.connack.session_present:
+                report(
+                    f"{self._server}: continuing the session that the server keeps for "
+                    f"{self.client.packet.client_id}. It does not expire from now on: --session-expiry sets a time, "
+                    "--clean deletes the session first."
+                )
+            else:
+                await self.delete()  # this connection has just made it; it is to end with the command
+
+    async def delete(self) -> None:
+        """Delete the session on the server: connect again with a clean session that ends with its connection."""
+        await self.client.close()
+        await self._connect(clean=True)
+
+    async def _connect(self, *, clean: bool, expiry: int | None = None) -> None:
+        from msgspec.structs import replace
+
+        from enmasse.mqtt.packets import V5
+
+        packet = self.client.packet
+        packet.clean = clean
+        packet.properties = replace(packet.properties, session_expiry=expiry if packet.version == V5 else None)
+        await opened(self.client.open, self._server.port, self._server.offset)
+
+
+def _client_for(server: Server, version: str, client_id: str | None, will: Will | None, receive_maximum: int) -> Client:
+    """Return a client that acknowledges only what it is asked to; it is not connected yet."""
     from enmasse.aio.mqtt import connect
-    from enmasse.mqtt.packets import V5, V311
+    from enmasse.mqtt.packets import V5, V311, Properties
 
     return connect(
         host=server.host,
@@ -127,7 +204,8 @@ def client_for(server: Server, version: str, client_id: str | None, will: Will |
         will=will,
         version=V5 if version == "5" else V311,
         timeout=CONNECT_SECONDS,
-        **more,
+        auto_ack=False,
+        properties=Properties(receive_maximum=receive_maximum),
     )
 
 

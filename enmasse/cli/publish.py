@@ -17,8 +17,7 @@ from enmasse.cli.completion import addresses
 from enmasse.cli.mqttclient import connection_options
 
 if TYPE_CHECKING:
-    from enmasse.aio.mqtt import Client
-    from enmasse.cli.mqttclient import Server
+    from enmasse.cli.mqttclient import Server, Session
     from enmasse.mqtt.packets import Properties
 
 WINDOW = 500
@@ -47,7 +46,7 @@ def command(
     topic: str, message: str | None, qos: int, retain: bool, count: int | None, rate: float | None, timeout: float,
     ttl: float | None, content_type: str | None, response_topic: str | None, correlation_data: str | None,
     properties: tuple[str, ...], as_json: bool, server: str | None, version: str, client_id: str | None,
-    will_topic: str | None, will_message: str, will_retain: bool, will_delay: float | None, offset: int,
+    clean: bool, will_topic: str | None, will_message: str, will_retain: bool, will_delay: float | None, offset: int,
 ) -> None:  # fmt: skip
     """Publish MESSAGE (--count times) to an MQTT TOPIC. Without MESSAGE, each line of stdin is a message. With --count
     and without MESSAGE, the messages are {"sequence": 1} and so on. An empty MESSAGE ('') with --retain deletes the
@@ -76,9 +75,9 @@ def command(
         raise click.UsageError("--ttl, --content-type, --response-topic, --correlation-data and --property need MQTT 5")
     remote = mqttclient.server_from(server, offset)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
-    client = mqttclient.client_for(remote, version, client_id, will)
+    session = mqttclient.Session(remote, version, client_id, will, clean=clean, receive_maximum=1)
     tally = Tally(topic)
-    publisher = _Publisher(client, tally, qos, retain, values, timeout)
+    publisher = _Publisher(session, tally, qos, retain, values, timeout)
     status = mqttclient.run(publisher.run(bodies(message, count), rate, remote), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
@@ -134,9 +133,10 @@ class Tally:
 
 class _Publisher:
     def __init__(
-        self, client: Client, tally: Tally, qos: int, retain: bool, values: Properties, timeout: float
+        self, session: Session, tally: Tally, qos: int, retain: bool, values: Properties, timeout: float
     ) -> None:
-        self._client = client
+        self._session = session
+        self._client = session.client
         self._tally = tally
         self._qos = qos
         self._retain = retain
@@ -148,7 +148,7 @@ class _Publisher:
         """The exit status. Raises OSError if it cannot connect, or the connection was lost."""
         client, tally = self._client, self._tally
         try:
-            async with client:
+            async with self._session:
                 begin = asyncio.get_running_loop().time()
                 async for body in bodies:
                     if rate:

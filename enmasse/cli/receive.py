@@ -103,10 +103,10 @@ class ReceiveLoop:
         return await self._attempts.run(self._once, (AmqpError, OSError), _is_final)
 
     async def _once(self) -> int:
-        from enmasse.cli.amqp import client_for
+        from enmasse.cli.amqp import connected
 
         options = self._options
-        async with client_for(self._remote, self._container) as client:
+        async with connected(self._remote, self._container) as client:
             if options.unsubscribe and not self._known:
                 await self._look_for_subscription(client)
             receiver = await client.receiver(

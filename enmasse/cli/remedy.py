@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 
+from enmasse.cli.opening import RESTART_SECONDS, NotListening
 from enmasse.text import offset_option
 
 
@@ -16,4 +17,7 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
         return not_tls
     if offset is None:
         return "Is a server running there, on this port?"
+    if isinstance(error, NotListening):
+        shown = f"`enmasse status{offset_option(offset)}` shows why"
+        return f"EnMasse runs, but this port stayed closed for {RESTART_SECONDS:g} s: {shown}."
     return f"Is `enmasse up{offset_option(offset)}` running? --port-offset selects another suite."

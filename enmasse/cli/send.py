@@ -124,11 +124,11 @@ async def _send(
 ) -> int:
     from enmasse.amqp.errors import AmqpError
     from enmasse.amqp.message import Message
-    from enmasse.cli.amqp import client_for
+    from enmasse.cli.amqp import connected
 
     waiting: deque[asyncio.Future[Any]] = deque()
     try:
-        async with client_for(remote) as client:
+        async with connected(remote) as client:
             sender = await client.sender(remote.address)
             try:
                 async for body in bodies:

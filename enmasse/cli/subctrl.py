@@ -11,7 +11,7 @@ import msgspec
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import Message
 from enmasse.amqp.performatives import Rejected
-from enmasse.cli.amqp import client_for, explain
+from enmasse.cli.amqp import connected, explain
 from enmasse.cli.common import UNREACHABLE, end, report
 from enmasse.cli.remote import RemoteAddress, at_operators
 from enmasse.cli.show import plain
@@ -60,7 +60,7 @@ def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float
 
 async def _request(remote: RemoteAddress, subject: str, body: Any, timeout: float) -> str:
     content = None if body is None else msgspec.json.encode(body).decode()
-    async with asyncio.timeout(timeout), client_for(remote) as client:
+    async with asyncio.timeout(timeout), connected(remote) as client:
         replies = await client.receiver(None, dynamic=True, credit=1)
         sender = await client.sender(CONTROL)
         message = Message(content, subject=subject, reply_to=replies.address, correlation_id=subject)

@@ -12,11 +12,11 @@ import click
 from enmasse.cli.attempts import Attempts, Unprinted
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, port_offset, report
 from enmasse.cli.completion import addresses
-from enmasse.cli.mqttclient import NEVER, Expiry, connection_options
+from enmasse.cli.mqttclient import NEVER, NO_END, Expiry, connection_options
 
 if TYPE_CHECKING:
-    from enmasse.aio.mqtt import Client, Disconnected
-    from enmasse.cli.mqttclient import Server
+    from enmasse.aio.mqtt import Disconnected
+    from enmasse.cli.mqttclient import Server, Session
     from enmasse.mqtt.packets import Publish
 
 WINDOW = 100
@@ -46,8 +46,8 @@ WINDOW = 100
 def command(
     filters: tuple[str, ...], qos: int, count: int, timeout: float | None, topics: bool, as_json: bool,
     no_retained: bool, session_expiry: float | str | None, unsubscribe: bool, server: str | None, version: str,
-    client_id: str | None, will_topic: str | None, will_message: str, will_retain: bool, will_delay: float | None,
-    offset: int,
+    client_id: str | None, clean: bool, will_topic: str | None, will_message: str, will_retain: bool,
+    will_delay: float | None, offset: int,
 ) -> None:  # fmt: skip
     """Print the messages of all topics that match a FILTER, each on a line, then acknowledge it.
 
@@ -72,21 +72,13 @@ def command(
         raise click.UsageError("--session-expiry and --unsubscribe need --client-id ID")
     remote = mqttclient.server_from(server, offset)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
-    options = SubscribeOptions(
-        filters, qos, count, timeout, topics, as_json, no_retained, unsubscribe, _seconds(session_expiry), version
-    )
-    client = mqttclient.client_for(
-        remote,
-        version,
-        client_id,
-        will,
-        clean=session_expiry is None,
-        session_expiry=options.expiry,
-        auto_ack=False,
-        properties=_limits(count),
+    options = SubscribeOptions(filters, qos, count, timeout, topics, as_json, no_retained, unsubscribe, version)
+    window = min(WINDOW, count) if count else WINDOW
+    session = mqttclient.Session(
+        remote, version, client_id, will, clean=clean, expiry=_seconds(session_expiry), receive_maximum=window
     )
     try:
-        status = mqttclient.run(SubscribeLoop(client, remote, options).run(), remote)
+        status = mqttclient.run(SubscribeLoop(session, remote, options).run(), remote)
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
@@ -94,15 +86,7 @@ def command(
 
 
 def _seconds(expiry: float | str | None) -> int | None:
-    from enmasse.mqtt.packets import NEVER as WITHOUT_END
-
-    return None if expiry is None else WITHOUT_END if expiry == NEVER else int(float(expiry))
-
-
-def _limits(count: int) -> Any:
-    from enmasse.mqtt.packets import Properties
-
-    return Properties(receive_maximum=min(WINDOW, count) if count else WINDOW)
+    return None if expiry is None else NO_END if expiry == NEVER else int(float(expiry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +103,15 @@ class SubscribeOptions:
     as_json: bool
     no_retained: bool
     unsubscribe: bool
-    expiry: int | None
     version: str
 
 
 class SubscribeLoop:
     """Prints messages until the count or the timeout is reached. After a loss it connects again."""
 
-    def __init__(self, client: Client, server: Server, options: SubscribeOptions) -> None:
-        self._client = client
+    def __init__(self, session: Session, server: Server, options: SubscribeOptions) -> None:
+        self._session = session
+        self._client = session.client
         self._server = server
         self._options = options
         self._received = 0
@@ -139,7 +123,7 @@ class SubscribeLoop:
 
     async def _once(self) -> int:
         options, client = self._options, self._client
-        await client.open()
+        await self._session.open()
         try:
             assert client.connack is not None
             if not (self._attempts.received_before and client.connack.session_present):
@@ -147,7 +131,7 @@ class SubscribeLoop:
             self._attempts.receiving()
             status = await self._print_messages()
             if options.unsubscribe:
-                await self._delete_session()
+                await self._session.delete()
             return status
         finally:  # messages that were not printed stay in the session, if it stays
             await client.close()
@@ -159,16 +143,6 @@ class SubscribeLoop:
         handling = 2 if options.no_retained and options.version == "5" else 0
         filters = [Subscription(filter, options.qos, retain_handling=handling) for filter in options.filters]
         await self._client.subscribe(*filters)
-
-    async def _delete_session(self) -> None:
-        """MQTT has no other word for it than a clean session that ends with its connection."""
-        from enmasse.mqtt.packets import NONE
-
-        client = self._client
-        await client.close()
-        client.packet.clean = True
-        client.packet.properties = NONE
-        await client.open()
 
     async def _print_messages(self) -> int:
         options, client = self._options, self._client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ import click
 
 from enmasse.cli.common import HTTP_PORT
 from enmasse.supervisor.lines import error_lines
+from enmasse.text import counted
 
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
@@ -56,8 +58,19 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
         click.secho("not ready", fg="red")
     elif missing:
         click.secho(f"not ready with the files as they are: {missing[0]}", fg="red")
+    elif exceptions := _exceptions(status):
+        click.secho(f"ready, but {exceptions}", fg="yellow")
     else:
         click.secho("ready", fg="green")
+
+
+def _exceptions(status: dict[str, Any]) -> str:
+    """Return what is wrong although the suite is ready: addresses that are not, and errors in the files."""
+    phases = Counter(a["phase"] for a in status["addresses"] if not a["ready"])
+    found = [f"{counted(count, 'address', 'addresses')} {phase}" for phase, count in sorted(phases.items())]
+    if status["errors"]:
+        found.append(f"{counted(len(status['errors']), 'error')} in the files")
+    return ", ".join(found)
 
 
 def _counts(component: dict[str, Any]) -> str:

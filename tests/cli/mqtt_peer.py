@@ -92,7 +92,7 @@ class Broker:
 
 
 @contextmanager
-def mqtt_peer(broker: Broker) -> Iterator[int]:
+def mqtt_peer(broker: Broker, port: int = 0) -> Iterator[int]:
     """The port of a server with one such broker for all connections."""
     started: list[int] = []
     ready, stop = threading.Event(), threading.Event()
@@ -113,7 +113,7 @@ def mqtt_peer(broker: Broker) -> Iterator[int]:
             writer.close()
 
     async def serve() -> None:
-        async with await asyncio.start_server(connection, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(connection, "127.0.0.1", port) as server:
             started.append(server.sockets[0].getsockname()[1])
             ready.set()
             await asyncio.to_thread(stop.wait)

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import proton
@@ -27,15 +28,16 @@ from enmasse.cli.common import UNREACHABLE
 from enmasse.cli.remote import RemoteAddress, at_suite, parse
 from enmasse.cli.show import as_json, as_text, properties_from
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender, Delivery, listen
-from tests.cli.running import ENMASSE, enmasse, wait_for
+from tests.cli.mqtt_peer import Broker, mqtt_peer
+from tests.cli.running import ENMASSE, enmasse, free_offset, wait_for
 
 PASSES = 5
 """Seconds of a time limit that is reached: what has to happen before takes milliseconds, or a second under load."""
 
 
 @contextmanager
-def peer(attached: Callable[[ControlLink], None]) -> Iterator[int]:
-    """A Proton server on a port of its own, in a thread; `attached` is called with each link."""
+def peer(attached: Callable[[ControlLink], None], port: int = 0) -> Iterator[int]:
+    """A Proton server in a thread, on a free port unless one is given; `attached` is called with each link."""
     started: list[int] = []
     ready, stop = threading.Event(), threading.Event()
 
@@ -43,7 +45,7 @@ def peer(attached: Callable[[ControlLink], None]) -> Iterator[int]:
         def accepted(connection: ControlConnection) -> None:
             connection.on_attach = attached
 
-        listener = await listen("127.0.0.1", 0, accepted, container="peer")
+        listener = await listen("127.0.0.1", port, accepted, container="peer")
         started.append(listener.port)
         ready.set()
         await asyncio.to_thread(stop.wait)
@@ -108,6 +110,52 @@ def test_accepted() -> None:
     with peer(taking(lambda delivery, _: delivery.accept())) as port:
         status, told, _ = send(port, "body", "--count", "1200")
     assert status == 0 and (told["sent"], told["accepted"], told["unknown"]) == (1200, 1200, 0)
+
+
+@contextmanager
+def suite_with_port(name: str, port: int, offset: int) -> Iterator[threading.Event]:
+    """HTTP of a suite that has this public port; the event is set when a command has asked for it."""
+    asked = threading.Event()
+
+    class Suite(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"config_dir": "/", "ports": {name: port}}).encode())
+            asked.set()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 8080 + offset), Suite)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("command", ["send", "publish"])
+def test_a_command_waits_while_the_suite_restarts_what_it_connects_to(command: str) -> None:
+    offset = free_offset()
+    name, base = ("amqp", 5672) if command == "send" else ("mqtt", 1883)
+    with suite_with_port(name, base + offset, offset) as asked:
+        arguments = [ENMASSE, command, "q", "x", "--port-offset", str(offset)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            assert asked.wait(60)
+            taken = taking(lambda delivery, _: delivery.accept())
+            with peer(taken, base + offset) if name == "amqp" else mqtt_peer(Broker(), base + offset):
+                output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+
+
+def test_a_port_of_the_suite_that_stays_closed_is_reported_as_such() -> None:
+    offset = free_offset()
+    with suite_with_port("amqp", 5672 + offset, offset):
+        done = enmasse("send", "q", "x", "--port-offset", offset)
+    assert done.returncode == 4
+    assert f"EnMasse runs, but this port stayed closed for 5 s: `enmasse status --port-offset {offset}`" in done.stderr
 
 
 def test_every_outcome_is_counted() -> None:

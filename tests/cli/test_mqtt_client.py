@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.mqtt.packets import NEVER, NONE, Connect, Properties, PubAck, Publish, Subscribe, Subscription, Will
+from enmasse.mqtt.packets import NEVER, Connect, Disconnect, Properties, PubAck, Publish, Subscribe, Subscription, Will
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse
 
@@ -18,6 +18,14 @@ def told(broker: Broker, *arguments: str, input: str | None = None) -> subproces
         done = enmasse(*arguments, "--server", f"127.0.0.1:{port}", input=input)
     assert "Traceback" not in done.stderr, done.stderr
     return done
+
+
+def connects(broker: Broker) -> list[Connect]:
+    return [packet for packet in broker.packets if isinstance(packet, Connect)]
+
+
+def disconnects(broker: Broker) -> list[Disconnect]:
+    return [packet for packet in broker.packets if isinstance(packet, Disconnect)]
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
@@ -37,7 +45,8 @@ def test_everything_that_can_be_said_of_a_message() -> None:
     assert lines(done) == [
         {"topic": "a/b", "sent": 1, "acknowledged": 1, "no_subscribers": 0, "refused": 0, "error": None}
     ]
-    connect, publish = broker.packets[0], broker.packets[1]
+    (publish,) = broker.of(Publish)
+    connect = broker.of(Connect)[-1]
     assert isinstance(connect, Connect) and isinstance(publish, Publish)
     assert connect.will == Will("w", b"gone", 2, True, Properties(will_delay=5)) and connect.client_id == "me"
     assert (publish.topic, publish.payload, publish.qos, publish.retain) == ("a/b", b"hello", 2, True)
@@ -119,7 +128,46 @@ def test_a_session_is_deleted_by_a_clean_one() -> None:
     )
     last = broker.of(Connect)[-1]
     assert isinstance(last, Connect) and last.clean and last.properties is not None and last.client_id == "me"
-    assert last.properties == NONE
+    assert last.properties.session_expiry is None
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+@pytest.mark.parametrize("command", [("publish", "t", "x"), ("subscribe", "t", "-m", "1")], ids=lambda c: c[0])
+def test_a_stored_session_is_continued_and_kept_unless_clean_is_given(command: tuple[str, ...], version: str) -> None:
+    broker = Broker("a", present=True)
+    done = told(broker, *command, "-i", "me", "--mqtt", version)
+    assert done.returncode == 0 and "continuing the session that the server keeps for me" in done.stderr
+    assert [(c.clean, c.properties.session_expiry) for c in connects(broker)] == [
+        (False, NEVER if version == "5" else None)
+    ]
+    assert all(packet.properties.session_expiry is None for packet in disconnects(broker))
+    broker = Broker("a", present=True)
+    done = told(broker, *command, "-i", "me", "--mqtt", version, "--clean")
+    assert done.returncode == 0 and done.stderr == ""
+    assert [c.clean for c in connects(broker)] == [True]
+
+
+@pytest.mark.parametrize("command", [("publish", "t", "x"), ("subscribe", "t", "-m", "1")], ids=lambda c: c[0])
+def test_a_session_that_did_not_exist_ends_with_the_command(command: tuple[str, ...]) -> None:
+    broker = Broker("a", present=False)
+    assert told(broker, *command, "-i", "me").returncode == 0
+    last = connects(broker)[-1]
+    assert last.clean and last.properties.session_expiry is None
+
+
+def test_unsubscribe_prints_what_a_stored_session_holds_and_then_deletes_it() -> None:
+    broker = Broker("a", "b", present=True)
+    done = told(broker, "subscribe", "t", "-i", "me", "-m", "2", "--unsubscribe")
+    assert (done.returncode, done.stdout) == (0, "a\nb\n")
+    first, last = connects(broker)
+    assert not first.clean and last.clean and last.properties.session_expiry is None
+    assert broker.packets.index(last) > max(broker.packets.index(ack) for ack in broker.of(PubAck))
+
+
+def test_a_clean_session_can_be_kept() -> None:
+    broker = Broker("a")
+    assert told(broker, "subscribe", "t", "-i", "me", "-m", "1", "--clean", "--session-expiry", "60").returncode == 0
+    assert [(c.clean, c.properties.session_expiry) for c in connects(broker)] == [(True, None), (False, 60)]
 
 
 def test_a_taken_over_client_does_not_fight_back() -> None:
@@ -146,6 +194,8 @@ def test_a_taken_over_client_does_not_fight_back() -> None:
         ("subscribe", "$share/g"),
         ("subscribe", "t", "--session-expiry", "9"),
         ("subscribe", "t", "--unsubscribe"),
+        ("subscribe", "t", "--clean"),
+        ("publish", "t", "x", "--clean"),
         ("subscribe", "t", "--session-expiry", "soon", "-i", "me"),
     ],
 )

@@ -110,6 +110,14 @@ def test_ready_and_not_ready(empty_config: Path, tmp_path: Path) -> None:
         assert done.returncode == 0 and json.loads(done.stdout)["errors"] == [error]
         table = enmasse("status", "--port-offset", up.offset)
         assert table.returncode == 0 and "flavors.json:2: entry 'f': [odd]" in table.stdout
+        assert table.stdout.endswith("\nready, but 1 error in the files\n")
+        failed = [address(name, ready=False, phase="Failed", message="no flavor") for name in ("f", "g")]
+        wrong = [{**error, "file": "addresses.json", "entry": entry["name"]} for entry in failed]
+        up.feed(address("fine"), *failed, errors=tuple(wrong))
+        wait_for(lambda: len(up.status()["addresses"]) == 3)
+        table = enmasse("status", "--port-offset", up.offset)
+        assert table.returncode == 0
+        assert table.stdout.endswith("\nready, but 2 addresses Failed, 2 errors in the files\n")
 
 
 def test_wait_is_for_the_files_as_they_are(empty_config: Path, tmp_path: Path) -> None:
