@@ -1,4 +1,4 @@
-"""`python -m benchmarks [router|broker|suite|provision|mqtt …]`: side by side, as ratios, with median and spread."""
+"""`python -m benchmarks [NAME …]`: side by side, as ratios, with median and spread. NAMES has the names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-NAMES = ("router", "broker", "suite", "provision", "mqtt")
+NAMES = ("router", "broker", "broker_jobs", "suite", "provision", "mqtt")
 
 
 def main() -> int:

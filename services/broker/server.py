@@ -21,6 +21,7 @@ _log = log.get()
 LAZY_COMMIT = 0.005  # seconds an acknowledgement may wait for company before it is written
 TRY_AGAIN = 0.5  # and what could not be written, before it is tried again
 RETRY_TICK = 1000  # milliseconds
+JOBS_TURN = 0.002  # seconds of a turn of the loop that jobs over many messages may take
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
 CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
 
@@ -56,6 +57,7 @@ class BrokerServer:
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_due = 0.0
         broker.on_pending = self._run_pending_later
+        broker.jobs.on_work = self._run_jobs_later
         broker.on_commit = self._commit_later
         broker.on_deadline = self._arm
         # What was found at the start may be scheduled or expire.
@@ -64,6 +66,13 @@ class BrokerServer:
     def _run_pending_later(self) -> None:
         """In the next turn of the loop, after other connections have been read."""
         self.loop.call_soon(self.broker.run_pending)
+
+    def _run_jobs_later(self) -> None:
+        self.loop.call_soon(self._run_jobs)
+
+    def _run_jobs(self) -> None:
+        end = time.perf_counter() + JOBS_TURN
+        self.broker.jobs.run(lambda: time.perf_counter() >= end)
 
     def _commit_later(self, urgent: bool) -> None:
         if urgent:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from proton import Message as ProtonMessage
 
 from services.broker.core.broker import Broker
+from services.broker.core.connections import Connections
 from services.broker.core.consumer import Consumer
+from services.broker.core.jobs import Work
 from services.broker.core.publisher import publish
 from services.broker.core.queue import Queue
 from services.broker.core.verdict import Verdict
+from services.broker.management import messages
+from services.broker.management.calls import Context
 from services.broker.selector import compile_selector
 from services.broker.storage.files import Files
 from services.broker.storage.journal import SEGMENT_SIZE
 from services.broker.storage.store import Store
+
+T = TypeVar("T")
 
 
 class Outlet:
@@ -113,6 +119,12 @@ class Core:
         if self.store is not None:
             self.store.flush()
 
+    def ask(self, queue: Queue, operation: str, *parameters: Any) -> Any:
+        """The result of an operation of management on the queue, work over many messages run to its end."""
+        function = messages.one.find(operation, list(parameters))
+        result = function(Context(self.broker, Connections()), queue, *parameters)
+        return finished(result) if isinstance(result, Generator) else result
+
     def restart(self) -> None:
         """As after the end of the process: what is committed comes back."""
         assert self.store is not None
@@ -123,6 +135,15 @@ class Core:
 
     def _broker(self) -> Broker:
         return Broker("b", clock=lambda: self.now, wall=lambda: self.now + self.skew, store=self.store, **self.options)
+
+
+def finished(work: Work[T]) -> T:
+    """The result of work over many messages."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 def encoded(body: Any, **fields: Any) -> bytes:

@@ -10,12 +10,9 @@ import pytest
 
 from services.broker.core import backlog
 from services.broker.core.browser import Browser
-from services.broker.core.connections import Connections
 from services.broker.core.consumer import Consumer
 from services.broker.core.publisher import publish_run
 from services.broker.core.queue import Queue
-from services.broker.management import messages
-from services.broker.management.calls import Context
 from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
@@ -55,11 +52,6 @@ def received(core: Core, consumer: Consumer) -> list[Any]:
     while core.broker.run_pending():
         pass
     return taken(consumer)
-
-
-def ask(core: Core, queue: Queue, operation: str, *parameters: Any) -> Any:
-    function = messages.one.find(operation, list(parameters))
-    return function(Context(core.broker, Connections()), queue, *parameters)
 
 
 def test_few_objects_and_everything_in_order(tmp_path: Path) -> None:
@@ -115,21 +107,21 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     queue, other = core.queue(), core.queue("other")
     core.broker.catalogue.put_settings("q", {"DLA": "dead", "expiryAddress": "late"})
     fill(core, 100)
-    assert ask(core, queue, "countMessages", "n >= 40") == 60
-    assert [m["messageID"] for m in json.loads(ask(core, queue, "browse", 3, 20))] == [
+    assert core.ask(queue, "countMessages", "n >= 40") == 60
+    assert [m["messageID"] for m in json.loads(core.ask(queue, "browse", 3, 20))] == [
         message.id for message in list(queue.messages())[40:60]
     ]
-    assert len(json.loads(ask(core, queue, "listMessages", "n BETWEEN 30 AND 34"))) == 5
-    assert ask(core, queue, "removeMessages", "n BETWEEN 30 AND 34") == 5
-    assert ask(core, queue, "moveMessages", "n > 95", "other") == 4
+    assert len(json.loads(core.ask(queue, "listMessages", "n BETWEEN 30 AND 34"))) == 5
+    assert core.ask(queue, "removeMessages", "n BETWEEN 30 AND 34") == 5
+    assert core.ask(queue, "moveMessages", "n > 95", "other") == 4
     core.commit()
     assert waiting(core, other) == [96, 97, 98, 99]
     ids = {decoded(core.broker.payloads.load(m) or b"").body: m.id for m in queue.messages()}
-    assert ask(core, queue, "removeMessage", ids[50]) is True
-    assert ask(core, queue, "removeMessage", ids[50]) is False
-    assert ask(core, queue, "sendMessageToDeadLetterAddress", ids[60]) is True
-    assert ask(core, queue, "expireMessage", ids[61]) is True
-    assert ask(core, queue, "expireMessages", "n > 93") == 2
+    assert core.ask(queue, "removeMessage", ids[50]) is True
+    assert core.ask(queue, "removeMessage", ids[50]) is False
+    assert core.ask(queue, "sendMessageToDeadLetterAddress", ids[60]) is True
+    assert core.ask(queue, "expireMessage", ids[61]) is True
+    assert core.ask(queue, "expireMessages", "n > 93") == 2
     core.commit()
     assert waiting(core, core.broker.catalogue.queues["dead"]) == [60]
     assert waiting(core, core.broker.catalogue.queues["late"]) == [61, 94, 95]
@@ -139,7 +131,7 @@ def test_management_sees_all_of_it(tmp_path: Path) -> None:
     core.restart()
     queue = core.broker.catalogue.queues["q"]
     assert waiting(core, queue) == left
-    assert ask(core, queue, "purge") == len(left)
+    assert core.ask(queue, "purge") == len(left)
     assert (queue.count, queue.bytes, queue.order.backlog) == (0, 0, None)
     assert core.store is not None
     assert len(core.store.live.index) == 4 + 4
@@ -154,10 +146,10 @@ def test_dead_letters_go_back(tmp_path: Path) -> None:
     core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     fill(core, 5, to="dead")
     fill(core, 50, 5)
-    assert ask(core, queue, "sendMessagesToDeadLetterAddress", None) == 50
+    assert core.ask(queue, "sendMessagesToDeadLetterAddress", None) == 50
     fill(core, 5, 55, to="dead")
     assert dead.order.backlog is not None
-    assert ask(core, dead, "retryMessages") == 50
+    assert core.ask(dead, "retryMessages") == 50
     core.commit()
     assert waiting(core, dead) == [*range(5), *range(55, 60)]
     assert waiting(core, queue) == list(range(5, 55))
@@ -308,7 +300,7 @@ def test_what_could_not_be_stored_is_gone_and_what_was_moved_is_not(
     route = core.broker.catalogue.route("q", None)
     assert route is not None
     assert publish_run(core.broker, route, [encoded(n, durable=True) for n in range(90)], core, 1000) == 90
-    assert ask(core, queue, "moveMessages", "n >= 10", "other") == 30
+    assert core.ask(queue, "moveMessages", "n >= 10", "other") == 30
     core.commit()
     assert core.failed == list(range(1000, 1090))
     assert (waiting(core, queue), queue.count) == (list(range(10)), 10)
@@ -328,7 +320,7 @@ def test_compaction_moves_what_is_in_it(tmp_path: Path) -> None:
     fill(core, 400)
     core.commit()
     assert core.store is not None
-    assert ask(core, queue, "removeMessages", "n < 390 AND n <> 20 AND n <> 120 AND n <> 220 AND n <> 320") == 386
+    assert core.ask(queue, "removeMessages", "n < 390 AND n <> 20 AND n <> 120 AND n <> 220 AND n <> 320") == 386
     left = [20, 120, 220, 320, *range(390, 400)]
     before = [core.store.live.index.find(message.id) for message in queue.messages()]
     for _ in range(200):

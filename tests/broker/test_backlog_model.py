@@ -12,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from services.broker.core import backlog
+from services.broker.core import backlog, queue
 from services.broker.core.browser import Browser
+from services.broker.core.jobs import Work
 from services.broker.core.publisher import publish_run
 from services.broker.core.stored_message import STORED, StoredMessage
 from services.broker.selector import compile_selector
@@ -21,15 +22,17 @@ from services.broker.storage import files
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.queue_machine import QueueMachine
-from tests.broker.sansio import Core, Outlet, decoded, encoded, outlet
+from tests.broker.sansio import Core, Outlet, decoded, encoded, finished, outlet
 
 ODD = compile_selector("odd = TRUE")
 
 
 class BacklogMachine(QueueMachine):
     def begin(self) -> Core:
-        self.before = backlog.HEAD, backlog.SLICE, files.FILES
-        backlog.HEAD, backlog.SLICE = 3, 2
+        self.before = backlog.HEAD, backlog.SLICE, files.FILES, queue.PORTION
+        backlog.HEAD, backlog.SLICE, queue.PORTION = 3, 2, 2
+        self.removal: Work[int] | None = None
+        self.last = 0
         self.disk = FailingDisk()
         files.FILES = self.disk
         self.directory = Path(tempfile.mkdtemp())
@@ -106,21 +109,42 @@ class BacklogMachine(QueueMachine):
         self.done |= set(range(-self.sent, count - self.sent))
         self.commit()
 
+    def is_odd(self, message: StoredMessage) -> bool:
+        payload = self.core.broker.payloads.load(message)
+        return payload is not None and ODD.matches(self.q.selection.lookup(payload, message))
+
     @rule()
     def remove_odd(self) -> None:
-        def chosen(message: StoredMessage) -> bool:
-            payload = self.core.broker.payloads.load(message)
-            return payload is not None and ODD.matches(self.q.selection.lookup(payload, message))
-
-        odd = {message.id for message in self.all_waiting() if chosen(message)}
-        assert self.q.finish_all(self.q.dequeue(chosen)) == len(odd)
+        odd = {message.id for message in self.all_waiting() if self.is_odd(message)}
+        assert finished(self.q.remove(self.is_odd)) == len(odd)
         self.done |= odd
+
+    @precondition(lambda self: self.removal is None)
+    @rule()
+    def begin_to_remove_odd(self) -> None:
+        """Its portions come between everything else."""
+        self.last = max((message.id for message in self.all_waiting()), default=0)
+        self.removal = self.q.remove(self.is_odd)
+        self.go_on()
+
+    @precondition(lambda self: self.removal is not None)
+    @rule()
+    def go_on(self) -> None:
+        assert self.removal is not None
+        before = {m.id: self.is_odd(m) for m in self.all_waiting()}
+        try:
+            next(self.removal)
+        except StopIteration:
+            self.removal = None
+        gone = before.keys() - {m.id for m in self.all_waiting()}
+        assert all(before[id] and id <= self.last for id in gone)
+        self.done |= gone
 
     @precondition(lambda self: any(True for _ in self.all_waiting()))
     @rule(data=st.data())
     def remove_one(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(sorted(message.id for message in self.all_waiting())))
-        assert self.q.finish_all(self.q.dequeue_ids({id})) == 1
+        assert self.core.ask(self.q, "removeMessage", id)
         self.done.add(id)
 
     @rule()
@@ -148,6 +172,7 @@ class BacklogMachine(QueueMachine):
         self.core.options["pager"] = Pager(self.directory / "pages")
         self.core.restart()
         self.q = self.core.broker.catalogue.queues["q"]
+        self.removal = None
         self.consumers.clear()
         self.held.clear()
         assert self.q.count == stored
@@ -193,7 +218,7 @@ class BacklogMachine(QueueMachine):
         assert self.core.store is not None
         assert len(self.core.store.live.index) == 0
         self.core.store.close()
-        backlog.HEAD, backlog.SLICE, files.FILES = self.before
+        backlog.HEAD, backlog.SLICE, files.FILES, queue.PORTION = self.before
         shutil.rmtree(self.directory)
 
 

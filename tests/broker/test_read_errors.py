@@ -14,12 +14,9 @@ import pytest
 
 from services.broker.app import health_of
 from services.broker.core.browser import Browser
-from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.queue import Queue
 from services.broker.core.stalls import FIRST, LONGEST
-from services.broker.management.calls import Context
-from services.broker.management.messages import one as operations
 from services.broker.selector import compile_selector
 from services.broker.storage.paging import Pager
 
@@ -169,7 +166,6 @@ def test_management_loses_nothing_that_cannot_be_read(core: Core, operation: str
     broker.catalogue.addresses["q"].apply(broker.catalogue.settings.get("q"))
     q = broker.catalogue.queues["q"]
     other = core.queue("other")
-    c = Context(broker, Connections())
     calls: dict[str, tuple[str, list[Any]]] = {
         "move": ("moveMessages", [filter, "other"]),
         "dead": ("sendMessagesToDeadLetterAddress", [filter]),
@@ -182,14 +178,14 @@ def test_management_loses_nothing_that_cannot_be_read(core: Core, operation: str
     left = iter(range(3))
     disk.fails = lambda: next(left, None) is None  # the first few reads still work
     try:
-        operations.find(name, arguments)(c, q, *arguments)
+        core.ask(q, name, *arguments)
     except BrokerError as error:
         assert "cannot be read" in str(error)
     gone = other.count if operation != "remove" else 40 - held(q)
     assert held(q) == 40 - gone and not q.lost
     well(disk)
     core.tick(LONGEST)
-    operations.find(name, arguments)(c, q, *arguments)
+    core.ask(q, name, *arguments)
     expected = 30 if filter and operation != "retry" else 40
     if operation == "retry":
         assert held(q) == 40

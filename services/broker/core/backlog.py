@@ -8,7 +8,7 @@ memory with that. When the head is used up, a slice becomes objects again.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat, zip_longest
@@ -24,6 +24,7 @@ SLICE = 1000  # messages packed together
 LOADED = 2 << 20  # bytes of payloads read when a slice becomes objects again; others are read when they are sent
 
 _by_id = attrgetter("id")
+_first = attrgetter("first")
 Column = Union[int, range, "array[int]"]
 
 
@@ -75,26 +76,40 @@ class Slice:
         self._places = _column("Q", [message.place or 0 for message in messages])
 
     def messages(self) -> list[StoredMessage]:
-        """All of them, as objects: made anew if they are packed."""
+        """All messages, as objects: those that are packed are made for the caller."""
         objects = self.objects
         if objects is not None and None not in objects:
             return list(filter(None, objects))
+        return self._made(0, self.count)
+
+    def behind(self, id: int, count: int) -> list[StoredMessage]:
+        """The first `count` messages with higher ids, as `messages` makes them."""
+        if not self.count:
+            return []
+        start = self._position(id)
+        return self._made(start, min(start + count, self.count))
+
+    def _position(self, id: int) -> int:
+        """How many messages have this id or a lower one."""
+        return int(id >= self.ids) if isinstance(self.ids, int) else bisect_right(self.ids, id)
+
+    def _made(self, start: int, stop: int) -> list[StoredMessage]:
         owner, places = self._owner, self._places
         made = [
             StoredMessage(id, None, size, flags, expires, owner, 1)
             for id, size, flags, expires in zip(
-                self._all(self.ids),
-                self._all(self._sizes),
-                self._all(self._flags),
-                self._all(self._expires),
+                self._some(self.ids, start, stop),
+                self._some(self._sizes, start, stop),
+                self._some(self._flags, start, stop),
+                self._some(self._expires, start, stop),
                 strict=True,
             )
         ]
         if places != 0:
-            for message, place in zip(made, self._all(places), strict=True):
+            for message, place in zip(made, self._some(places, start, stop), strict=True):
                 message.place = place or None
-        if objects is not None:
-            made = [old or new for old, new in zip(objects, made, strict=True)]
+        if self.objects is not None:
+            made = [old or new for old, new in zip(self.objects[start:stop], made, strict=True)]
         return made
 
     def revive(self) -> list[StoredMessage]:
@@ -104,30 +119,33 @@ class Slice:
         self.count = 0  # none is packed, none is to be taken out here
         return made
 
-    def _all(self, column: Column) -> Sequence[int] | repeat[int]:
-        return repeat(column, self.count) if isinstance(column, int) else column
+    @staticmethod
+    def _some(column: Column, start: int, stop: int) -> Sequence[int] | repeat[int]:
+        return repeat(column, stop - start) if isinstance(column, int) else column[start:stop]
 
-    def take(self, chosen: Callable[[StoredMessage], bool], payloads: Payloads, durable: bool) -> list[StoredMessage]:
-        """Takes out those that are chosen."""
+    def take(self, ids: set[int], payloads: Payloads, durable: bool) -> list[StoredMessage]:
+        """Takes out messages by their ids."""
         keep: list[StoredMessage] = []
         taken: list[StoredMessage] = []
         for message in self.messages() if self.count else ():
-            (taken if chosen(message) else keep).append(message)
+            (taken if message.id in ids else keep).append(message)
         if taken:
             self.pack(keep, payloads, durable)
         return taken
 
-    def holds(self, ids: set[int]) -> bool:
-        return not ids.isdisjoint(self._all(self.ids))
-
     @property
     def first(self) -> int:
-        return next(iter(self._all(self.ids)), 0)
+        """The lowest id, 0 = no messages are left."""
+        if isinstance(self.ids, int):
+            return self.ids
+        return self.ids[0] if self.ids else 0
 
     @property
     def highest(self) -> int:
-        """The highest id, 0 = there are no messages any more."""
-        return max(self._all(self.ids), default=0)
+        """The highest id, 0 = no messages are left."""
+        if isinstance(self.ids, int):
+            return self.ids
+        return self.ids[-1] if self.ids else 0
 
 
 def _column(code: str, values: Sequence[int]) -> Column:
@@ -212,10 +230,11 @@ class Backlog:
         self.seal()
         yield from self.slices
 
-    def expiries(self) -> list[int]:
-        """When the first of each slice expires."""
-        self.seal()
-        return [some.nearest for some in self.slices if some.nearest]
+    def behind(self, id: int, worth: Callable[[Slice], bool]) -> Slice | None:
+        """The first slice with a message of a higher id, of those that are worth a look. What is not packed yet is left
+        out."""
+        at = max(0, bisect_right(self.slices, id, key=_first) - 1)
+        return next((some for some in islice(self.slices, at, None) if some.highest > id and worth(some)), None)
 
     def prune(self) -> None:
         """Forgets slices of which nothing is left."""

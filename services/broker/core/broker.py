@@ -1,7 +1,8 @@
 """The broker: what exists, what is stored, what is full, what time it is. Sans-IO.
 
-The skin gives it a clock and three callbacks: `on_pending` (call `run_pending` in the next turn), `on_commit(urgent)`
-(call `commit` at the end of this turn, or within a few milliseconds) and `on_deadline(ms)` (call `tick` then).
+The skin gives it a clock and four callbacks: `on_pending` (call `run_pending` in the next turn), `jobs.on_work` (call
+`jobs.run` in the next turn), `on_commit(urgent)` (call `commit` at the end of this turn, or within a few milliseconds)
+and `on_deadline(ms)` (call `tick` then).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.catalogue import Catalogue
 from services.broker.core.dead_letters import DeadLetters
 from services.broker.core.duplicates import DuplicateIds
+from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
 from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStore, PageStore, Progress
@@ -59,6 +61,7 @@ class Broker:
         `capacity_policy` (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
         ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
         self.name = name
+        self.jobs = Jobs()
         self.clock = clock
         self.wall = wall or clock
         self.store = store

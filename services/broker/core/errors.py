@@ -108,3 +108,10 @@ def store_unusable() -> BrokerError:
 
 def bad_name(name: str) -> BrokerError:
     return BrokerError(f"AMQ229218: Illegal address or queue name: {name!r}", "amqp:invalid-field")
+
+
+def too_many_jobs(count: int) -> BrokerError:
+    return BrokerError(
+        f"{count} operations over the messages of queues are under way: ask again when one of them has been answered",
+        "amqp:resource-limit-exceeded",
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from operator import attrgetter
 
 from services.broker.core import backlog
@@ -13,11 +14,27 @@ from services.broker.core.payloads import Payloads
 from services.broker.core.stored_message import PRIORITY_SHIFT, StoredMessage
 
 NORMAL = 4  # the priority of most messages
+HIGHEST = 9
 _by_id = attrgetter("id")
 
 
 def anyone(_: StoredMessage | Slice) -> bool:
     return True
+
+
+class Cursor:
+    """Place between waiting messages, for work that goes on over several turns of the loop. The order of a queue may
+    change meanwhile: a cursor is no position but the priority and the id behind which the work goes on. Messages that
+    come later than its start are not for it."""
+
+    __slots__ = ("after", "last", "priority", "seen")
+
+    def __init__(self, after: int, last: int) -> None:
+        """`after`, `last`: for messages with ids between them, `last` included."""
+        self.after = after
+        self.last = last
+        self.priority = HIGHEST
+        self.seen = after
 
 
 class MessageOrder:
@@ -100,17 +117,81 @@ class MessageOrder:
         """One by one. Those of the backlog are made for the occasion: to be looked at, and not kept."""
         return chain.from_iterable(part.messages() if isinstance(part, Slice) else part for part in self.parts())
 
-    def by_id(self, ids: set[int]) -> Iterator[StoredMessage]:
-        for part in self.parts():
-            if isinstance(part, Slice):
-                yield from (m for m in part.messages() if m.id in ids) if part.holds(ids) else ()
-            else:
-                yield from (m for m in part if m.id in ids)
+    # -- from message to message over several turns ------------------------------------------------------------------
+    def start(self) -> Cursor:
+        """A cursor before all messages that wait now."""
+        if self.backlog is not None:
+            self.backlog.seal()
+        ends = [level[-1].id for level in self.levels or (self.ready,) if level]
+        if self.backlog is not None and self.backlog.slices:
+            ends.append(self.backlog.slices[-1].highest)
+        return Cursor(0, max(ends, default=0))
 
-    def expiries(self) -> list[int]:
-        """When messages expire; of a slice of the backlog, when the first of it does."""
-        times = [message.expires for message in chain(*(self.levels or (self.ready,))) if message.expires]
-        return times + self.backlog.expiries() if self.backlog is not None else times
+    def look(self, cursor: Cursor, count: int, worth: Callable[[Slice], bool] = anyone) -> list[StoredMessage]:
+        """The next messages of the cursor, up to `count`, which it passes; none: it is at its end. `worth`: of a slice
+        of the backlog, whether to look at it. Messages of the backlog are made for the caller, not to be kept."""
+        while cursor.priority >= 0:
+            found = self._behind(cursor, count, worth)
+            if found:
+                cursor.seen = found[-1].id
+                return found
+            cursor.priority -= 1
+            cursor.seen = cursor.after
+        return []
+
+    def _behind(self, cursor: Cursor, count: int, worth: Callable[[Slice], bool]) -> list[StoredMessage]:
+        """Those of the cursor's priority."""
+        found: list[StoredMessage] = []
+        level = self._level(cursor.priority)
+        if level and level[-1].id > cursor.seen:
+            at = bisect_right(level, cursor.seen, key=_by_id)
+            level.rotate(-at)
+            found = list(islice(level, min(count, len(level) - at)))
+            level.rotate(at)
+        elif cursor.priority == NORMAL and self.backlog is not None:
+            some = self.backlog.behind(cursor.seen, worth)
+            if some is not None:
+                found = some.behind(cursor.seen, count)
+        return [message for message in found if message.id <= cursor.last]
+
+    def _level(self, priority: int) -> deque[StoredMessage] | None:
+        if self.levels is not None:
+            return self.levels[priority]
+        return self.ready if priority == NORMAL else None
+
+    def take(self, messages: Collection[StoredMessage]) -> list[StoredMessage]:
+        """Takes out messages that `look` has just returned, or some of them: what a queue is to end or to move."""
+        if not messages:
+            return []
+        ids = {message.id for message in messages}
+        first = min(ids)
+        level = self._level(next(iter(messages)).flags >> PRIORITY_SHIFT)
+        if level and level[-1].id >= first:
+            at = bisect_right(level, first - 1, key=_by_id)
+            level.rotate(-at)
+            taken: list[StoredMessage] = []
+            kept: list[StoredMessage] = []
+            while len(taken) < len(ids):
+                message = level.popleft()
+                (taken if message.id in ids else kept).append(message)
+            level.extendleft(reversed(kept))
+            level.rotate(at)
+            return taken
+        assert self.backlog is not None
+        some = self.backlog.behind(first - 1, anyone)
+        assert some is not None
+        taken = some.take(ids, self._payloads, self._durable)
+        if not some.count:
+            self.backlog.prune()
+            if not self.backlog:
+                self.backlog = None
+        return taken
+
+    def find(self, id: int) -> StoredMessage | None:
+        """The waiting message with this id."""
+        if self.backlog is not None:
+            self.backlog.seal()
+        return next(iter(self.look(Cursor(id - 1, id), 1)), None)
 
     # -- out -----------------------------------------------------------------------------------------------------------
     def advance(self) -> bool:
@@ -123,29 +204,6 @@ class MessageOrder:
             if messages:
                 return True
         return False
-
-    def take(
-        self, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
-    ) -> Iterator[StoredMessage]:
-        """Takes out those that are chosen, in order; in slices: to be run to its end. `worth`: of a slice of the
-        backlog, whether it may hold such messages."""
-        slices = list(self.backlog.parts()) if self.backlog is not None else []
-        taken: list[StoredMessage] = []
-        for level in self.levels or (self.ready,):
-            keep: list[StoredMessage] = []
-            for message in level:
-                (taken if chosen(message) else keep).append(message)
-            if len(keep) < len(level):
-                level.clear()
-                level.extend(keep)
-        yield from taken
-        for some in slices:
-            if worth(some):
-                yield from some.take(chosen, self._payloads, self._durable)
-        if self.backlog is not None:
-            self.backlog.prune()
-            if not self.backlog:
-                self.backlog = None
 
     def take_oldest(self, count: int) -> Iterator[StoredMessage]:
         """Takes out so many (or all there are), those of the lowest priority first: to be run to its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
 from services.broker.core.front import outgoing
+from services.broker.core.jobs import Work
 from services.broker.core.ledger import UNLIMITED, QueueTotals
 from services.broker.core.order import NORMAL, MessageOrder, anyone
 from services.broker.core.queue_host import QueueHost
@@ -26,7 +28,9 @@ from services.broker.selector import Selector
 _log = log.get()
 _TURN_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
-_RECORDED = 1000  # removals written together
+PORTION = 50  # messages that a job reads, or moves, before others have their turn
+_MANY = 1000  # and those that it only removes, or puts back in their places
+_EXPIRY = 10  # messages that could be sent for the work of one that has expired
 
 
 class Unreadable(Enum):
@@ -249,8 +253,8 @@ class Queue(QueueTotals):
         self.broker.watch_expiries(self)
 
     def _delay(self, message: StoredMessage, due: int) -> None:
-        self.schedule.add(message, due)
-        self.broker.wake_at(self, due)
+        if self.schedule.add(message, due):
+            self.broker.wake_at(self, due)
 
     # -- out -----------------------------------------------------------------------------------------------------------
     def dispatch(self) -> None:
@@ -285,7 +289,7 @@ class Queue(QueueTotals):
             if message.expires and message.expires <= self.broker.now and message.id not in self.expiries.handed:
                 if not self.broker.dead_letters.expire(self, message):
                     return False
-                left -= 1
+                left -= _EXPIRY
                 continue
             left -= 1
             left_bytes -= message.size
@@ -358,6 +362,7 @@ class Queue(QueueTotals):
             elif message.expires and message.expires <= now and message.id not in self.expiries.handed:
                 if not self.broker.dead_letters.expire(self, message):
                     return False
+                left -= _EXPIRY
                 waiting.appendleft(consumer)  # it looks on
             else:
                 self.send(consumer, message)
@@ -613,99 +618,160 @@ class Queue(QueueTotals):
         """Messages whose last possible consumer has gone, while those that refused them are still there."""
         if not self.selection.exclusions or not self.consumers:
             return
-        refused = self.order.by_id(self.selection.exclusions.ids())
-        left = {message.id for message in refused if not self._has_taker(message)}
+        refused = filter(None, map(self.order.find, sorted(self.selection.exclusions.ids())))
+        left = [message.id for message in refused if not self._has_taker(message)]
         if left:
-            self._give_up(list(self.dequeue_ids(left)), failed=False)
+            self._give_up(list(filter(None, map(self.take_one, left))), failed=False)
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def wake(self) -> None:
         """Scheduled messages whose time has come become ready."""
-        due = self.schedule.take_due(self.broker.now)
-        if due:
+        self.broker.jobs.start((self, "wake"), self._wake)
+
+    def _wake(self) -> Work[None]:
+        while not self.deleted and (due := self.schedule.take_due(self.broker.now, _MANY)):
             self.reinsert(due)
             self.dispatch()
             self._rescue()
+            yield len(due)
+        if self.schedule.next and not self.deleted:
+            self.broker.wake_at(self, self.schedule.next)
 
     def expire_due(self) -> None:
         """Takes out what has expired while waiting."""
+        if self.expiries.due(self.broker.now) and not self.stalled:
+            self.broker.jobs.start((self, "expiry"), self._expire)
+
+    def _expire(self) -> Work[None]:
         now = self.broker.now
-        if not self.expiries.due(now) or self.stalled:
-            return
+        nearest = 0
+        handed = self.expiries.handed
 
         def due(expires: int) -> bool:
+            nonlocal nearest
+            if expires > now:
+                nearest = min(nearest or expires, expires)
             return 0 < expires <= now
 
-        handed = self.expiries.handed
-        expired = self.dequeue(
-            lambda message: due(message.expires) and message.id not in handed, lambda some: due(some.nearest)
+        self.expiries.begin(now)
+        yield from self.dispose(
+            self.broker.dead_letters.expire,
+            lambda message: due(message.expires) and message.id not in handed,
+            lambda some: due(some.nearest),
         )
-        self.dispose(expired, self.broker.dead_letters.expire)
-        times = self.order.expiries() + [message.expires for message in self.schedule.messages() if message.expires]
-        self.expiries.look_on(times, now)
-        self.broker.removed_some()
+        self.expiries.look_on(0 if self.stalled else nearest, now)
 
-    # -- the end of messages -------------------------------------------------------------------------------------------
-    def dequeue(
-        self, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
-    ) -> Iterator[StoredMessage]:
-        """Takes out the waiting and scheduled messages that are chosen, in order; not yet released. In slices: to be
-        run to its end. `worth`: of a slice of the backlog, whether it may hold such messages."""
-        yield from self.order.take(chosen, worth)
-        yield from self.schedule.take(chosen)
+    # -- work over all messages, in portions ---------------------------------------------------------------------------
+    def look(self, count: int = PORTION) -> Iterator[list[StoredMessage]]:
+        """The messages that wait now, up to `count` at a time. Between two portions anything may happen to the
+        queue."""
+        cursor = self.order.start()
+        while portion := self.order.look(cursor, count):
+            yield portion
 
-    def dequeue_ids(self, ids: set[int]) -> Iterator[StoredMessage]:
-        return self.dequeue(lambda message: message.id in ids, lambda some: some.holds(ids))
-
-    def dequeue_all(self) -> Iterator[StoredMessage]:
-        yield from self.dequeue(anyone)
+    def _take(
+        self, count: int, chosen: Callable[[StoredMessage], bool], worth: Callable[[Slice], bool] = anyone
+    ) -> Iterator[tuple[int, list[StoredMessage]]]:
+        """Takes out the waiting and scheduled messages that are chosen: of up to `count` at a time, how many they are
+        and those taken out. The caller ends these, or puts them back, before the next portion. `worth`: of a slice of
+        the backlog, whether it may hold such messages."""
+        cursor, ids = self.order.start(), self.schedule.ids()
+        while portion := self.order.look(cursor, count, worth):
+            yield len(portion), self.order.take([message for message in portion if chosen(message)])
+        for start in range(0, len(ids), count):
+            portion = [m for m in map(self.schedule.find, ids[start : start + count]) if m is not None and chosen(m)]
+            self.schedule.take(portion)
+            yield len(ids[start : start + count]), portion
         self.settle_mode()
 
-    def dispose(self, messages: Iterable[StoredMessage], how: Callable[[Queue, StoredMessage], bool]) -> int:
-        """Gives messages taken out to `how`, until one of them cannot be read: that one and those behind it are back in
-        the queue. The number of those of which `how` was true."""
+    def take_one(self, id: int) -> StoredMessage | None:
+        """Takes out a waiting or scheduled message; None: it is not there."""
+        message = self.order.find(id)
+        if message is not None:
+            return self.order.take([message])[0]
+        message = self.schedule.find(id)
+        if message is not None:
+            self.schedule.take([message])
+        return message
+
+    def remove(self, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
+        """Removes the messages that are chosen from those that wait; what is being delivered stays. The number of
+        messages removed."""
         count = 0
-        kept: list[StoredMessage] = []
-        for message in messages:
-            if self.stalled:
-                kept.append(message)
-            else:
-                count += how(self, message)
-        self.reinsert(kept)
+        for looked, taken in self._take(_MANY if chosen is anyone else PORTION, chosen):
+            count += self.finish_all(taken)
+            yield looked
+            if self.deleted:
+                break
         return count
 
+    def purge(self) -> None:
+        """Removes everything that waits."""
+        work = partial(self.remove, anyone)
+        self.broker.jobs.start(work, work)  # beside an earlier one: that does not see what has come since
+
+    def dispose(
+        self,
+        how: Callable[[Queue, StoredMessage], bool],
+        chosen: Callable[[StoredMessage], bool] = anyone,
+        worth: Callable[[Slice], bool] = anyone,
+    ) -> Work[int]:
+        """Takes out messages and gives them to `how`, until one of them cannot be read: that one and those behind it
+        stay in the queue. The number of those of which `how` was true."""
+        count = 0
+        for looked, taken in self._take(PORTION, chosen, worth):
+            for at, message in enumerate(taken):
+                if self.stalled:
+                    self.reinsert(taken[at:])
+                    break
+                try:
+                    count += how(self, message)
+                except Exception:
+                    self.reinsert([left for left in taken[at:] if left.refs])
+                    raise
+            self.broker.removed_some()
+            if self.stalled:
+                break
+            yield looked
+            if self.deleted:
+                break
+        return count
+
+    # -- the end of messages -------------------------------------------------------------------------------------------
     def drop_oldest(self) -> None:
         """A ring: of what waits beyond what it keeps, the oldest messages of the lowest priority are dropped. What is
         being delivered, or scheduled, stays."""
+        if self._drop_some():
+            self.broker.jobs.start((self, "ring"), self._drop_rest)
+
+    def _drop_rest(self) -> Work[None]:
+        while not self.deleted and self._drop_some():
+            yield _MANY
+
+    def _drop_some(self) -> bool:
+        """Whether more has to go."""
         most, size = self.ring_size, self.address.ring_bytes
+        dropped = 0
         if most >= 0:
             waiting = self.count - self.arriving - self.delivering - len(self.schedule)
-            self.count_replaced(self.finish_all(self.order.take_oldest(waiting - most)))
-        while self.bytes > size and (dropped := self.finish_all(self.order.take_oldest(1))):
-            self.count_replaced(dropped)
-
-    def purge(self) -> int:
-        """Removes everything that waits; what is being delivered stays. The number of messages removed."""
-        return self.finish_all(self.dequeue_all())
+            dropped = self.finish_all(self.order.take_oldest(min(_MANY, waiting - most)))
+        while dropped < _MANY and self.bytes > size and (one := self.finish_all(self.order.take_oldest(1))):
+            dropped += one
+        self.count_replaced(dropped)
+        return dropped >= _MANY
 
     def finish_all(self, messages: Iterable[StoredMessage]) -> int:
-        """The end of messages taken out, however many; their number."""
+        """The end of messages taken out, up to about a thousand; their number."""
         count = 0
         gone: list[int] = []
-        store = self.broker.store if self.durable else None
-        try:
-            for message in messages:
-                count += 1
-                if message.flags & STORED:
-                    gone.append(message.id)
-                self.finish(message, recorded=True)
-                if store is not None and len(gone) >= _RECORDED:
-                    store.remove_many(gone, self.id)
-                    gone = []
-        finally:  # a message further on could not be read: what is gone is gone
-            if store is not None and gone:
-                store.remove_many(gone, self.id)
-            self.broker.removed_some()
+        for message in messages:
+            count += 1
+            if message.flags & STORED:
+                gone.append(message.id)
+            self.finish(message, recorded=True)
+        if gone and self.durable and self.broker.store is not None:
+            self.broker.store.remove_many(gone, self.id)
+        self.broker.removed_some()
         return count
 
     def finish(self, message: StoredMessage, *, acknowledged: bool = False, recorded: bool = False) -> None:
@@ -728,19 +794,24 @@ class Queue(QueueTotals):
     def delete(self, reason: str) -> None:
         """The queue ends, with everything in it. The definition is no longer in the store."""
         self.deleted = True
-        broker = self.broker
-        broker.forget_queue(self)
-        store = broker.store if self.durable else None
+        self.broker.forget_queue(self)
         consumers = self.turns.clear()
         delivering = [message for consumer in consumers for message in consumer.unsettled.values()]
-        for message in chain(self.dequeue_all(), delivering):
-            if store is not None and message.flags & STORED:
-                store.discard(message.id, self.id)
-            broker.payloads.drop(message)
         self.clear()
         for consumer in consumers:
             consumer.unsettled.clear()
             consumer.closed("amqp:resource-deleted", reason)
         for browser in list(self.browsers):
             browser.closed("amqp:resource-deleted", reason)
-        broker.removed_some()
+        self.broker.jobs.start((self, "end"), partial(self._free, delivering))
+
+    def _free(self, delivering: list[StoredMessage]) -> Work[None]:
+        """Gives back the memory and the disk of the messages of a deleted queue."""
+        store = self.broker.store if self.durable else None
+        for looked, messages in chain([(len(delivering), delivering)], self._take(_MANY, anyone)):
+            for message in messages:
+                if store is not None and message.flags & STORED:
+                    store.discard(message.id, self.id)
+                self.broker.payloads.drop(message)
+            self.broker.removed_some()
+            yield looked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from services.broker.core.jobs import Jobs
 from services.broker.core.ledger import Ledger
 from services.broker.core.payloads import Payloads
 from services.broker.core.persistence import Committed, MessageStore
@@ -22,6 +23,7 @@ class Disposal(Protocol[Q]):
 
 
 class QueueHost(Protocol[Q]):
+    jobs: Jobs
     ledger: Ledger
     payloads: Payloads
     store: MessageStore | None
@@ -38,7 +40,7 @@ class QueueHost(Protocol[Q]):
         """`dispatch` is to be called in a later turn."""
 
     def wake_at(self, queue: Q, due: int) -> None:
-        """`wake` is to be called then."""
+        """`wake` is to be called when this time has come."""
 
     def watch_expiries(self, queue: Q) -> None:
         """`expire_due` is to be called now and then."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from services.broker.core.stored_message import StoredMessage
 
@@ -14,36 +14,52 @@ AGAIN, FAR = 1000, 3_600_000
 class Schedule:
     """Messages whose time has not come."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "_messages")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, StoredMessage]] = []  # (due, id, message)
+        self._heap: list[tuple[int, int]] = []  # (due, id); also of messages that were taken out
+        self._messages: dict[int, StoredMessage] = {}
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._messages)
 
-    def add(self, message: StoredMessage, due: int) -> None:
-        heappush(self._heap, (due, message.id, message))
+    def add(self, message: StoredMessage, due: int) -> bool:
+        """Whether it is the first whose time will come."""
+        heappush(self._heap, (due, message.id))
+        self._messages[message.id] = message
+        return self._heap[0][1] == message.id
 
-    def take_due(self, now: int) -> list[StoredMessage]:
-        """Takes out those whose time has come."""
+    @property
+    def next(self) -> int:
+        """When `take_due` is to be called, 0 = never."""
+        return self._heap[0][0] if self._heap else 0
+
+    def take_due(self, now: int, count: int) -> list[StoredMessage]:
+        """Takes out those whose time has come, up to `count`."""
         due: list[StoredMessage] = []
-        while self._heap and self._heap[0][0] <= now:
-            due.append(heappop(self._heap)[2])
+        while self._heap and self._heap[0][0] <= now and len(due) < count:
+            message = self._messages.pop(heappop(self._heap)[1], None)
+            if message is not None:
+                due.append(message)
         return due
 
-    def take(self, chosen: Callable[[StoredMessage], bool]) -> list[StoredMessage]:
-        """Takes out those that are chosen."""
-        taken = [entry for entry in self._heap if chosen(entry[2])]
-        if taken:
-            ids = {entry[1] for entry in taken}
-            self._heap = [entry for entry in self._heap if entry[1] not in ids]
-            heapify(self._heap)
-        return [entry[2] for entry in taken]
+    def ids(self) -> list[int]:
+        """In no order."""
+        return list(self._messages)
+
+    def find(self, id: int) -> StoredMessage | None:
+        return self._messages.get(id)
+
+    def take(self, messages: Iterable[StoredMessage]) -> None:
+        """Takes out messages, all of which are there."""
+        for message in messages:
+            del self._messages[message.id]
+        if not self._messages:
+            self._heap.clear()
 
     def messages(self) -> Iterator[StoredMessage]:
         """In no order."""
-        return (entry[2] for entry in self._heap)
+        return iter(self._messages.values())
 
 
 class Expiries:
@@ -68,12 +84,16 @@ class Expiries:
         if not self.watched:
             self.next = 0
 
-    def look_on(self, waiting: Sequence[int], now: int) -> None:
-        """What was due was taken out; `waiting`: when the waiting messages expire. What is being delivered may come
-        back, and is looked for from time to time."""
+    def begin(self, now: int) -> None:
+        """All messages are about to be looked at. What is added meanwhile is known when that is done."""
+        self.next = now + FAR
+
+    def look_on(self, nearest: int, now: int) -> None:
+        """What was due has been taken out; `nearest`: when the first of the others that wait expires, 0 = none does.
+        What is being delivered may come back, and is looked for from time to time."""
         others = self.watched - len(self.handed)
-        later = now + (AGAIN if others else FAR)
-        self.next = min((time for time in waiting if time > now), default=later) if self.watched else 0
+        later = nearest or now + (AGAIN if others else FAR)
+        self.next = min(self.next, later) if self.watched else 0
 
     def due(self, now: int) -> bool:
         """Whether a message may have expired."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from enmasse.amqp.scan import MESSAGE_ANNOTATIONS, PROPERTIES
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.front import readable
+from services.broker.core.jobs import Work
+from services.broker.core.order import anyone
 from services.broker.core.queue import Queue, Unreadable
 from services.broker.core.stalls import remedy
 from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError, compile_selector
+
+T = TypeVar("T")
 
 one = Operations()
 MAX_LISTED = 200  # messages that one answer shows, as Artemis' management-browse-page-size
@@ -25,7 +29,7 @@ MAX_LISTED = 200  # messages that one answer shows, as Artemis' management-brows
 # -- which messages ----------------------------------------------------------------------------------------------------
 def _chosen(broker: Broker, q: Queue, filter: str | None) -> Callable[[StoredMessage], bool]:
     if not filter:
-        return lambda message: True
+        return anyone
     try:
         selector = compile_selector(filter)
     except SelectorError as error:
@@ -49,47 +53,66 @@ def _load(broker: Broker, q: Queue, message: StoredMessage) -> bytes | None:
         ) from None
 
 
-def _remove(c: Context, q: Queue, messages: Iterator[StoredMessage]) -> int:
-    count = q.finish_all(messages)
-    c.broker.ask_commit(True)
+def _finished(q: Queue, work: Work[T]) -> Work[T]:
+    """The result of work over the whole queue. Raises BrokerError if the queue was deleted meanwhile."""
+    result = yield from work
+    if q.deleted:
+        raise errors.no_queue(q.name)
+    return result
+
+
+def _counted(q: Queue, chosen: Callable[[StoredMessage], bool]) -> Work[int]:
+    count = 0
+    for portion in q.look():
+        count += sum(map(chosen, portion))
+        yield len(portion)
     return count
 
 
 @one.add("countMessages", "S")
-def count_messages(c: Context, q: Queue, filter: str | None) -> int:
-    if not filter:
-        return q.count
-    return sum(map(_chosen(c.broker, q, filter), q.messages()))
+def count_messages(c: Context, q: Queue, filter: str | None) -> int | Work[int]:
+    return _finished(q, _counted(q, _chosen(c.broker, q, filter))) if filter else q.count
 
 
 @one.add("removeAllMessages purge")
-def remove_all(c: Context, q: Queue) -> int:
-    return _remove(c, q, q.dequeue_all())
+def remove_all(c: Context, q: Queue) -> Work[int]:
+    return remove_messages(c, q, None)
 
 
 @one.add("removeMessages", "S")
-def remove_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _remove(c, q, q.dequeue(_chosen(c.broker, q, filter)))
+def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    count = yield from _finished(q, q.remove(_chosen(c.broker, q, filter)))
+    c.broker.ask_commit(True)
+    return count
 
 
 @one.add("removeMessage", "i")
 def remove_message(c: Context, q: Queue, id: int) -> bool:
-    return _remove(c, q, q.dequeue_ids({id})) == 1
+    message = q.take_one(id)
+    if message is None:
+        return False
+    q.finish(message)
+    c.broker.removed_some()
+    c.broker.ask_commit(True)
+    return True
 
 
-def _move(c: Context, q: Queue, messages: Iterator[StoredMessage], target: str) -> int:
+@one.add("moveMessages", "Ss")
+def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work[int]:
     other = c.broker.catalogue.queues.get(target)
     if other is None:
         raise errors.no_queue(target)
-    return _each(messages, lambda q, message: _move_one(c, q, message, other), q)
+    return _finished(q, q.dispose(partial(_move, c, other), _chosen(c.broker, q, filter)))
 
 
-def _move_one(c: Context, q: Queue, message: StoredMessage, other: Queue) -> bool:
+def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
     """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
     for good."""
     payload = q.read(message)
     if isinstance(payload, Unreadable):
         return False
+    if other.deleted:
+        raise errors.no_queue(other.name)
     if not c.broker.dead_letters.move_copy(q, message, payload, f"{other.address.name}::{other.name}", {}):
         q.reinsert([message])  # its filter did not want it
         return False
@@ -97,39 +120,35 @@ def _move_one(c: Context, q: Queue, message: StoredMessage, other: Queue) -> boo
     return True
 
 
-@one.add("moveMessages", "Ss")
-def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> int:
-    return _move(c, q, q.dequeue(_chosen(c.broker, q, filter)), target)
-
-
-def _each(messages: Iterator[StoredMessage], end: Callable[[Queue, StoredMessage], bool], q: Queue) -> int:
-    count = q.dispose(messages, end)
-    q.broker.removed_some()
-    return count
-
-
 @one.add("sendMessagesToDeadLetterAddress", "S")
-def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(q.dequeue(_chosen(c.broker, q, filter)), c.broker.dead_letters.kill, q)
+def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    return _finished(q, q.dispose(c.broker.dead_letters.kill, _chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
 def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
-    return _each(q.dequeue_ids({id}), c.broker.dead_letters.kill, q) == 1
+    return _ended(c, q, id, c.broker.dead_letters.kill)
 
 
 @one.add("expireMessages", "S")
-def expire_messages(c: Context, q: Queue, filter: str | None) -> int:
-    return _each(q.dequeue(_chosen(c.broker, q, filter)), c.broker.dead_letters.expire, q)
+def expire_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+    return _finished(q, q.dispose(c.broker.dead_letters.expire, _chosen(c.broker, q, filter)))
 
 
 @one.add("expireMessage", "i")
 def expire_message(c: Context, q: Queue, id: int) -> bool:
-    return _each(q.dequeue_ids({id}), c.broker.dead_letters.expire, q) == 1
+    return _ended(c, q, id, c.broker.dead_letters.expire)
+
+
+def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], bool]) -> bool:
+    message = None if q.stalled else q.take_one(id)
+    done = message is not None and how(q, message)
+    c.broker.removed_some()
+    return done
 
 
 @one.add("retryMessages")
-def retry_messages(c: Context, q: Queue) -> int:
+def retry_messages(c: Context, q: Queue) -> Work[int]:
     """Dead letters go back to the queue their annotation names, if it still exists."""
 
     def home(message: StoredMessage) -> Queue | None:
@@ -138,15 +157,11 @@ def retry_messages(c: Context, q: Queue) -> int:
         name = annotations.get("x-opt-ORIG-QUEUE") if isinstance(annotations, dict) else None
         return c.broker.catalogue.queues.get(name) if isinstance(name, str) else None
 
-    homes: dict[int, Queue] = {}
-
-    def has_home(message: StoredMessage) -> bool:
+    def back(q: Queue, message: StoredMessage) -> bool:
         queue = home(message)
-        if queue is not None:
-            homes[message.id] = queue
-        return queue is not None
+        return queue is not None and _move(c, queue, q, message)
 
-    return _each(q.dequeue(has_home), lambda q, message: _move_one(c, q, message, homes.pop(message.id)), q)
+    return _finished(q, q.dispose(back, lambda message: home(message) is not None))
 
 
 # -- looking at them ---------------------------------------------------------------------------------------------------
@@ -170,24 +185,32 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
     }
 
 
-def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0) -> str:
+def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int = MAX_LISTED) -> Work[str]:
+    """The first `most` messages that pass the filter, behind `skip` others."""
     chosen = _chosen(c.broker, q, filter)
-    found = islice((message for message in q.messages() if chosen(message)), skip, skip + MAX_LISTED)
-    return json.dumps([_message_json(c.broker, q, message) for message in found])
+    found: list[dict[str, Any]] = []
+    for portion in q.look():
+        passed = [message for message in portion if chosen(message)]
+        some = passed[skip : skip + most - len(found)]
+        skip = max(0, skip - len(passed))
+        found += [_message_json(c.broker, q, message) for message in some]
+        if len(found) >= most:
+            break
+        yield len(portion)
+    return json.dumps(found)
 
 
 @one.add("listMessagesAsJSON listMessages", "S")
-def list_messages(c: Context, q: Queue, filter: str | None) -> str:
-    return _listed(c, q, filter)
+def list_messages(c: Context, q: Queue, filter: str | None) -> Work[str]:
+    return _finished(q, _listed(c, q, filter))
 
 
 @one.add("browse")
-def browse(c: Context, q: Queue) -> str:
-    return _listed(c, q, None)
+def browse(c: Context, q: Queue) -> Work[str]:
+    return _finished(q, _listed(c, q, None))
 
 
 @one.add("browse", "ii")
-def browse_page(c: Context, q: Queue, page: int, page_size: int) -> str:
+def browse_page(c: Context, q: Queue, page: int, page_size: int) -> Work[str]:
     size = max(1, min(page_size, MAX_LISTED))
-    found = islice(q.messages(), max(0, page - 1) * size, max(1, page) * size)
-    return json.dumps([_message_json(c.broker, q, message) for message in found])
+    return _finished(q, _listed(c, q, None, max(0, page - 1) * size, size))

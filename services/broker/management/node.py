@@ -1,10 +1,11 @@
-"""The management node: a request message in, a reply message out, in the order of the requests. What a request has
-changed is on disk before its reply leaves."""
+"""The management node: a request message in, a reply message out, to each client in the order of its requests. What a
+request has changed is on disk before its reply leaves."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -26,20 +27,35 @@ _BROKER = Operations.joined(queues.broker, addresses.broker, diverts.broker, set
 _QUEUE = Operations.joined(queues.one, messages.one)
 _ADDRESS = addresses.one
 _DIVERT = diverts.one
+MAX_HELD = 1000  # requests behind work for their clients
 MAX_REPLIES = 100_000  # waiting in one reply queue: a client that asks and never reads is not served without end
 
 
-class _Reply:
-    """`ready`: it may leave as soon as it is its turn."""
+class _Request:
+    """A request, then its reply. `ready`: the reply may leave as soon as it is its turn."""
 
-    __slots__ = ("correlation", "ready", "reply_to", "succeeded", "text")
+    __slots__ = ("body", "correlation", "properties", "ready", "reply_to", "succeeded", "text", "user")
 
-    def __init__(self, reply_to: str, correlation: Any, succeeded: bool, text: str | None) -> None:
-        self.reply_to = reply_to
-        self.correlation = correlation
-        self.succeeded = succeeded
-        self.text = text
+    def __init__(self, request: Message, user: str) -> None:
+        self.properties = request.application_properties or {}
+        self.body = request.body
+        self.user = user
+        self.correlation = request.correlation_id if request.correlation_id is not None else request.message_id
+        reply_to = request.reply_to or self.properties.get("JMSReplyTo")
+        self.reply_to = reply_to if isinstance(reply_to, str) else ""
+        for prefix in _PREFIXES:
+            self.reply_to = self.reply_to.removeprefix(prefix)
+        self.succeeded = False
+        self.text: str | None = None
         self.ready = False
+
+    def answer(self, result: Any) -> None:
+        self.succeeded = True
+        self.text = None if result is None else msgspec.json.encode([result]).decode()  # lists have megabytes
+
+    def fail(self, reason: str) -> None:
+        self.succeeded = False
+        self.text = json.dumps([reason])
 
     def encoded(self) -> bytes:
         return Message(
@@ -51,58 +67,93 @@ class _Reply:
 
 
 class ManagementNode:
+    """Serves requests. One that becomes work over many messages (`Work`) holds up the later ones of its client, which
+    is known by the address for replies; others are served meanwhile."""
+
     def __init__(self, broker: Broker, clients: Connections) -> None:
         self.broker = broker
-        self._waiting: deque[_Reply] = deque()  # for the disk, or behind one that does
+        self._behind: dict[str, deque[_Request]] = {}  # by address for replies, while work for that is under way
+        self._held = 0  # requests in there
+        self._waiting: deque[_Request] = deque()  # for the disk, or behind one that does
         self.context = Context(broker, clients)
 
     def handle(self, payload: bytes, user: str) -> None:
         """Answers one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""
-        request = Message.decode(payload)
-        properties = request.application_properties or {}
-        reply_to = request.reply_to or properties.get("JMSReplyTo")
-        self.context.user = user
-        succeeded = True
-        try:
-            result = self._call(properties, request.body)
-            text = None if result is None else msgspec.json.encode([result]).decode()  # lists have megabytes
-        except (BrokerError, SelectorError) as error:
-            succeeded, text = False, json.dumps([str(error)])
-        except (AmqpError, ValueError, OverflowError, RecursionError) as error:
-            succeeded, text = False, json.dumps([f"AMQ229000: {error}"])
-        except Exception as error:  # of the request; the connection it came by may be a router's, with all its clients
-            _log.exception("management.failed", broker=self.broker.name)
-            succeeded, text = False, json.dumps([f"AMQ229000: {type(error).__name__}: {error}"])
-        if not isinstance(reply_to, str) or not reply_to:
-            return
-        for prefix in _PREFIXES:
-            reply_to = reply_to.removeprefix(prefix)
-        correlation = request.correlation_id if request.correlation_id is not None else request.message_id
-        reply = _Reply(reply_to, correlation, succeeded, text)
-        if self.broker.commits_at_once:
-            self._waiting.append(reply)
-            self.broker.when_stored(partial(self._stored, reply))
-        elif self._waiting:
-            reply.ready = True
-            self._waiting.append(reply)
+        request = _Request(Message.decode(payload), user)
+        behind = self._behind.get(request.reply_to)
+        if behind is None:
+            self._serve(request)
+        elif self._held < MAX_HELD:
+            self._held += 1
+            behind.append(request)
         else:
-            self._send(reply_to, reply.encoded())
+            request.fail(f"AMQ229000: {MAX_HELD} requests wait for others to be answered: wait for the answers")
+            self._reply(request)
 
-    def _stored(self, reply: _Reply, error: OSError | None) -> None:
-        if error is not None and reply.succeeded:
-            reply.succeeded = False
-            reply.text = json.dumps([f"AMQ229000: it was done, but could not be stored: {error}"])
-        reply.ready = True
-        while self._waiting and self._waiting[0].ready:
-            first = self._waiting.popleft()
-            self._send(first.reply_to, first.encoded())
+    def _serve(self, request: _Request) -> None:
+        self.context.user = request.user
+        try:
+            result = self._call(request.properties, request.body)
+        except Exception as error:
+            self._failed(request, error)
+        else:
+            if isinstance(result, Generator):
+                if request.reply_to:
+                    self._behind[request.reply_to] = deque()
+                self.broker.jobs.ask(result, partial(self._worked, request))
+                return
+            request.answer(result)
+        self._reply(request)
 
-    def _send(self, reply_to: str, payload: bytes) -> None:
-        route = self.broker.catalogue.route(reply_to, None)
-        if route is None or any(queue.count >= MAX_REPLIES for queue in route.targets):
-            _log.info("management.reply-dropped", broker=self.broker.name, address=reply_to)
+    def _worked(self, request: _Request, result: Any, error: Exception | None) -> None:
+        """The work that a request asked for has ended."""
+        if error is not None:
+            self._failed(request, error)
+        else:
+            request.answer(result)
+        self._reply(request)
+        behind = self._behind.pop(request.reply_to, None)
+        while behind:
+            self._held -= 1
+            self._serve(behind.popleft())
+            if request.reply_to in self._behind:
+                self._behind[request.reply_to] = behind
+                break
+
+    def _failed(self, request: _Request, error: Exception) -> None:
+        if isinstance(error, (BrokerError, SelectorError)):
+            request.fail(str(error))
+        elif isinstance(error, (AmqpError, ValueError, OverflowError, RecursionError)):
+            request.fail(f"AMQ229000: {error}")
+        else:  # of the request; the connection it came by may be a router's, with all its clients
+            _log.error("management.failed", broker=self.broker.name, exc_info=error)
+            request.fail(f"AMQ229000: {type(error).__name__}: {error}")
+
+    def _reply(self, request: _Request) -> None:
+        if not request.reply_to:
             return
-        self.broker.put(reply_to, payload, durable=False)
+        if self.broker.commits_at_once:
+            self._waiting.append(request)
+            self.broker.when_stored(partial(self._stored, request))
+        elif self._waiting:
+            request.ready = True
+            self._waiting.append(request)
+        else:
+            self._send(request)
+
+    def _stored(self, request: _Request, error: OSError | None) -> None:
+        if error is not None and request.succeeded:
+            request.fail(f"AMQ229000: it was done, but could not be stored: {error}")
+        request.ready = True
+        while self._waiting and self._waiting[0].ready:
+            self._send(self._waiting.popleft())
+
+    def _send(self, request: _Request) -> None:
+        route = self.broker.catalogue.route(request.reply_to, None)
+        if route is None or any(queue.count >= MAX_REPLIES for queue in route.targets):
+            _log.info("management.reply-dropped", broker=self.broker.name, address=request.reply_to)
+            return
+        self.broker.put(request.reply_to, request.encoded(), durable=False)
 
     def _call(self, properties: dict[Any, Any], body: Any) -> Any:
         resource = properties.get("_AMQ_ResourceName")

@@ -1,0 +1,109 @@
+"""Work over many messages, done in portions: between two of them everybody else has a turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, TypeVar
+
+from enmasse import log
+from services.broker.core import errors
+
+_log = log.get()
+T = TypeVar("T")
+
+Work = Generator[int, None, T]
+"""Yields after each portion: the number of messages it dealt with. Between two portions anything may have changed."""
+
+MOST = 16  # jobs for clients at a time
+AT_ONCE = 200  # messages that a job deals with before others have their turn
+
+
+class _Job:
+    __slots__ = ("done", "key", "work")
+
+    def __init__(self, work: Work[Any], done: Callable[[Any, Exception | None], None], key: Hashable) -> None:
+        self.work = work
+        self.done = done
+        self.key = key
+
+
+class Jobs:
+    """Jobs that are under way take turns, a portion each. A small one is finished where it is begun."""
+
+    def __init__(self) -> None:
+        self.on_work: Callable[[], None] = _nothing
+        """Set by the owner: `run` is to be called in a later turn."""
+        self._jobs: deque[_Job] = deque()
+        self._keys: set[Hashable] = set()
+        self._asked = 0  # jobs for clients
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def ask(self, work: Work[T], done: Callable[[T | None, Exception | None], None]) -> None:
+        """Work that a client asks for; `done` is called with its result, or with what it raised. With MOST of them
+        under way, it is refused."""
+        if self._asked >= MOST:
+            work.close()
+            done(None, errors.too_many_jobs(MOST))
+            return
+        self._asked += 1
+
+        def finished(result: T | None, error: Exception | None) -> None:
+            self._asked -= 1
+            done(result, error)
+
+        self._begin(_Job(work, finished, None))
+
+    def start(self, key: Hashable, work: Callable[[], Work[Any]]) -> None:
+        """Work of the broker's own, unless some with this key is under way."""
+        if key in self._keys:
+            return
+        self._keys.add(key)
+
+        def finished(_: object, error: Exception | None) -> None:
+            self._keys.discard(key)
+            if error is not None:
+                _log.error("broker.job.failed", key=str(key), exc_info=error)
+
+        self._begin(_Job(work(), finished, key))
+
+    def _begin(self, job: _Job) -> None:
+        dealt = 0
+        while dealt < AT_ONCE:
+            portion = self._step(job)
+            if portion is None:
+                return
+            dealt += max(1, portion)
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            self.on_work()
+
+    def run(self, spent: Callable[[], bool]) -> None:
+        """One portion after the other until `spent` (the turn's share of time, or of portions) or until nothing is left
+        to be done."""
+        jobs = self._jobs
+        while jobs:
+            job = jobs.popleft()
+            if self._step(job) is not None:
+                jobs.append(job)
+            if spent():
+                break
+        if jobs:
+            self.on_work()
+
+    def _step(self, job: _Job) -> int | None:
+        """One portion: how many messages it was; None: the job is finished."""
+        try:
+            return next(job.work)
+        except StopIteration as end:
+            result, error = end.value, None
+        except Exception as failure:
+            result, error = None, failure
+        job.done(result, error)
+        return None
+
+
+def _nothing() -> None:
+    pass
