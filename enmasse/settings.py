@@ -10,6 +10,8 @@ from typing import Annotated, Literal, NoReturn, TypeVar
 
 import msgspec
 
+from enmasse.decoding import decode
+
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
 """`host:port`, an IPv6 host in brackets."""
 
@@ -46,7 +48,7 @@ def read(path: str | Path, kind: type[T]) -> T:
     except OSError as error:
         raise ServiceSettingsError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode(data, kind)
     except msgspec.DecodeError as error:
         found = _AT.match(str(error))
         assert found is not None

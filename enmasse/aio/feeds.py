@@ -7,14 +7,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
-import msgspec
-
 from enmasse import log
 from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
 from enmasse.amqp.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sections import Sections
 from enmasse.backoff import ReconnectBackoff
+from enmasse.decoding import decode
 from enmasse.reconnect import keep_connected
 
 MAX_SNAPSHOT = 256 << 20
@@ -59,7 +58,7 @@ class FollowedFeed(Generic[S]):
         text = values[0] if values else None
         if not isinstance(text, str | bytes):
             raise ValueError("the body must be JSON text: a string in an amqp-value section")
-        return msgspec.json.decode(text, type=self._kind)
+        return decode(text, self._kind)
 
 
 class FeedsClient:

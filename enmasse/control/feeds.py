@@ -12,6 +12,7 @@ from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import DECODE_ERROR, ControlError
 from enmasse.control.link import ControlReceiver, Delivery
+from enmasse.decoding import decode
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def follow(connection: ControlConnection, feed: str, received: Callable[[T], Non
 
 def decode_body(delivery: Delivery, kind: type[T]) -> T:
     """The JSON object in a message of the configuration service. Raises ControlError, ValueError."""
-    return msgspec.json.decode(jsonmessage.body(delivery), type=kind)
+    return decode(jsonmessage.body(delivery), kind)
 
 
 def encode_message(subject: str, body: Any) -> bytes:

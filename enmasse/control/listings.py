@@ -8,6 +8,7 @@ import json
 import msgspec
 
 from enmasse.control.management import Artemis, Reply
+from enmasse.decoding import decode
 
 _ALL = json.dumps({"field": "", "operation": "", "value": "", "sortOrder": "", "sortBy": "", "sortColumn": ""})
 EVERYTHING = (_ALL, 1, 2147483647)
@@ -83,12 +84,12 @@ async def read_listings(node: Artemis) -> Listings:
 
 def queue_rows(text: str) -> list[QueueRow]:
     """Rows of listQueues' JSON text. Raises msgspec.DecodeError (a ValueError)."""
-    return msgspec.json.decode(text, type=_QueuePage).data
+    return decode(text, _QueuePage).data
 
 
 def address_rows(text: str) -> list[AddressRow]:
     """Rows of listAddresses' JSON text. Raises msgspec.DecodeError (a ValueError)."""
-    return msgspec.json.decode(text, type=_AddressPage).data
+    return decode(text, _AddressPage).data
 
 
 def _text(reply: Reply) -> str:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import msgspec
 import proton
 from cproton import (  # type: ignore[import-untyped]
     pn_message,
@@ -36,6 +35,7 @@ from enmasse.control.errors import (
     RequestTimeout,
 )
 from enmasse.control.link import ControlReceiver, ControlSender, Delivery, decode
+from enmasse.decoding import decode_any
 
 OUTSTANDING = 250
 TIMEOUT = 10.0
@@ -297,7 +297,7 @@ class Artemis(Management):
         """What an operation gave. Raises RequestFailed if it failed."""
         text = reply.body
         try:
-            found = msgspec.json.decode(text) if text else []
+            found = decode_any(text) if text else []
         except (ValueError, TypeError):
             found = [text]
         result = found[0] if isinstance(found, list) and found else None

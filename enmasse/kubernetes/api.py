@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from enmasse.decoding import decode_any
 from enmasse.process import Fatal
 
 Object = dict[str, Any]
@@ -223,7 +224,7 @@ def _refusal(status: int, data: bytes) -> ApiError:
         text = "the API server does not accept these credentials (Unauthorized): log in again, or name another token"
         return ApiError(status, "Unauthorized", f"{text} or context")
     try:
-        body = json.loads(data)
+        body = decode_any(data)
         return ApiError(status, str(body["reason"]), str(body["message"]), body.get("details"))
     except (ValueError, KeyError, TypeError):
         text = data[:200].decode(errors="replace").strip()
@@ -232,8 +233,8 @@ def _refusal(status: int, data: bytes) -> ApiError:
 
 def _object(data: bytes, url: str) -> Object:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = decode_any(data)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise ApiError(0, "BadAnswer", f"{url} answered with something that is no JSON object")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from enmasse.decoding import decode
 from enmasse.kubernetes.api import Object
 from enmasse.kubernetes.labels import FORCE
 from enmasse.model.names import AddressName
@@ -35,7 +36,7 @@ def order(config_map: Object) -> Order | None:
     """The order that a ConfigMap has; None: none that can be read."""
     text = (config_map["metadata"].get("annotations") or {}).get(FORCE)
     try:
-        found = msgspec.json.decode(text or "null", type=Order | None)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        found = decode(text, Order) if text and text != "null" else None
+    except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     return found and Order(found.id[:64], found.addresses[:MAX_NAMES])

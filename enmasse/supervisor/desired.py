@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from enmasse.decoding import decode_any
 from enmasse.supervisor.files import read_file, write_json
 
 ENGINES = {"broker": "embedded", "artemis": "artemis"}
@@ -68,7 +68,7 @@ def read_desired(folder: Path, taken: Iterable[str]) -> tuple[dict[str, DesiredP
                 raise ValueError(f"more than {MAX_DESIRED} processes")
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             problems[path.stem] = f"{path}: {error}; nothing changes for it until the file is put right"
             continue
         found[process.name] = process
@@ -76,7 +76,7 @@ def read_desired(folder: Path, taken: Iterable[str]) -> tuple[dict[str, DesiredP
 
 
 def _read(path: Path) -> DesiredProcess:
-    value = json.loads(read_file(path))
+    value = decode_any(read_file(path))
     if not isinstance(value, dict) or value.get("schema") != 1:
         raise ValueError('expected an object with "schema": 1')
     name, kind, flavor, settings = (value.get(key) for key in ("name", "kind", "flavor", "settings"))

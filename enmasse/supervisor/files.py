@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from enmasse.decoding import decode_any
 from enmasse.durable import sync_folder
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -103,6 +104,6 @@ def read_file(path: Path) -> bytes:
 def read_json(path: Path) -> Any:
     """The value in `path`, or None if there is no file or it holds no JSON."""
     try:
-        return json.loads(read_file(path))
-    except (OSError, ValueError, RecursionError):
+        return decode_any(read_file(path))
+    except (OSError, ValueError):
         return None

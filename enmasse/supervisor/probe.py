@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from enmasse.decoding import decode_any
 
 TIMEOUT = 2.0
 MAX_ANSWER = 1 << 20
@@ -113,7 +114,7 @@ def _end(answer: bytes) -> int | None:
 def _read_health(answer: bytes) -> ChildHealth:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
-    value = json.loads(body) if body else None
+    value = decode_any(body) if body else None
     if not status or not isinstance(value, dict):
         raise ValueError("not a health answer")
     endpoints, counts = value.get("endpoints"), value.get("counts")

@@ -9,7 +9,6 @@ question.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 import enmasse
+from enmasse.decoding import decode_any
 from enmasse.health import Heartbeat
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.supervisor import metrics
@@ -150,8 +150,8 @@ def _is_loopback(url: str) -> bool:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
+        body = decode_any(content)
+    except ValueError:
         body = None
     return body if isinstance(body, dict) else {}
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from enmasse import log
-from enmasse.control import ControlError, ControlReceiver, Delivery, LinkClosed
+from enmasse.control import ControlError, ControlReceiver, Delivery, LinkClosed, jsonmessage
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
-from enmasse.control.jsonmessage import decode
+from enmasse.decoding import decode
 
 WINDOW = 4
 T = TypeVar("T")
@@ -35,16 +33,15 @@ class ReportTarget:
     ) -> None:
         self.links: set[ControlReceiver] = set()
         self._gone = gone
-        decoder = msgspec.json.Decoder(kind)
 
         def on_message(delivery: Delivery) -> None:
             try:
-                subject, body = decode(delivery)
+                subject, body = jsonmessage.decode(delivery)
                 if subjects and subject not in subjects:
                     raise ControlError(
                         INVALID_FIELD, f"the subject must be {' or '.join(subjects)}, not {subject!r}"[:200]
                     )
-                report = decoder.decode(body)
+                report = decode(body, kind)
             except (ControlError, ValueError) as error:
                 condition = error.condition if isinstance(error, ControlError) else DECODE_ERROR
                 reason = error.description if isinstance(error, ControlError) else str(error)

@@ -131,7 +131,7 @@ class StateMap:
             if not unpacked.eof:
                 raise ValueError("it is cut off, or too large")
             return decoded(data, kind, f"configmap/{self._name}/{key}")
-        except (ValueError, RecursionError, zlib.error, binascii.Error) as error:
+        except (ValueError, zlib.error, binascii.Error) as error:
             self._set_aside(key, str(error))
             return None
 

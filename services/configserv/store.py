@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from enmasse import log
+from enmasse.decoding import decode
 from enmasse.durable import replace_file
 from enmasse.model.configuration import SCHEMA, AppliedState
 from enmasse.model.jsonfile import Problem
@@ -65,11 +66,11 @@ class Store(Protocol):
 
 
 def decoded(data: bytes, kind: type[T], where: str) -> T:
-    """What was saved. Raises ValueError (or RecursionError) if it is damaged, Fatal if a newer version wrote it."""
-    version = msgspec.json.decode(data, type=_Version).schema
+    """What was saved. Raises ValueError if it is damaged, Fatal if a newer version wrote it."""
+    version = decode(data, _Version).schema
     if version > SCHEMA:
         raise Fatal(f"{where}: written by a newer version (schema {version}, this one reads {SCHEMA}); upgrade")
-    return msgspec.json.decode(data, type=kind)
+    return decode(data, kind)
 
 
 def has_its_flavors(state: AppliedState) -> bool:
@@ -144,7 +145,7 @@ class ConfigStore:
         except OSError as error:
             self._set_aside(name, f"it cannot be read: {error.strerror}")
             return None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._set_aside(name, str(error))
             return None
 

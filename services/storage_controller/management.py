@@ -9,6 +9,7 @@ from typing import Any
 
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_rows, read_listings
+from enmasse.decoding import decode_any
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from services.storage_controller.contents import USER
 
@@ -93,13 +94,13 @@ class BrokerManagement:
     async def settings(self, name: AddressName) -> dict[str, Any]:
         """Return the merged settings that apply to an address."""
         text = await self._node.invoke("broker", "getAddressSettingsAsJSON", _wire(name))
-        read = json.loads(text) if isinstance(text, str) else {}
+        read = decode_any(text) if isinstance(text, str) else {}
         return read if isinstance(read, dict) else {}
 
     async def producers(self) -> set[AddressName]:
         """Return the addresses that have a producer."""
         text = await self._node.invoke("broker", "listProducersInfoAsJSON")
-        listed = json.loads(text) if isinstance(text, str) else []
+        listed = decode_any(text) if isinstance(text, str) else []
         return {address_name(WireName(str(entry.get("destination")))) for entry in listed if isinstance(entry, dict)}
 
 

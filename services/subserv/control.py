@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlSender, Delivery
 from enmasse.control.errors import INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, PRECONDITION_FAILED
+from enmasse.decoding import decode
 from enmasse.model import sessions as wire
 from enmasse.stores import StoreError
 from services.subserv import messages
@@ -109,7 +108,7 @@ class SubscriptionControl:
     async def _view(self, kind: type[Any] | None, function: Callable[..., Any], request: messages.Request) -> None:
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing")
-        result = function(msgspec.json.decode(request.body or b"{}", type=kind)) if kind is not None else function()
+        result = function(decode(request.body or b"{}", kind)) if kind is not None else function()
         if isinstance(result, Awaitable):
             result = await result
         self._replies.send(

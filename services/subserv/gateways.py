@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from enmasse import log, process
 from enmasse.amqp.errors import AmqpError
 from enmasse.control import ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
+from enmasse.decoding import decode
 from enmasse.model import sessions as wire
 from enmasse.stores import StoreError
 from services.subserv import messages
@@ -170,7 +169,7 @@ class GatewayLinks:
         body: Any
         if request.subject == "hello":
             try:
-                body = self._hello(channel, msgspec.json.decode(_text(request.body), type=wire.Hello))
+                body = self._hello(channel, decode(_text(request.body), wire.Hello))
             except ValueError as error:
                 body = _invalid(error)
             except Exception:
@@ -198,7 +197,7 @@ class GatewayLinks:
         try:
             if not channel.gateway:
                 raise Refusal(NOT_ALLOWED, "the first request of a gateway is hello", UNSPECIFIED)
-            body = await handler(msgspec.json.decode(_text(request.body), type=kind))
+            body = await handler(decode(_text(request.body), kind))
         except Refusal as refusal:
             body = refusal.failure
         except StoreError as error:

@@ -11,6 +11,7 @@ import msgspec
 
 from enmasse.control import Artemis, ControlConnection, ControlError, Reply, RequestFailed
 from enmasse.control.listings import EVERYTHING, QueueRow
+from enmasse.decoding import decode
 from services.subserv import names
 
 ERRORS = (ControlError, ValueError, OSError)
@@ -138,7 +139,7 @@ class BrokerManagement:
         )
         if not isinstance(queues, str) or not isinstance(diverts, list):
             raise ValueError("its management does not answer as Artemis' does")
-        return Listing(msgspec.json.decode(queues, type=_Page).data, [str(name) for name in diverts])
+        return Listing(decode(queues, _Page).data, [str(name) for name in diverts])
 
     async def destroy_named(self, queue: str) -> None:
         """Any queue, by its name."""

@@ -14,6 +14,7 @@ import msgspec
 from enmasse import log
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.message import AmqpValue, Message
+from enmasse.decoding import decode_any
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
@@ -191,7 +192,7 @@ def _parameters(body: Any) -> list[Any]:
         value = value.decode("utf-8", "replace")
     if not isinstance(value, str):
         raise BrokerError("the parameters are to be a string with a JSON array")
-    parameters = json.loads(value)
+    parameters = decode_any(value)
     if not isinstance(parameters, list):
         raise BrokerError("the parameters are not a JSON array")
     return parameters

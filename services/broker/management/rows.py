@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from enmasse.decoding import decode_any
 from services.broker.core.bindings import Divert
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.connections import ConnectionInfo, ConsumerInfo, ProducerInfo
@@ -207,7 +208,7 @@ def _options(options: str | None) -> dict[str, str]:
     if not options:
         return {}
     try:
-        value = json.loads(options)
+        value = decode_any(options)
     except ValueError:
         raise BrokerError(f"the list options are not JSON: {options[:200]}") from None
     if not isinstance(value, dict):

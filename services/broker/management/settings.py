@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from enmasse.decoding import decode_any
 from services.broker.core.errors import BrokerError
 from services.broker.core.settings import FIELDS, SettingsError, check, from_parameters
 from services.broker.management.calls import Context, Operations
@@ -32,7 +33,7 @@ def add_address_settings(c: Context, match: str, *values: Any) -> None:
 @broker.add("addAddressSettings", "ss")
 def add_address_settings_json(c: Context, match: str, given: str) -> str:
     try:
-        value = json.loads(given)
+        value = decode_any(given)
         if not isinstance(value, dict):
             raise BrokerError("the address settings are not a JSON object")
         c.broker.catalogue.put_settings(match, check(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from enmasse.decoding import decode_any
 from services.broker.storage.files import Files, write_anew
 
 FORMAT = 2
@@ -28,7 +29,7 @@ def check_format(directory: Path, files: Files) -> int:
         return FORMAT
     file = files.open(path)
     try:
-        found = json.loads(file.read(0, 4096))["format"]
+        found = decode_any(file.read(0, 4096))["format"]
     except (ValueError, KeyError, TypeError):
         raise StoreError(f"{path} is not readable as a format file: restore it, or move the directory away") from None
     finally:

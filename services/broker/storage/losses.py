@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from enmasse import log as logs
+from enmasse.decoding import decode
 from enmasse.text import counted
 
 log = logs.get(part="storage")
@@ -46,7 +47,7 @@ class Losses:
             self._written = True
             for line, _ in zip(file, range(MOST_LINES), strict=False):
                 with contextlib.suppress(msgspec.DecodeError):
-                    self._count(msgspec.json.decode(line, type=Loss))
+                    self._count(decode(line, Loss))
 
     def add(self, what: str, queue: str = "", messages: int = 0) -> None:
         """Counts and writes it down; if that cannot be written, it is known until the end of the process."""

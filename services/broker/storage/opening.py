@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 from enmasse import log as logs
+from enmasse.decoding import decode_any
 from services.broker.storage import ids
 from services.broker.storage.catalogue import Catalogue
 from services.broker.storage.files import Files
@@ -156,7 +156,7 @@ def _agree(
 def _name_of(value: bytes) -> str:
     """The name in a definition, if it is a JSON object that has one; else nothing."""
     try:
-        found = json.loads(value)
+        found = decode_any(value)
     except ValueError:
         return ""
     return str(found.get("name", "")) if isinstance(found, dict) else ""

@@ -21,6 +21,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import Source, Target
 from enmasse.amqp.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.decoding import decode
 from enmasse.model.sessions import (
     ADDRESS,
     STALE,
@@ -163,7 +164,7 @@ class Control(LinkUser):
         if reply.cancelled() or reply.exception() is not None:
             self._lost("the greeting was not answered")
             return
-        for client in msgspec.json.decode(reply.result(), type=HelloReply).stale:
+        for client in decode(reply.result(), HelloReply).stale:
             self._sessions.disconnect(client, None, reasons.SESSION_TAKEN_OVER)
         for batch in self._batches:
             self._send_batch(batch)
@@ -214,7 +215,7 @@ class Control(LinkUser):
             if key and isinstance(body, Open):
                 self._late[key] = body.client
             raise _unavailable("no answer in time") from None
-        return msgspec.json.decode(answer, type=kind)
+        return decode(answer, kind)
 
     def _ask(self, subject: str, body: Any) -> asyncio.Future[bytes]:
         self._number += 1
@@ -271,13 +272,13 @@ class Control(LinkUser):
 
     def _stored(self, batch: _Batch, subject: str, body: bytes) -> None:
         if subject == "error":
-            failure = msgspec.json.decode(body, type=Failure)
+            failure = decode(body, Failure)
             self._log.error("changes of packet ids were refused", reason=failure.description)
             reason, text = _of_refusal(failure), f"packet identifiers could not be stored: {failure.description}"
             reply = PacketsReply(stale=[change.client for change in batch.changes])
         else:
             reason, text = reasons.SESSION_TAKEN_OVER, ""
-            reply = msgspec.json.decode(body, type=PacketsReply)
+            reply = decode(body, PacketsReply)
         stale, taken, left = set(reply.stale), set(reply.taken), set(reply.left)
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
@@ -330,13 +331,13 @@ class Control(LinkUser):
         if isinstance(key, str) and key:
             self._answer(subject, key, body)
         elif subject == "takeover":
-            taken = msgspec.json.decode(body, type=Takeover)
+            taken = decode(body, Takeover)
             self._sessions.disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER)
         elif subject == "disconnect":
-            told = msgspec.json.decode(body, type=Disconnect)
+            told = decode(body, Disconnect)
             self._sessions.disconnect(told.client, told.epoch, told.reason)
         elif subject == "sources":
-            self._sessions.sources(msgspec.json.decode(body, type=SourcesChanged))
+            self._sessions.sources(decode(body, SourcesChanged))
 
     def _answer(self, subject: str, key: str, body: bytes) -> None:
         request = self._requests.get(key)
@@ -347,12 +348,12 @@ class Control(LinkUser):
                     return
             client = self._late.pop(key, None)
             if client is not None and subject == "open":  # it is not connected here any more
-                self.close(Close(client=client, epoch=msgspec.json.decode(body, type=OpenReply).epoch))
+                self.close(Close(client=client, epoch=decode(body, OpenReply).epoch))
             return
         if request.reply.done():
             return
         if subject == "error":
-            failure = msgspec.json.decode(body, type=Failure)
+            failure = decode(body, Failure)
             request.reply.set_exception(RequestFailed(failure.reason, failure.description or failure.condition))
         else:
             request.reply.set_result(body)

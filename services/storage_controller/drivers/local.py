@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from enmasse import log
+from enmasse.decoding import decode_any
 from enmasse.durable import sync_folder
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.engines import BY_NAME, EMBEDDED
@@ -70,7 +71,7 @@ class LocalDriver:
                 found[path.stem] = self._read(path)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, RecursionError) as error:
+            except (OSError, ValueError) as error:
                 damaged[path.stem] = f"{path}: {error}"
         return found, damaged
 
@@ -78,7 +79,7 @@ class LocalDriver:
         mark = _mark(path)
         if mark is None and path.exists():  # opening a pipe would block until a writer opens it
             raise ValueError("is not a file")
-        value = msgspec.json.decode(path.read_bytes())
+        value = decode_any(path.read_bytes())
         settings, flavor = (value.get("settings"), value.get("flavor")) if isinstance(value, dict) else (None, None)
         if not isinstance(settings, dict) or not isinstance(flavor, str):
             raise ValueError("expected an object with settings and flavor")
@@ -120,11 +121,11 @@ class LocalDriver:
         try:
             mark = _mark(self._actual)
             if mark is not None and mark != self._seen:  # no file: the supervisor has not started a broker yet
-                components = msgspec.json.decode(self._actual.read_bytes())["components"]
+                components = decode_any(self._actual.read_bytes())["components"]
                 self._components = [dict(entry) for entry in components if entry.get("kind") == "broker"]
                 self._seen, self._complained = mark, ""
             return {entry["name"]: self._running(entry) for entry in self._components}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if str(error) != self._complained:
                 self._complained = str(error)
                 _LOG.warning("cannot read what runs", file=str(self._actual), reason=str(error))

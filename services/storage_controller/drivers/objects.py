@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enmasse.artemis import instance
+from enmasse.decoding import decode, decode_any
 from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
 from services.storage_controller.drivers.driver import Manifest
@@ -65,7 +66,7 @@ class TemplatesError(ValueError):
 def read_templates(path: str) -> dict[str, dict[str, Any]]:
     """Return templateName → the template of the file, merged over `default`. Raises TemplatesError."""
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, dict[str, Any]])
+        found = decode(Path(path).read_bytes(), dict[str, dict[str, Any]])
     except OSError as error:
         raise TemplatesError(f"{path}: cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
@@ -103,11 +104,11 @@ def encoded(manifest: Manifest) -> str:
 def decoded(text: str) -> Manifest:
     """Decode a manifest from the annotation. Raises ValueError if it is damaged."""
     try:
-        found = json.loads(text)
+        found = decode_any(text)
         flavor, storage, content = found["flavor"], found["storage"], found["content"]
         if isinstance(flavor, str) and isinstance(storage, str | None) and isinstance(content["engine"], str):
             return Manifest(flavor, storage, content)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"the annotation {MANIFEST} is damaged")
 
