@@ -1,20 +1,30 @@
 """Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
 
 A service imports structlog in `setup`, at its start: an event may be about a lack of files, and then nothing can be
-imported. A command, which seldom logs anything, does not call `setup` and imports structlog with its first event.
+imported. Its lines are written by a thread, so that a reader of stderr that stands still does not stop the service:
+what does not fit into 1 MiB of waiting lines is dropped and counted (event `log.lines.dropped`).
+A command, which seldom logs anything, does not call `setup` and imports structlog with its first event.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Protocol
+
+from enmasse.lines import LineWriter
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
 _common: dict[str, Any] = {}
 _stream: Stream | None = None
+_writer: LineWriter | None = None
+LAST_LINES = 1.0
+"""Seconds in which the last lines of a process are written at its end, if there is a reader."""
 
 
 class Log:
@@ -67,8 +77,11 @@ def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> N
 
     `stream`: instead of stderr.
     """
-    global _threshold, _stream
+    global _threshold, _stream, _writer
     _stream = stream
+    if stream is None and _writer is None:
+        _writer = LineWriter(sys.stderr.fileno(), _lost)
+        atexit.register(_writer.flush, LAST_LINES)
     _threshold = _LEVELS[level]
     _common.clear()
     _common.update(ids)
@@ -76,6 +89,15 @@ def setup(level: str = "warning", stream: Stream | None = None, **ids: Any) -> N
     root.handlers[:] = [_FromLogging()]
     root.setLevel(_threshold)
     _logger()
+
+
+def say(text: str) -> None:
+    """Write a line of plain text, the last one of a process that ends: wait LAST_LINES for its reader, no longer."""
+    if _writer is None:
+        sys.stderr.write(f"{text}\n")
+        return
+    _writer.put(text)
+    _writer.flush(LAST_LINES)
 
 
 def level() -> str:
@@ -128,6 +150,9 @@ class _Lines:
     """Writes what structlog has made of an event."""
 
     def msg(self, line: str) -> None:
+        if _stream is None and _writer is not None:
+            _writer.put(line)
+            return
         stream = _stream or sys.stderr
         try:
             stream.write(line + "\n")
@@ -136,6 +161,12 @@ class _Lines:
             pass  # nobody reads: a log that cannot be written must not end the service
 
     debug = info = warning = error = msg
+
+
+def _lost(count: int) -> str:
+    """The event of lines that were dropped. Made by the writer's thread."""
+    facts = {**_common, "count": count, "event": "log.lines.dropped", "level": "warning"}
+    return json.dumps({**facts, "timestamp": datetime.now(UTC).isoformat()}, default=str)
 
 
 class _FromLogging(logging.Handler):

@@ -95,7 +95,7 @@ def main(
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_until_stopped(run))
     except Fatal as error:
-        sys.stderr.write(f"{error}\n")
+        log.say(str(error))
         status = 1
     except asyncio.CancelledError:
         log.get().warning("did not stop in time and was cancelled", seconds=GRACE)

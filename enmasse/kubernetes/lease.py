@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -202,5 +201,5 @@ class Leadership:
 
     def _end(self, reason: str) -> None:
         """Without any clean-up: all that this process would still do is another one's by now."""
-        sys.stderr.write(f"the lease {self._name} is lost: {reason}; this process ends at once\n")
+        log.say(f"the lease {self._name} is lost: {reason}; this process ends at once")
         os._exit(LOST)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.control.aio import wait_until
 
 
 def run(code: str) -> list[dict[str, object]]:
@@ -54,3 +58,45 @@ def test_a_service_imports_nothing_in_trouble() -> None:
         "assert set(sys.modules) == before\n"
     )
     assert line["event"] == "loud"
+
+
+def test_a_reader_of_stderr_that_stands_still_does_not_stop_a_process(tmp_path: Path) -> None:
+    """Lines beyond what may wait are dropped, counted, and reported once there is a reader."""
+    reader, writer = os.pipe()
+    done = tmp_path / "done"
+    code = (
+        "import pathlib\n"
+        "from enmasse import log\n"
+        "log.setup('info', service='s')\n"
+        "for number in range(3000): log.get().info('test.line.written', number=number, text='x' * 1000)\n"
+        f"pathlib.Path({str(done)!r}).touch()\n"
+        "input()\n"
+        "log.get().info('test.line.last')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=writer)
+    os.close(writer)
+    wait_until(done.exists)
+    with os.fdopen(reader, "rb") as stderr:
+        lines = [json.loads(stderr.readline())]
+        while lines[-1]["event"] != "log.lines.dropped":
+            lines.append(json.loads(stderr.readline()))
+        process.communicate(b"\n")
+        last = json.loads(stderr.readline())
+    assert [line["number"] for line in lines[:-1]] == list(range(len(lines) - 1))
+    assert lines[-1]["count"] == 3000 - (len(lines) - 1)
+    assert lines[-1]["service"] == "s"
+    assert last["event"] == "test.line.last"
+    assert process.returncode == 0
+
+
+def test_a_process_whose_stderr_is_not_read_ends() -> None:
+    reader, writer = os.pipe()
+    code = (
+        "from enmasse import log\n"
+        "log.setup('info')\n"
+        "for number in range(300): log.get().info('test.line.written', text='x' * 1000)\n"
+        "log.say('the last line')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stderr=writer, timeout=60).returncode == 0
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,69 @@
+"""Lines of text to a file descriptor, written by a thread: a reader that stops reading does not stop the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+MAX_WAITING: Final = 1 << 20
+"""Characters that wait to be written at most; further lines are dropped and counted."""
+
+
+class LineWriter:
+    """Queue of lines before a file descriptor. `lost(count)`: the line that reports how many were dropped."""
+
+    def __init__(self, descriptor: int, lost: Callable[[int], str]) -> None:
+        self.dropped = 0
+        """Lines that were dropped and have not been reported yet."""
+        self._descriptor = descriptor
+        self._lost = lost
+        self._changed = threading.Condition()
+        self._lines: deque[str] = deque()
+        self._waiting = 0
+        """Characters of the lines that are not written yet."""
+        self._thread: threading.Thread | None = None
+
+    def put(self, line: str) -> None:
+        """Have a line written; drop it if too much waits already. Never blocks."""
+        with self._changed:
+            if self._waiting + len(line) > MAX_WAITING:
+                self.dropped += 1
+                return
+            self._lines.append(line)
+            self._waiting += len(line)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all lines are written, at most so long. Return whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting == 0, seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                lines = list(self._lines)
+                self._lines.clear()
+                if self.dropped:
+                    lines.append(self._lost(self.dropped))
+                    self.dropped = 0
+                size = sum(map(len, lines))
+                self._waiting = size
+            self._write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+            with self._changed:
+                self._waiting -= size
+                self._changed.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            pass  # there is no reader: a log that cannot be written must not end the process
