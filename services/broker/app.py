@@ -65,7 +65,7 @@ async def run(config: BrokerSettings, stop: asyncio.Event) -> None:
     except (StoreError, OSError) as error:
         raise process.Fatal(f"broker {config.name}: {error}") from None
     if store is not None:
-        store.keep_house()
+        store.start_housekeeping()
     server = BrokerServer(broker, loop)
     health.metrics = lambda: families(broker, server.clients)
     host, port = settings.host_port(config.listen)

@@ -92,7 +92,7 @@ class BacklogMachine(QueueMachine):
         self.collect()
 
     @rule()
-    def keep_house(self) -> None:
+    def start_housekeeping(self) -> None:
         assert self.core.store is not None
         self.core.store.tick()
         self.commit()

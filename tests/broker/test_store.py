@@ -301,7 +301,7 @@ def test_compaction_gives_space_back_while_messages_flow(tmp_path: Path, monkeyp
     async def run() -> tuple[int, list[int]]:
         loop = asyncio.get_running_loop()
         store = Store.open(tmp_path, loop=loop, segment_size=1 << 16)
-        store.keep_house()
+        store.start_housekeeping()
         queue = store.new_id()
         store.define(queue, b"{}")
         kept = []
@@ -338,7 +338,7 @@ housekeeping.TICK_SECONDS = 0.01
 async def main():
     loop = asyncio.get_running_loop()
     store = s.Store.open(Path(sys.argv[1]), loop=loop, segment_size=1 << 16)
-    store.keep_house()
+    store.start_housekeeping()
     if not store.recovered.definitions:
         store.define(store.new_id(), b"q")
         defined = loop.create_future()

@@ -1,3 +1,3 @@
-"""What the embedded broker keeps on disk: durable messages and definitions (`store`), and payloads that may die with
-the process (`paging`). Imports nothing of the broker; its core knows the store by protocols (core/persistence.py).
-`files` is all that anything here knows of the disk."""
+"""Disk storage of the embedded broker: durable messages and definitions (`store`), and payloads that are kept only as
+long as the process (`paging`). Imports nothing of the broker; its core knows the store by protocols
+(core/persistence.py). All disk access goes through `files`."""

@@ -1,5 +1,6 @@
-"""A backup while the broker runs: somebody makes an empty folder `backup` in the data directory, and it is filled with
-a data directory as of then, by hard links, which nothing changes any more. FORMAT is written last: then it is complete.
+"""Backup of a running broker: the operator creates an empty folder `backup` in the data directory, and the broker fills
+it with a data directory as of that moment, by hard links to files that no longer change. FORMAT is written last: once
+it exists, the backup is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAME = "backup"
 
 
 class Backup:
-    """`step` now and then."""
+    """Makes backups; the owner calls `step` periodically."""
 
     def __init__(self, directory: Path, files: Files, journal: Journal, live: Live) -> None:
         self._directory = directory / NAME
@@ -31,25 +32,25 @@ class Backup:
         self._journal = journal
         self._live = live
         self._busy = False
-        self._reason = ""  # why there was none
-        self._stop = 0  # the segments below this are in it
+        self._reason = ""  # why the last attempt failed
+        self._stop = 0  # the backup contains the segments below this number
 
     def step(self) -> None:
-        """Begins, if the folder is there and empty."""
+        """Begin a backup if the folder exists and is empty."""
         if self._busy:
             return
         try:
             if self._files.list(self._directory):
                 return
         except OSError:
-            return  # there is none
+            return  # no backup is requested
         self._busy = True
-        # All that was accepted lies in closed segments then, which are not written to any more.
+        # From then on everything accepted so far is in closed segments, which no longer change.
         self._stop = self._journal.end_segment(self._begin)
 
     def _begin(self, error: OSError | None) -> None:
         if error is not None:
-            self._busy = False  # another time
+            self._busy = False  # try again with a later step
             return
         segments = [segment for number, segment in self._journal.segments.items() if number < self._stop]
         catalogue = self._journal.catalogue.content(self._stop << OFFSET_BITS, {s.number for s in segments})
@@ -58,14 +59,14 @@ class Backup:
         self._journal.run_aside(partial(self._fill, segments, catalogue), partial(self._done, segments))
 
     def _fill(self, segments: list[Segment], catalogue: bytes) -> OSError | None:
-        """In a thread."""
+        """Fill the folder. Runs in a thread."""
         try:
             for segment in segments:
                 self._take(segment.path)
                 if segment.summarised:
                     self._take(summary.path_of(segment.path))
             if ids.NAME in self._files.list(self._directory.parent):
-                self._take(self._directory.parent / ids.NAME)  # what is restored gives no id again, either
+                self._take(self._directory.parent / ids.NAME)  # a restored directory must not assign an id twice either
             write_new(self._files, self._directory / CATALOGUE, catalogue)
             write_format(self._directory, self._files)
         except OSError as error:
@@ -84,7 +85,7 @@ class Backup:
         for segment in segments:
             self._live.usage(segment.number).pins -= 1
         if error is not None:
-            if str(error) != self._reason:  # it is tried again as long as the folder is empty
+            if str(error) != self._reason:  # repeated while the folder is empty
                 log.warning("store.no-backup", directory=str(self._directory), reason=str(error))
             self._reason = str(error)
         else:

@@ -1,9 +1,9 @@
-"""What must outlive damage to the journal: the definitions, held here a second time, and which segments there are.
+"""Catalogue that survives damage to the journal: a second copy of the definitions, and the list of segments.
 
-One file, CATALOGUE, framed as a segment is (number 0). Each commit that has news writes one record, synced before the
-commit is reported: so bytes that cannot be read are a torn end if nothing good is behind them, else damage. A record is
-the place in the journal up to which it holds (8 bytes), then entries of kind (1), length (4), body. Once it has grown
-to more than twice its content, or a write has failed, the file is written anew and renamed.
+One file, CATALOGUE, in the framing of a segment (number 0). Each commit that changes it writes one record, synced
+before the commit is reported. So unreadable bytes are a torn end if no valid record follows them, otherwise damage. A
+record is the journal location up to which it is valid (8 bytes), then entries of kind (1), length (4), body. The file
+is rewritten and renamed when it exceeds twice its content, or after a failed write.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from services.broker.storage.files import File, Files, write_anew
 from services.broker.storage.segment import BAD, ENTRIES, FIRST, TAIL, encode_head, record, walk
 
 NAME = "CATALOGUE"
-GARBAGE = 1 << 20  # bytes beside twice what is in force from which on the file is written anew
+GARBAGE = 1 << 20  # bytes above twice the live content at which the file is rewritten
 
 _DEFINE, _UNDEFINE, _SEGMENT, _GONE, _KEEP, _UNKEEP = range(1, 7)
 _ENTRY = struct.Struct("<BI")
 _ID = struct.Struct("<Q")
 _DEFINED = struct.Struct("<QQ")  # id, location of its record in the journal; value
-_MADE = struct.Struct("<QQQ")  # segment, bytes allocated for it, where it ends (0: it is written to)
+_MADE = struct.Struct("<QQQ")  # segment, allocated bytes, end offset (0: still being written)
 
 
 class Batch:
-    """What one write takes: the whole content, or entries to be added."""
+    """Content of one write: the whole catalogue, or entries to append."""
 
     __slots__ = ("payload", "whole")
 
@@ -37,27 +37,27 @@ class Batch:
 
 
 class Catalogue:
-    """`read` fills it from the file. What is in memory is the truth; `cut` and `write` bring the file up to it."""
+    """Memory is authoritative after `read`; `cut` and `write` persist it."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self.path = directory / NAME
         self.definitions: dict[int, tuple[int, bytes]] = {}  # location in the journal, value
-        self.segments: dict[int, tuple[int, int]] = {}  # bytes allocated, end (0: written to)
-        self.kept: set[int] = set()  # ids that are not defined and whose references are kept all the same
-        self.undefined: set[int] = set()  # of what was read: deleted since it was last written anew
-        self.upto = 0  # of what was read: it holds for what lies before this location
-        self.intact = False  # what was read is whole
-        self.damage: list[tuple[int, int]] = []  # of what was read: where it cannot be read
+        self.segments: dict[int, tuple[int, int]] = {}  # allocated bytes, end offset (0: still being written)
+        self.kept: set[int] = set()  # undefined ids whose references are kept
+        self.undefined: set[int] = set()  # from `read`: ids deleted since the last rewrite
+        self.upto = 0  # from `read`: the content is valid up to this journal location
+        self.intact = False  # from `read`: the file is complete
+        self.damage: list[tuple[int, int]] = []  # from `read`: unreadable ranges
         self._files = files
         self._file: File | None = None
         self._end = 0
-        self._least = 0  # bytes it had when it was last written anew
+        self._least = 0  # size in bytes after the last rewrite
         self._pending: list[bytes] = []
         self._renew = True
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def read(self) -> None:
-        """Raises OSError. Without a file it stays empty, and is not `intact`."""
+        """Read the file; without one the catalogue stays empty and not `intact`. Raises OSError."""
         if self.path.name not in self._files.list(self.path.parent):
             return
         self._file = self._files.open(self.path)
@@ -112,25 +112,25 @@ class Catalogue:
             self._pending.append(_entry(_UNDEFINE, _ID.pack(id)))
 
     def made(self, number: int, size: int, end: int = 0) -> None:
-        """There is such a segment; with `end`, it is closed."""
+        """Record that the segment exists; with `end`, that it is closed."""
         if self.segments.get(number) != (size, end):
             self.segments[number] = (size, end)
             self._pending.append(_entry(_SEGMENT, _MADE.pack(number, size, end)))
 
     def gone(self, numbers: Iterable[int]) -> None:
-        """These segments are going to be deleted."""
+        """Record that these segments will be deleted."""
         for number in numbers:
             if self.segments.pop(number, None) is not None:
                 self._pending.append(_entry(_GONE, _ID.pack(number)))
 
     def keep(self, id: int, wanted: bool = True) -> None:
-        """The references of an id that is not defined are to be kept, or need not be."""
+        """Set whether the references of an undefined id are kept."""
         if wanted != (id in self.kept):
             (self.kept.add if wanted else self.kept.discard)(id)
             self._pending.append(_entry(_KEEP if wanted else _UNKEEP, _ID.pack(id)))
 
     def replace(self, definitions: dict[int, tuple[int, bytes]], segments: dict[int, tuple[int, int]]) -> None:
-        """What was found to be true at the start."""
+        """Replace the content by the state found at the start."""
         if definitions != self.definitions or segments != self.segments:
             self._renew = True
         self.definitions, self.segments = definitions, segments
@@ -138,12 +138,13 @@ class Catalogue:
 
     @property
     def changed(self) -> bool:
-        """Whether the file has to be brought up to date."""
+        """Return True if the file differs from memory."""
         return bool(self._pending)
 
     # -- writing -------------------------------------------------------------------------------------------------------
     def cut(self, upto: int) -> Batch | None:
-        """What is to be written, for a journal that is committed up to a location; None: nothing."""
+        """Return the pending write for a journal that is committed up to a location; None if there is nothing to
+        write."""
         if not self._pending and not self._renew:
             return None
         whole = self._renew or self._end > 2 * self._least + GARBAGE
@@ -152,7 +153,7 @@ class Catalogue:
         return Batch(_ID.pack(upto) + b"".join(self._all(self.segments) if whole else pending), whole)
 
     def content(self, upto: int, segments: Container[int]) -> bytes:
-        """A whole file, for a copy of the directory with these segments only."""
+        """Return the bytes of a whole file for a copy of the directory with these segments only."""
         some = {number: made for number, made in self.segments.items() if number in segments}
         return _whole(_ID.pack(upto) + b"".join(self._all(some)))
 
@@ -165,7 +166,7 @@ class Catalogue:
             yield _entry(_KEEP, _ID.pack(id))
 
     def write(self, batch: Batch) -> None:
-        """Durable when it returns. May run in a thread. Raises OSError: then it is to be written as a whole."""
+        """Write durably. May run in a thread. Raises OSError; the next write must then be of the whole file."""
         try:
             if batch.whole or self._file is None:
                 self._write_anew(batch.payload)
@@ -179,7 +180,7 @@ class Catalogue:
             raise
 
     def failed(self) -> None:
-        """What was cut was not written."""
+        """Record that the last `cut` was not written."""
         self._renew = True
 
     def _write_anew(self, payload: bytes) -> None:

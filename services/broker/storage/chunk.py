@@ -1,4 +1,4 @@
-"""What the journal keeps of a segment's file, and the records gathered for it until they are written."""
+"""State of a segment's file in the journal, and the records gathered for it until they are written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from services.broker.storage.segment import FIRST, HEAD, HEAD_SIZE, OFFSET_BITS
 
 
 class Segment:
-    """One file. `end`: what is committed ends here; `size`: what is allocated; `file`: while it is written to; `kept`:
-    its records that are not messages, for its summary (None: to be read again); `summarised`: that is on disk."""
+    """One segment. `end`: end of the committed bytes; `size`: allocated bytes; `file`: open while it is being written;
+    `kept`: its records other than messages, for its summary (None: to be read from the file); `summarised`: True once
+    the summary is on disk."""
 
     __slots__ = ("end", "file", "kept", "number", "path", "previous", "previous_end", "size", "summarised")
 
@@ -41,7 +42,7 @@ class Chunk:
         return b"".join(self.parts)
 
     def records(self) -> Iterator[tuple[int, memoryview, int]]:
-        """(kind, payload, location) of each, from memory."""
+        """Yield (kind, payload, location) of each record, from memory."""
         data = memoryview(self.data())
         at = 0
         while at < len(data):

@@ -1,7 +1,7 @@
-"""Copying the sparse segments to the end, in small slices, so that they can be deleted.
+"""Copies sparse segments to the end of the journal, in small slices, so that they can be deleted.
 
-Copies count only once they are committed; the segment goes after that. A crash in between leaves two copies of one
-message under one id, of which replay takes the later, whole truth.
+Copies are valid once they are committed; the segment is deleted after that. A crash in between leaves two copies of a
+message under one id; replay uses the later one, which is complete.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ log = logs.get(part="storage")
 
 SLICE_BYTES = 256 << 10
 SCAN_BYTES = 1 << 20
-SLICE_PAUSE = 0.005  # seconds between slices, for the messages of others
-SPARSE = 0.5  # a segment of which less than this is needed is worth copying
-SLACK = 4  # segments' worth of garbage that is left alone
-PAUSE = 60  # steps for which a segment is left alone that could not be read
+SLICE_PAUSE = 0.005  # seconds between slices, left to other work
+SPARSE = 0.5  # live fraction below which a segment is worth copying
+SLACK = 4  # garbage that is tolerated, in segments
+PAUSE = 60  # steps until a segment that could not be read is tried again
 
 
 class _Job:
@@ -55,9 +55,9 @@ class _Job:
         self.number = number
         self.records = records
         self.ended = False
-        self.failed = False  # the rest of it cannot be read now
+        self.failed = False  # the rest of the segment cannot be read now
         self.waiting = False  # for the commit of a slice
-        self.pinned: set[int] = set()  # segments with its copies, which do not count as live before that
+        self.pinned: set[int] = set()  # segments with copies that are not committed and so not counted as live yet
         # of the slice that is being committed: id or key -> (old location, new location, size)
         self.messages: dict[int, tuple[int, int, int]] = {}
         self.definitions: dict[int, tuple[int, int]] = {}
@@ -66,7 +66,7 @@ class _Job:
 
 
 class Compactor:
-    """`step` now and then."""
+    """Chooses and copies segments; the owner calls `step` periodically."""
 
     def __init__(
         self, journal: Journal, live: Live, writer: Writer, deletion: Deletion, loop: asyncio.AbstractEventLoop | None
@@ -78,10 +78,11 @@ class Compactor:
         self._loop = loop
         self._job: _Job | None = None
         self._steps = 0
-        self._left: dict[int, int] = {}  # segments that could not be copied, and from which step on they may be again
+        self._left: dict[int, int] = {}  # segments that could not be copied → step of the next attempt
 
     def step(self, *, full: bool) -> None:
-        """Begins to copy the sparsest segment, if that is worth it. `full`: the disk is, so each segment counts."""
+        """Begin to copy the sparsest segment, if that is worth it. `full`: the disk is full, so every segment is
+        worth it."""
         self._steps += 1
         if self._job is None:
             number = self._choose(full)
@@ -103,7 +104,7 @@ class Compactor:
                 continue
             usage = self._live.usage(number)
             if usage.live <= 0 and not usage.tombs:
-                continue  # waits for older ones, then goes
+                continue  # deleted once older segments are
             needed = usage.live + (usage.tombs if usage.kills else 0)
             live += usage.live
             garbage += max(segment.end - needed, 0)
@@ -113,12 +114,12 @@ class Compactor:
             if light is None and usage.live > 0 and share < SPARSE and self._definitions_alone(number) is not None:
                 light = number
         if garbage < max(live // 2, SLACK * journal.segment_size):
-            return light if full else None  # a full disk needs each segment that goes; definitions are small
+            return light if full else None  # a full disk needs every freed segment; definitions are small
         return best if light is None else light
 
     def _definitions_alone(self, number: int) -> list[tuple[int, int]] | None:
-        """(location, size) of the definitions in a segment where nothing else is in force. If messages come and go,
-        all later segments wait for one such."""
+        """Return (location, size) of the definitions of a segment in which nothing else is live. Without copying these,
+        all later segments would wait for this one."""
         live = self._live
         usage = live.usage(number)
         if any(n != number and live.exists(n) for n in usage.kills):
@@ -133,13 +134,13 @@ class Compactor:
         self._slice()
 
     def _leave(self, job: _Job, error: Exception) -> None:
-        """The rest of the segment cannot be read now. What was copied counts; the segment stays, for another time."""
+        """Stop because the rest of the segment cannot be read now: the copies made are valid, the segment stays."""
         job.ended = job.failed = True
         self._left[job.number] = self._steps + PAUSE
         log.warning("store.not-compacted", segment=job.number, reason=str(error))
 
     def _records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
-        """What may be in force in a segment."""
+        """Yield the records of a segment that may be live."""
         journal = self._journal
         found = self._definitions_alone(number)
         if found is None:
@@ -168,7 +169,7 @@ class Compactor:
             self._committed(None)
 
     def _copy(self, job: _Job, kind: int, payload: memoryview, location: int) -> int:
-        """Writes a record again if it is in force; bytes written."""
+        """Write a record again if it is live. Return the bytes written."""
         live, append = self._live, self._journal.append
         new = 0
         size = HEAD_SIZE + len(payload)
@@ -222,7 +223,7 @@ class Compactor:
         return size
 
     def _copy_message(self, job: _Job, payload: memoryview, location: int) -> int:
-        """The same of a message, and of the duplicate key that came with it."""
+        """Write a message again if it is live, and the duplicate key that came with it. Return the bytes written."""
         live, append = self._live, self._journal.append
         stored = parse_message(payload)
         message = stored.message
@@ -247,14 +248,14 @@ class Compactor:
         return written
 
     def _pin(self, job: _Job, location: int) -> None:
-        """The segment stays until what was written there counts."""
+        """Keep the segment of the copy until the copy is committed."""
         number = location >> 32
         if number not in job.pinned:
             job.pinned.add(number)
             self._live.usage(number).pins += 1
 
     def _roots(self, job: _Job, payload: memoryview, start: int) -> tuple[int, ...]:
-        """The segments that a removal names and that will be there when its own is gone."""
+        """Return the segments that a removal names and that will outlive the removal's own segment."""
         return tuple(n for n in decode_roots(payload, start) if n != job.number and self._live.exists(n))
 
     def _committed(self, error: OSError | None) -> None:
@@ -275,7 +276,7 @@ class Compactor:
             live.usage(number).pins -= 1
         for copies in (job.pinned, job.messages, job.states, job.definitions, job.keys):
             copies.clear()
-        if error is not None:  # what was copied before counts; the rest another time
+        if error is not None:  # earlier copies are valid; the rest is tried again later
             self._end(job)
         elif job.ended:
             self._end(job)
@@ -289,7 +290,7 @@ class Compactor:
         self._live.usage(job.number).pins -= 1
 
     def _finish(self, job: _Job) -> None:
-        """All that was in force lies further on."""
+        """Finish the segment: all its live records were copied."""
         if job.failed:
             return
         usage = self._live.usage(job.number)
@@ -298,7 +299,7 @@ class Compactor:
             self._left[job.number] = self._steps + PAUSE
             log.warning(
                 "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(self._journal.directory)
-            )  # unreadable: stays until its messages are removed
+            )  # unreadable: kept until its messages are removed
             return
         usage.kills = set()
         if self._loop:

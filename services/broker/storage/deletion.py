@@ -1,4 +1,4 @@
-"""Deleting the segments in which nothing is in force any more."""
+"""Deletes segments without live records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logs.get(part="storage")
 
 
 class Deletion:
-    """`step` now and then."""
+    """Deletes segments; the owner calls `step` periodically."""
 
     def __init__(self, journal: Journal, live: Live) -> None:
         self._journal = journal
@@ -21,8 +21,7 @@ class Deletion:
         self._busy = False
 
     def step(self) -> None:
-        """Deletes those that are dead and that overrule nothing: after them, in later rounds, those that overruled
-        them."""
+        """Delete dead segments that overrule no other; segments that overruled these follow in later rounds."""
         journal, live = self._journal, self._live
         exists = journal.segment_files.exists
         for number in [n for n in live.usages if not exists(n) and n < journal.tail]:
@@ -37,12 +36,12 @@ class Deletion:
                 dead.append(number)
         if dead:
             self._busy = True
-            # With the commit, the removals that made them dead are on disk as well.
+            # This commit also makes the removals durable that made these segments dead.
             journal.retire(dead, partial(self._retired, dead))
 
     def _retired(self, dead: list[int], error: OSError | None) -> None:
         if error is not None:
-            self._busy = False  # another time
+            self._busy = False  # try again with a later step
             return
         gone = self._journal.segment_files.take_out(dead)
         self._journal.run_aside(partial(self._journal.segment_files.unlink, gone), partial(self._unlinked, gone))
@@ -50,7 +49,7 @@ class Deletion:
     def _unlinked(self, gone: list[Segment], error: OSError | None) -> None:
         self._busy = False
         numbers = [segment.number for segment in gone]
-        if error is not None:  # whatever overrules them stays, too
+        if error is not None:  # segments that overrule these stay as well
             log.warning(
                 "store.not-deleted", directory=str(self._journal.directory), segments=numbers, reason=str(error)
             )

@@ -1,7 +1,6 @@
-"""The file operations the storage stands on, few enough that a test can put a disk that loses or tears them in their
-place.
+"""File operations of the storage, few enough that tests can replace them by a disk that loses or tears writes.
 
-`FILES` is the layer of this process. The durability tests replace it before the broker starts; nothing else does.
+`FILES` is the layer of this process. Only the durability tests replace it, before the broker starts.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ class File(Protocol):
     one at a time, while the loop reads."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """All of `data` at `offset`; not durable yet."""
+        """Write all of `data` at `offset`; not durable yet."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, fewer at the end of the file; what was written is read, durable or not."""
+        """Return up to `size` bytes, fewer at the end of the file, including writes that are not durable yet."""
 
     def sync(self) -> None:
-        """What was written before the call is on disk when it returns. After an error nothing is known of it."""
+        """Make all earlier writes durable. After an error the state of these writes on disk is unknown."""
 
     def allocate(self, size: int) -> None:
-        """Reserves the space of the first `size` bytes, which read as zeros."""
+        """Reserve the space of the first `size` bytes, which read as zeros."""
 
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
@@ -40,29 +39,30 @@ class Files(Protocol):
     """Operations on names. A name is durable once `sync_dir` has returned for its folder."""
 
     def make_dir(self, path: Path) -> None:
-        """With its parents; an existing one is fine."""
+        """Create a folder with its parents; an existing one is not an error."""
 
     def list(self, path: Path) -> list[str]: ...
     def open(self, path: Path, *, create: bool = False) -> File:
-        """`create`: the file must not exist."""
+        """Open a file; with `create` it must not exist."""
 
     def rename(self, old: Path, new: Path) -> None: ...
     def unlink(self, path: Path) -> None: ...
     def link(self, old: Path, new: Path) -> None:
-        """A second name for the file, in the same file system."""
+        """Give the file a second name in the same file system."""
 
     def copy(self, old: Path, new: Path) -> None:
-        """Not durable."""
+        """Copy a file, not durably."""
 
     def sync_dir(self, path: Path) -> None: ...
     def free(self, path: Path) -> int:
-        """Bytes that can still be written."""
+        """Return the bytes that can still be written."""
 
     def lock(self, path: Path) -> int | None:
-        """Takes the lock file for this process until `unlock` or its end; None: another process has it."""
+        """Lock the file until `unlock` or the end of the process. Return a handle; None if another process holds the
+        lock."""
 
     def holds(self, handle: int, path: Path) -> bool:
-        """Whether `path` still names the lock file that was taken: it, or its folder, may have been deleted."""
+        """Return True if `path` still names the locked file: the file or its folder may have been deleted."""
 
     def unlock(self, handle: int) -> None: ...
 
@@ -83,7 +83,7 @@ class RealFile:
         if len(data) == size or not data:
             return data
         pieces = [data]
-        while data and (size := size - len(data)):  # a signal, or more than the kernel gives at once
+        while data and (size := size - len(data)):  # interrupted by a signal, or more than the kernel writes at once
             offset += len(data)
             data = os.pread(self.fd, size, offset)
             pieces.append(data)
@@ -98,7 +98,7 @@ class RealFile:
         except OSError as e:
             if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
-            # a file system without it: the space is taken as it is written
+            # not supported by this file system: space is allocated by the writes
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
@@ -134,7 +134,7 @@ class RealFiles:
 
     def copy(self, old: Path, new: Path) -> None:
         try:
-            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))  # there are messages in it
+            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))  # the file contains messages
             shutil.copyfile(old, new)
         except OSError:
             with contextlib.suppress(OSError):
@@ -175,8 +175,8 @@ class RealFiles:
 
 
 def write_new(files: Files, path: Path, data: bytes) -> None:
-    """A file with this content in place of a leftover of that name. Its content is durable when this returns, its name
-    is not. Raises OSError."""
+    """Write a file, replacing a leftover of that name. On return its content is durable, its name is not. Raises
+    OSError."""
     if path.name in files.list(path.parent):
         files.unlink(path)
     file = files.open(path, create=True)
@@ -188,7 +188,7 @@ def write_new(files: Files, path: Path, data: bytes) -> None:
 
 
 def write_anew(files: Files, path: Path, data: bytes) -> None:
-    """A file has either its old content or all of this one, which is durable when this returns. Raises OSError."""
+    """Replace a file's content atomically and durably. Raises OSError."""
     new = path.with_name(path.name + ".new")
     write_new(files, new, data)
     files.rename(new, path)

@@ -1,4 +1,4 @@
-"""The file that states which format a data directory has."""
+"""The file FORMAT, which states the format of a data directory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ OLD = 1  # without footers, summaries and catalogue: read, and brought up to dat
 
 
 class StoreError(Exception):
-    """The data directory cannot be used (in use, of a newer version, unreadable). The text: which, and what to do."""
+    """Raised if the data directory cannot be used (in use, newer format, unreadable); the text states what to do."""
 
 
 def write_format(directory: Path, files: Files) -> None:
-    """Records that the directory has the newest format. Raises OSError."""
+    """Record that the directory has the newest format. Raises OSError."""
     write_anew(files, directory / "FORMAT", json.dumps({"format": FORMAT, "of": "enmasse broker"}).encode())
 
 

@@ -1,4 +1,4 @@
-"""Records that are appended and not written yet: where each will lie, and in which segment. Touches no file."""
+"""Records that are appended and not written yet, with their future segments and locations. Does not access files."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Part = bytes | bytearray | memoryview
 
 
 class Gathering:
-    """The front of the journal. `segments` by number, in which a new one is entered as it is begun."""
+    """The open end of the journal. `segments`: by number; a new segment is entered when it begins."""
 
     def __init__(
         self, directory: Path, segments: dict[int, Segment], segment_size: int, repeat: frozenset[int]
     ) -> None:
-        """`repeat`: kinds of records that are kept for the summary of their segment."""
+        """`repeat`: kinds of records that are kept in memory for the summary of their segment."""
         self.segment_size = segment_size
-        self.segment: Segment | None = None  # appended to
-        self.chunks: list[Chunk] = []  # gathered; the last one is being appended to
+        self.segment: Segment | None = None  # segment being appended to
+        self.chunks: list[Chunk] = []  # the last one is being appended to
         self.next_number = 1
         self._directory = directory
         self._segments = segments
         self._repeat = repeat
-        self._kept: list[tuple[int, bytes]] = []  # of the segment appended to
-        self._parts: list[Part] = []  # those of the last chunk
-        self._at = 0  # where the next record goes
-        self._limit = 0  # and where the segment ends
+        self._kept: list[tuple[int, bytes]] = []  # records for the summary of that segment
+        self._parts: list[Part] = []  # parts of the last chunk
+        self._at = 0  # offset of the next record
+        self._limit = 0  # offset at which the segment is full
         self._base = self._salt = 0
 
     def append(self, kind: int, *parts: Part) -> int:
-        """One record, in memory; returns its location. The parts must not change until the commit is done."""
+        """Append one record in memory. Return its location. The parts must not change until the commit has finished."""
         size = 0
         for part in parts:
             size += len(part)
@@ -66,7 +66,7 @@ class Gathering:
         return self._base | at
 
     def append_pair(self, kind: int, head: bytes, payload: Part) -> int:
-        """`append` of two parts, as short as it can be: every message comes this way."""
+        """`append` for two parts, optimised because every message passes here."""
         size = len(head) + len(payload)
         at = self._at
         stop = at + HEAD_SIZE + size
@@ -80,7 +80,7 @@ class Gathering:
         return self._base | at
 
     def append_run(self, kind: int, heads: Sequence[bytes], payloads: Sequence[bytes]) -> list[int]:
-        """`append` of one record of two parts after the other; their locations."""
+        """`append_pair` for several records. Return their locations."""
         crc32, pack = zlib.crc32, HEAD.pack
         locations: list[int] = []
         at, parts, limit, base, seed = self._at, self._parts, self._limit, self._base, self._salt ^ (kind << 24)
@@ -101,7 +101,7 @@ class Gathering:
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def roll(self, size: int) -> None:
-        """A new segment, with room for a record of this payload; its file is made when it is written."""
+        """Begin a new segment with room for a record of this payload size; its file is created by the write."""
         last = self.segment
         if last is None and self._segments:
             last = self._segments[max(self._segments)]
@@ -126,7 +126,7 @@ class Gathering:
         self._begin_chunk()
 
     def end_segment(self) -> int:
-        """Puts a FOOTER behind what is appended; where the segment ends then."""
+        """Append a FOOTER. Return the offset at which the segment then ends."""
         self._append_footer()
         return self._at
 
@@ -150,29 +150,29 @@ class Gathering:
 
     @property
     def holds_records(self) -> bool:
-        """Whether there is more than the BATCH record of the next batch."""
+        """Return True if there is more than the BATCH record of the next batch."""
         return len(self._parts) > 1 or len(self.chunks) > 1
 
     @property
     def current(self) -> int:
-        """The segment appended to; 0: none yet."""
+        """Number of the segment being appended to; 0 before the first one."""
         return self.segment.number if self.segment else 0
 
     @property
     def place(self) -> int:
-        """The location of the next record, or one before it."""
+        """Location of the next record, or a lower one."""
         return self._base | self._at if self.segment else self.next_number << OFFSET_BITS
 
     # -- handing over --------------------------------------------------------------------------------------------------
     def cut(self) -> list[Chunk]:
-        """What has gathered, to be written."""
+        """Return the gathered chunks for writing."""
         self._close_chunk()
         chunks, self.chunks = self.chunks, []
         self._begin_chunk()
         return chunks
 
     def drop(self) -> list[Chunk]:
-        """What has gathered, which is not to be written; the next record begins a new segment."""
+        """Return the gathered chunks, which will not be written; the next record begins a new segment."""
         self._close_chunk()
         chunks, self.chunks = self.chunks, []
         self._parts = []

@@ -1,4 +1,4 @@
-"""What is done twice a second: is there space, is something wrong, what can be deleted, copied, summarised, proved."""
+"""Periodic work, twice a second: checks space and errors; deletes, compacts and summarises segments."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from services.broker.storage.summarising import Summarising
 log = logs.get(part="storage")
 
 TICK_SECONDS = 0.5
-RESERVE = 4  # segments' worth of free space below which no more messages are taken
+RESERVE = 4  # free space, in segments, below which no messages are accepted
 
 
 class Housekeeping:
-    """`tick`, or `start` and `stop`."""
+    """Runs the periodic work: by `tick`, or by `start` until `stop`."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Housekeeping:
         on_space: Callable[[], None],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        """`on_space`: called if `full` has changed."""
+        """`on_space`: called when `full` has changed."""
         journal, live = opened.journal, opened.live
-        self.full = False  # no more messages are to be stored
-        self.unusable = False  # not for want of space
+        self.full = False  # no further messages may be stored
+        self.unusable = False  # `full` for another reason than lack of space
         self.trouble = ""
         self._directory = directory
         self._files = files
@@ -55,7 +55,7 @@ class Housekeeping:
             self._timer = self._loop.call_later(TICK_SECONDS, self._timed)
 
     def stop(self) -> None:
-        """No more of it; the journal is closed, and what is in its segments summarised. Blocks."""
+        """Stop, close the journal and summarise its segments. Blocks."""
         if self._timer:
             self._timer.cancel()
         self._journal.close(self._summarising.finish)
@@ -70,8 +70,8 @@ class Housekeeping:
         self.start()
 
     def tick(self) -> None:
-        """Deletes what is dead, compacts what is sparse, proves what is idle, writes down what closed segments hold,
-        makes a backup that is asked for; after a failed write tries one."""
+        """Run one round: delete dead segments, compact a sparse one, prove an idle journal, write summaries, make a
+        requested backup; after a failed write, retry it."""
         self.check_space()
         self._losses.check()
         self._summarising.step()
@@ -86,7 +86,7 @@ class Housekeeping:
             self._journal.prove()
 
     def check_space(self) -> None:
-        """Finds `full` and `trouble`."""
+        """Update `full` and `trouble`."""
         was_full = self.full
         try:
             trouble = self._find_trouble()
@@ -104,7 +104,7 @@ class Housekeeping:
             self._on_space()
 
     def _find_trouble(self) -> str:
-        """Sets `full` and `unusable`; why nothing more is stored. Raises OSError."""
+        """Set `full` and `unusable`. Return why no further messages are stored, empty if they are. Raises OSError."""
         self.full = self.unusable = True
         if not self._files.holds(self._lock, self._directory / "LOCK"):
             return (

@@ -1,8 +1,8 @@
-"""Where ids begin at each start, in a file of its own: above all that were ever given.
+"""File with the first id of each start, above all ids ever assigned.
 
-What the journal holds shows the ids of what is stored, or was lately. But ids are also given to messages that are never
-stored, and records of what has gone are dropped in time; and clients may keep ids as the identity of messages that they
-have seen. So each start begins a new stretch of ids, far longer than one run can use up.
+The journal shows only the ids of stored and recently removed messages. Ids are also assigned to messages that are never
+stored, records of removed messages are dropped in time, and clients may keep ids as the identity of messages that they
+have received. So each start begins a new range of ids, far larger than one run can use.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ log = logs.get(part="storage")
 
 
 def begin(directory: Path, files: Files, last_id: int) -> int:
-    """The id after which those of this run begin; `last_id`: the highest that is found in the directory. Raises OSError
-    if the file is there and cannot be read."""
+    """Return the id after which the range of this run begins; `last_id`: the highest id found in the directory. Raises
+    OSError if the file exists and cannot be read."""
     path = directory / NAME
     known = _read(path, files) if NAME in files.list(directory) else -1
     start = last_id if known < 0 and not last_id else max(last_id, known + STRETCH)
     try:
         write_anew(files, path, b"%d\n" % start)
-    except OSError as error:  # a full disk, say: what is stored can be read all the same
+    except OSError as error:  # for example a full disk: stored messages can still be read
         log.warning("store.ids-not-written", file=str(path), reason=str(error))
     return start
 
 
 def _read(path: Path, files: Files) -> int:
-    """-1: it holds no number."""
+    """Return the number in the file, -1 if it contains none."""
     file = files.open(path)
     try:
         text = file.read(0, min(file.size(), 64)).strip()

@@ -1,4 +1,4 @@
-"""Where each live message is, in 20 bytes of memory."""
+"""Location of each live message, in 20 bytes of memory."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 BLOCK_BITS = 8
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
 MANY = (1 << 64) - 1  # in `queues`: several, look into `Index.many`
-ORPHAN = MANY - 1  # none so far: only during replay, where a reference may be found behind the removal of others
+ORPHAN = MANY - 1  # no queue yet: only during replay, where a reference may follow the removal of others
 
 NO_QUEUES = array("Q", bytes(8 << BLOCK_BITS))
 _ZERO4 = array("I", bytes(4 << BLOCK_BITS))
 
 
 class Block:
-    """256 consecutive ids. `queues[i]` == 0: there is no such message."""
+    """256 consecutive ids. `queues[i]` == 0: the message does not exist."""
 
     __slots__ = ("live", "locations", "queues", "sizes")
 
     def __init__(self) -> None:
-        self.locations = NO_QUEUES[:]  # of the record that is the whole truth about the message
+        self.locations = NO_QUEUES[:]  # of the message's authoritative record
         self.queues = NO_QUEUES[:]  # the one queue that refers to it
         self.sizes = _ZERO4[:]  # of that record
         self.live = 0
@@ -46,7 +46,7 @@ class Index:
         self._set(block, i, message, queues)
 
     def put_run(self, first: int, locations: Sequence[int], sizes: Sequence[int], queue: int) -> None:
-        """`put` of new messages with consecutive ids, which one queue refers to."""
+        """Enter new messages with consecutive ids, which one queue refers to."""
         done, count = 0, len(locations)
         while done < count:
             message = first + done
@@ -72,7 +72,7 @@ class Index:
             self.many[message] = self._tuples.setdefault(queues, queues)
 
     def find(self, message: int) -> tuple[int, int] | None:
-        """(location, size) or None."""
+        """Return (location, size) of the message's record, None if the message does not exist."""
         block = self.blocks.get(message >> BLOCK_BITS)
         i = message & BLOCK_MASK
         if block is None or not block.queues[i]:
@@ -80,7 +80,7 @@ class Index:
         return block.locations[i], block.sizes[i]
 
     def queues(self, message: int) -> tuple[int, ...]:
-        """Those that refer to the message; none when there is no such message."""
+        """Return the queues that refer to the message; empty if the message does not exist."""
         block = self.blocks.get(message >> BLOCK_BITS)
         if block is None:
             return ()
@@ -90,7 +90,7 @@ class Index:
         return (queue,) if queue and queue != ORPHAN else ()
 
     def set_queues(self, message: int, queues: tuple[int, ...]) -> None:
-        """Of a message that is there; without any, it is gone."""
+        """Set the queues of an existing message; an empty tuple removes the message."""
         block = self.blocks[message >> BLOCK_BITS]
         i = message & BLOCK_MASK
         if queues:
@@ -103,13 +103,13 @@ class Index:
             del self.blocks[message >> BLOCK_BITS]
 
     def relocate(self, message: int, location: int, size: int) -> None:
-        """Of a message that is there: its record is somewhere else."""
+        """Set a new location of an existing message's record."""
         block = self.blocks[message >> BLOCK_BITS]
         block.locations[message & BLOCK_MASK] = location
         block.sizes[message & BLOCK_MASK] = size
 
     def orphan(self, message: int) -> None:
-        """Of a message that is there: no queue refers to it, but it stays."""
+        """Remove the queues of an existing message but keep the message."""
         self.many.pop(message, None)
         self.blocks[message >> BLOCK_BITS].queues[message & BLOCK_MASK] = ORPHAN
 

@@ -1,10 +1,10 @@
 """An append-only log in segments, durable by group commit.
 
-Appended records gather in memory; `commit` lets them be written and synced together once the loop comes round, at once
-when they are few and the disk is fast, in a thread otherwise. Every batch begins with a BATCH record, which proves what
-lies before it had been synced. At start, bytes that cannot be read before such a proof are damage: skipped, reported,
-the file kept aside. Without a proof behind them they are the torn end of the last batch, whose commit was never
-reported: cut off.
+Appended records gather in memory. `commit` has them written and synced together in the next turn of the loop: in the
+loop if they are few and the disk is fast, otherwise in a thread. Every batch begins with a BATCH record, which proves
+that everything before it was synced. At start, unreadable bytes before such a proof are damage: they are skipped and
+reported, and the file is kept. Unreadable bytes without a later proof are the torn end of the last batch, whose commit
+was never reported: they are cut off.
 
 A location is `segment << 32 | offset` of a record's head; segments are numbered upwards and never reused.
 """
@@ -46,8 +46,8 @@ Done = Callable[[OSError | None], None]
 R = TypeVar("R")
 
 SEGMENT_SIZE = 16 << 20
-INLINE_BYTES = 64 << 10  # a batch up to this is synced in the loop
-INLINE_SECONDS = 0.001  # unless syncs have been taking longer than this
+INLINE_BYTES = 64 << 10  # largest batch that is synced in the loop
+INLINE_SECONDS = 0.001  # average sync time above which no batch is synced in the loop
 
 
 def _nothing(*_: object) -> None:
@@ -59,7 +59,8 @@ def _nobody() -> Done:
 
 
 class Journal:
-    """See the module. `open` makes one. With a loop, commits happen by themselves; without, in `flush`."""
+    """The journal (see the module), made by `open`. With a loop, commits run in its next turn; without one, in
+    `flush`."""
 
     def __init__(
         self,
@@ -73,12 +74,13 @@ class Journal:
     ) -> None:
         self.directory = directory
         self.catalogue = catalogue or Catalogue(directory, files)
-        self.finish_mending: Callable[[], None] = _nothing  # see Replaying.finish; before anything is read or written
+        # see Replaying.finish; runs before anything is read or written
+        self.finish_mending: Callable[[], None] = _nothing
         self.uncommitted: Callable[[], Done] = _nobody  # see Store.on_failure
         self.damaged: list[str] = []
         self.damaged_segments: set[int] = set()
         self.syncs = 0
-        self.error: OSError | None = None  # of the last commit
+        self.error: OSError | None = None  # error of the last commit
         self.segment_files = SegmentFiles(directory, files)
         self.segments = self.segment_files.by_number
         self.gathering = Gathering(directory, self.segments, segment_size, repeat)
@@ -88,17 +90,18 @@ class Journal:
         self._files = files
         self._loop = loop
         self.lost = lost
-        self._thread = ThreadPoolExecutor(4, "journal") if loop else None  # a commit, a deletion, a summary, a backup
-        self._batch: Batch | None = None  # of the catalogue, being written
+        # one thread each for a commit, a deletion, a summary, a backup
+        self._thread = ThreadPoolExecutor(4, "journal") if loop else None
+        self._batch: Batch | None = None  # write of the catalogue under way
         self._waiting: list[Done] = []
         self._writing: list[Chunk] = []
         self._writing_done: list[Done] = []
         self._scheduled = False
-        self._busy = self._again = False  # a batch is in the thread; another was asked for meanwhile
+        self._busy = self._again = False  # a batch is in the thread; another commit was requested meanwhile
         self._closing = self._closed = False
         self._sync_cost = 0.0  # seconds, smoothed
-        self._unproved = False  # the last batch has no BATCH record behind it
-        self._proving = False  # one is to be written
+        self._unproved = False  # no BATCH record follows the last batch
+        self._proving = False  # a BATCH record is requested
         self._spare = Spare(directory, files)
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -117,11 +120,11 @@ class Journal:
         on_damage: OnDamage = _nothing,
         legacy: bool = False,
     ) -> Journal:
-        """Reads every segment, calling `replay` for each record in order. `lost` is called for each record that a
+        """Read every segment and call `replay` for each record in order. `lost` is called for each record that a
         failed commit leaves out, before its `done(error)`; it may append. `catalogue`: as read. `repeat`: kinds of
-        records that summaries hold a second time. `on_damage`: see Replaying. `legacy`: written by a
-        version without footers. Raises OSError if the directory cannot be used, or damage not be mended; damage
-        itself raises nothing and stands in `damaged`."""
+        records that summaries repeat. `on_damage`: see Replaying. `legacy`: written by a version without footers.
+        Raises OSError if the directory cannot be used or damage cannot be repaired; damage itself does not raise and
+        is listed in `damaged`."""
         self = cls(directory, files, loop, lost, segment_size, catalogue, repeat)
         files.make_dir(directory)
         if catalogue is None:
@@ -145,7 +148,8 @@ class Journal:
         return self
 
     def save_catalogue(self) -> bool:
-        """Blocking, while nothing is appended. False: it could not be written, and will be with the next commit."""
+        """Write the catalogue; blocks; only while nothing is appended. Return False if that failed: the next commit
+        repeats it."""
         batch = self.catalogue.cut(self.gathering.place)
         if batch is not None:
             try:
@@ -158,7 +162,7 @@ class Journal:
     # -- what there is -------------------------------------------------------------------------------------------------
     @property
     def gathered(self) -> bool:
-        """Whether something is appended that no commit has taken up."""
+        """Return True if records are appended that no commit includes yet."""
         return self.gathering.holds_records or self.catalogue.changed
 
     @property
@@ -167,29 +171,29 @@ class Journal:
 
     @property
     def segment_size(self) -> int:
-        """Of a new segment, in bytes."""
+        """Size of a new segment in bytes."""
         return self.gathering.segment_size
 
     @property
     def quiet(self) -> bool:
-        """Whether all that was ever appended is on disk."""
+        """Return True if everything appended is on disk."""
         return not self.gathered and not self._busy
 
     @property
     def current(self) -> int:
-        """The segment appended to; 0: none yet."""
+        """Number of the segment being appended to; 0 before the first one."""
         return self.gathering.current
 
     @property
     def tail(self) -> int:
-        """The lowest segment that is not completely committed; those below it do not change any more."""
+        """Lowest segment that is not completely committed; segments below it no longer change."""
         chunks = self._writing or self.gathering.chunks
         return chunks[0].segment.number if chunks else self.gathering.next_number
 
     # -- committing ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:
-        """`done(None)` in the loop once all appended so far is on disk; `done(error)` if it is not and will not be.
-        Then nothing appended since the last success is on disk."""
+        """Make all records appended so far durable. Calls `done(None)` in the loop once they are on disk, or
+        `done(error)`: then nothing appended since the last success is on disk, nor will be."""
         if done is not None:
             self._waiting.append(done)
         if not self._scheduled and self._loop and not self._closed:
@@ -197,7 +201,7 @@ class Journal:
             self._loop.call_soon(self._turn)
 
     def commit_now(self, done: Done | None = None) -> None:
-        """As `commit`, but what has gathered is not made to wait for more: `done` may be called inside."""
+        """`commit` without waiting for further records: `done` may be called inside."""
         if done is not None:
             self._waiting.append(done)
         if self._loop:
@@ -206,7 +210,7 @@ class Journal:
     def _turn(self) -> None:
         self._scheduled = False
         if self._busy or self._closed:
-            self._again = True  # when what is being written is done
+            self._again = True  # after the write under way
             return
         size = self._cut()
         if size == 0 and self._batch is None:
@@ -241,7 +245,7 @@ class Journal:
             self._took(seconds)
         else:
             self._sync_cost *= (
-                0.9  # a large batch is no measure for a small one's cost: try in the loop again some time
+                0.9  # the time of a large batch does not predict that of a small one: let the estimate decay
             )
         self._finish(error)
         again, self._again = self._again, False
@@ -252,14 +256,15 @@ class Journal:
         self._sync_cost += (min(seconds, 0.1) - self._sync_cost) * 0.1
 
     def flush(self) -> None:
-        """Writes and syncs what has gathered, blocking, and calls what waits. Not while a batch is in the thread."""
+        """Write and sync the gathered records, blocking, and call the waiting callbacks. Not while a batch is in the
+        thread."""
         assert not self._busy
         if self._cut() or self._batch is not None or self._writing_done:
             self._finish(self._write() if self._writing or self._batch is not None else None)
 
     def prove(self) -> None:
-        """When nothing is being appended: puts a BATCH record behind the last batch, so that damage to it differs from
-        a torn end. Costs one small sync per idle time."""
+        """While nothing is appended: write a BATCH record after the last batch, so that damage to it can be
+        distinguished from a torn end. Costs one small sync for each idle period."""
         if self._unproved and self.quiet and self.current:
             self._proving = True
             if self._loop and not self._closing:
@@ -268,15 +273,15 @@ class Journal:
                 self.flush()
 
     def end_segment(self, done: Done) -> int:
-        """`commit`, with which the segment appended to is closed and a new one begun. All segments below the number
-        returned are closed then."""
+        """Commit, close the current segment and begin a new one. Return a number: once committed, all segments below it
+        are closed."""
         if self.current:
             self.gathering.roll(0)
         self.commit(done)
         return self.current or self.gathering.next_number
 
     def retry(self) -> None:
-        """After a failed commit, when nothing is being appended: tries to write a new segment; `error` has the end."""
+        """After a failed commit, while nothing is appended: try to write a new segment; `error` has the outcome."""
         if self.error is None or not self.quiet:
             return
         if not self.current:
@@ -288,7 +293,7 @@ class Journal:
             self.flush()
 
     def _cut(self) -> int:
-        """Takes what has gathered as the batch to write; its size in bytes, 0 = nothing."""
+        """Take the gathered records as the batch to write. Return its size in bytes, 0 if there is nothing."""
         self._writing_done, self._waiting = self._waiting, []
         proving, self._proving = self._proving, False
         gathered = self.gathering.holds_records
@@ -299,7 +304,7 @@ class Journal:
         return sum(c.stop - c.start for c in self._writing)
 
     def _write(self) -> OSError | None:
-        """One segment after the other: the head of a new one proves where the last one ends, and that it is synced."""
+        """Write the segments in order: the head of a new one proves where the one before ends and that it is synced."""
         try:
             for chunk in self._writing:
                 segment = chunk.segment
@@ -326,7 +331,7 @@ class Journal:
             self._allocate(file, segment.size)
             file.write(0, encode_head(segment.number, segment.previous, segment.previous_end))
             file.sync()
-            segment.size = file.size()  # not every file system allocates
+            segment.size = file.size()  # not every file system preallocates
             self._files.sync_dir(self.directory)
         except OSError:
             with contextlib.suppress(OSError):
@@ -337,11 +342,11 @@ class Journal:
         return file
 
     def keep_spare(self) -> None:
-        """While there is room: see `Spare`."""
+        """Reserve the spare space while there is room: see `Spare`."""
         self._spare.keep()
 
     def _allocate(self, file: File, size: int) -> None:
-        """Reserves a segment's space; on a full disk only that of the first records."""
+        """Reserve a segment's space; on a full disk only the space of its first records."""
         try:
             file.allocate(size)
         except OSError:
@@ -375,9 +380,10 @@ class Journal:
                 log.exception("journal.callback-failed")
 
     def _fail(self, chunks: list[Chunk], error: OSError) -> None:
-        """After a failed sync nothing is known of the file behind its committed end: the next batch goes to a new one,
-        whose head states that end. What was appended meanwhile may build on what is lost, so it is lost as well."""
-        if self.error is None:  # once; it is tried again and again
+        """Fail the batch. After a failed sync the file's content after its committed end is unknown: the next batch
+        goes to a new file, whose head states that end. Records appended meanwhile may depend on lost ones, so they are
+        lost as well."""
+        if self.error is None:  # logged once, although retried
             log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
         self.error = error
         chunks = chunks + self.gathering.drop()
@@ -396,7 +402,7 @@ class Journal:
             if segment.end > FIRST:
                 segment.kept = [(at, record) for at, record in segment.kept or () if at < segment.end]
                 self.catalogue.made(segment.number, segment.size, segment.end)
-            else:  # holds nothing: no trace of it
+            else:  # empty: leave no trace of it
                 del self.segments[segment.number]
                 self.catalogue.gone([segment.number])
                 if made:
@@ -410,8 +416,8 @@ class Journal:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def read(self, location: int, size: int) -> tuple[int, memoryview]:
-        """(kind, payload) of the record; `size`: of the record with its head. Raises DamagedError (gone for good) and
-        OSError (it cannot be read now, which states nothing about the record)."""
+        """Return (kind, payload) of the record; `size`: of the record with its head. Raises DamagedError (lost for
+        good) and OSError (it cannot be read now; the record may be intact)."""
         number, offset = location >> OFFSET_BITS, location & OFFSET_MASK
         segment = self.segments.get(number)
         if segment is None:
@@ -426,7 +432,7 @@ class Journal:
         return self.segment_files.record(segment, offset, size)
 
     def run_aside(self, work: Callable[[], R], done: Callable[[R], None]) -> None:
-        """Work that can wait, in a thread if there is a loop, `done` with its result then; else at once."""
+        """Run background work and call `done` with its result: in a thread if there is a loop, otherwise at once."""
         if self._loop is None or self._thread is None or self._closing:
             done(work())
             return
@@ -439,8 +445,8 @@ class Journal:
 
     # -- deleting, closing ---------------------------------------------------------------------------------------------
     def retire(self, numbers: Sequence[int], done: Done) -> None:
-        """Commits that the catalogue does not have these segments any more: before they are deleted. After an error it
-        has them again."""
+        """Remove these segments from the catalogue and commit that, before they are deleted. After an error the
+        catalogue contains them again."""
         self.catalogue.gone(numbers)
 
         def committed(error: OSError | None) -> None:
@@ -453,14 +459,14 @@ class Journal:
         self.commit(committed)
 
     def close(self, before: Callable[[], None] = _nothing) -> None:
-        """Commits what has gathered, writes down where the journal ends, closes the files; `before` that, when nothing
-        is written to any more. Blocks."""
+        """Commit the gathered records, record where the journal ends, close the files. `before` runs when writing has
+        ended and the files are still open. Blocks."""
         if self._closed:
             return
         self._closing = True
         if self._thread:
             self._thread.shutdown(wait=True)
-        if self._busy:  # the thread has written it, its callback has not run yet
+        if self._busy:  # written by the thread, whose callback has not run yet
             self._busy = False
             self._finish(self._write())
         self.flush()
@@ -472,7 +478,7 @@ class Journal:
         self.catalogue.close()
 
     def _end(self) -> None:
-        """Writes down on disk where the journal ends: nothing is missing without a trace."""
+        """Record on disk where the journal ends, so that a missing end is detected."""
         segment = self.gathering.segment
         if segment is not None and segment.end > FIRST:
             end = self.gathering.end_segment()

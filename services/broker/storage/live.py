@@ -1,11 +1,12 @@
-"""What is in force: which record states it, and what each segment is still needed for.
+"""Tables of the live records, and of the reasons why each segment is still needed.
 
 The record that stores a message (MESSAGE, or COPY once it has been moved) is its root; other records refer to it. A
 removal names the segments that hold roots of the removed message. A segment may be deleted if (1) it holds no live
-record and (2) every segment that its removals name (`Usage.kills`) is gone. Otherwise a restart would bring removed
-messages back.
+record and (2) every segment that its removals name (`Usage.kills`) is deleted. Otherwise a restart would restore
+removed messages.
 
-Touches no file: replay enters what it reads, the store what it appends, compaction what it has moved.
+Does not access files: replay enters the records that it reads, the store those that it appends, compaction those that
+it has moved.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from typing import NamedTuple
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, ORPHAN, Block, Index
 from services.broker.storage.records import KEY_COST, STATE_COST, State
 
-DUPLICATES = 20_000  # keys a cache keeps unless it is limited
+DUPLICATES = 20_000  # default limit of keys in a cache
 
 
 class Usage:
-    """What a segment is still needed for."""
+    """Reasons why a segment is still needed."""
 
     __slots__ = ("copied", "first", "kills", "live", "overrules", "pins", "tombs")
 
     def __init__(self, first: int) -> None:
-        self.live = 0  # bytes of records that are in force
+        self.live = 0  # bytes of live records
         self.kills: set[int] = set()  # segments that its removals name
         self.overrules: set[int] = set()  # segments that hold earlier roots of messages whose root is here
         self.tombs = 0  # bytes of removals
-        self.pins = 0  # uncommitted copies, summaries under way: the segment stays until there are none
-        self.first = first  # no message that was stored here first has a lower id
+        self.pins = 0  # uncommitted copies and summaries under way: the segment stays until this is 0
+        self.first = first  # lowest id of the messages first stored here
         self.copied = array("Q")  # ids of messages that were moved here
 
 
@@ -49,7 +50,7 @@ def _always(_: int) -> bool:
 
 
 class Live:
-    """The tables of what is in force (see the module). Others read them; only its methods change them.
+    """The tables (see the module). Other classes read them; only these methods change them.
 
     Ids (messages, queues, addresses, caches alike) are positive integers from one counter, never used again.
     """
@@ -61,19 +62,19 @@ class Live:
         self.definitions: dict[int, Definition] = {}
         self.keys: dict[int, OrderedDict[bytes, tuple[int, int]]] = {}  # by cache: message, location
         self.usages: dict[int, Usage] = {}
-        self.moving: dict[int, int] = {}  # messages being copied: segment of the copy, which is not committed yet
-        self.exists: Callable[[int], bool] = _always  # whether a segment may be on disk; while replaying, each is
+        self.moving: dict[int, int] = {}  # message being copied → segment of the uncommitted copy
+        self.exists: Callable[[int], bool] = _always  # returns True if a segment may be on disk; always during replay
         self._key_limits: dict[int, int] = {}
         self._last_block: tuple[int, Block] = (-1, Block())
         self._tail: tuple[int, Usage] = (-1, Usage(0))
 
     def new_id(self, count: int = 1) -> int:
-        """Reserves `count` consecutive ids; returns the first."""
+        """Reserve `count` consecutive ids. Return the first."""
         self.last_id += count
         return self.last_id - count + 1
 
     def met(self, *ids: int) -> None:
-        """While replaying: these ids are in use."""
+        """During replay: record that these ids are in use."""
         self.last_id = max(self.last_id, *ids)
 
     # -- segments ------------------------------------------------------------------------------------------------------
@@ -84,11 +85,11 @@ class Live:
         return usage
 
     def forget_segment(self, number: int) -> None:
-        """The segment was deleted."""
+        """Record that the segment was deleted."""
         self.usages.pop(number, None)
 
     def removal(self, location: int, size: int, roots: Sequence[int]) -> None:
-        """Enters a removal (`size`: bytes of its head) of a message or definition with roots in these segments."""
+        """Enter a removal (`size`: bytes of its head) of a message or definition with roots in these segments."""
         segment = location >> 32
         number, usage = self._tail
         if number != segment:
@@ -99,7 +100,8 @@ class Live:
         usage.kills.discard(segment)
 
     def roots(self, message: int, root: int) -> list[int]:
-        """The segments with a root of a message: the one in force, a copy under way, and earlier ones still on disk."""
+        """Return the segments with a root of a message: the live one, a copy under way, and earlier ones still on
+        disk."""
         roots = [root]
         overrules = self.usages[root].overrules
         if overrules:
@@ -110,18 +112,18 @@ class Live:
         return roots
 
     def has_one_root(self, root: int) -> bool:
-        """Whether the removal of a message with its root in this segment has to name no other segment."""
+        """Return True if the removal of a message with its root in this segment needs to name no other segment."""
         return not (self.moving or self.usages[root].overrules)
 
     def kept_by(self, number: int) -> set[int]:
-        """The segments on disk that removals in this one name: it must not be deleted before them."""
+        """Return the segments on disk that removals in this one name: it must not be deleted before them."""
         usage = self.usage(number)
         usage.kills = {n for n in usage.kills if self.exists(n)}
         return usage.kills
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def put(self, message: int, location: int, size: int, queue: int) -> bool:
-        """Enters a message that one queue refers to. False: there is a message of this id; nothing was changed."""
+        """Enter a message that one queue refers to. Return False, without a change, if the id exists."""
         segment = location >> 32
         number, block = self._last_block
         if number != message >> BLOCK_BITS or not block.live:
@@ -146,7 +148,7 @@ class Live:
         return True
 
     def put_again(self, message: int, location: int, size: int, queues: Sequence[int]) -> None:
-        """Enters a message that queues refer to. Replaces an earlier record of it, with the state of its references."""
+        """Enter a message that queues refer to, replacing an earlier record of it and the state of its references."""
         usage = self.usage(location >> 32)
         old = self.index.find(message)
         if old:
@@ -160,7 +162,7 @@ class Live:
         usage.live += size
 
     def put_run(self, first: int, locations: Sequence[int], sizes: Sequence[int], queue: int) -> None:
-        """Enters new messages with consecutive ids, which one queue refers to."""
+        """Enter new messages with consecutive ids, which one queue refers to."""
         usage = self.usage(locations[0] >> 32)
         if usage.first > first:
             usage.first = first
@@ -175,7 +177,7 @@ class Live:
         self.index.put_run(first, locations, sizes, queue)
 
     def refer(self, message: int, queue: int) -> bool:
-        """Adds a queue to those that refer to the message. False: it is one already, or there is no such message."""
+        """Add a reference from a queue. Return False if it exists already, or the message does not exist."""
         queues = self.index.queues(message)
         if not queues or queue in queues:
             return False
@@ -183,14 +185,14 @@ class Live:
         return True
 
     def refer_again(self, message: int, queue: int) -> None:
-        """While replaying: adds a queue to those that refer to an existing message, perhaps an orphan."""
+        """During replay: add a reference from a queue to an existing message, which may be an orphan."""
         queues = self.index.queues(message)
         if queue not in queues:
             self.index.set_queues(message, (*queues, queue))
 
     def forget(self, message: int, queue: int) -> int:
-        """Removes a reference, and with the last one the message. Returns the segment of the message's root; 0: there
-        was no such reference."""
+        """Remove a reference, and with the last one the message. Return the segment of the message's root; 0 if the
+        reference did not exist."""
         block = self.index.blocks.get(message >> BLOCK_BITS)
         if block is None:
             return 0
@@ -217,9 +219,9 @@ class Live:
         return location >> 32
 
     def forget_row(self, messages: Sequence[int], queue: int) -> tuple[int, int]:
-        """`forget` for the first of `messages`, as many as are a common case: consecutive ids in one block, roots in
-        one segment that replace no earlier ones, no state, no copy under way. Returns their number and the segment of
-        their roots; (0, 0): use `forget`."""
+        """`forget` for as many of the first `messages` as form the common case: consecutive ids in one block, roots in
+        one segment that replace no earlier ones, no state, no copy under way. Return their number and the segment of
+        their roots; (0, 0) if the first needs `forget`."""
         if self.states or self.moving:
             return 0, 0
         first = messages[0]
@@ -246,8 +248,8 @@ class Live:
         return some, root
 
     def orphan(self, message: int, queue: int) -> bool:
-        """While replaying: removes a reference but keeps the message, because compaction may have moved another
-        reference to a later record. False: there is no such reference."""
+        """During replay: remove a reference but keep the message, because compaction may have moved another reference
+        to a later record. Return False if the reference does not exist."""
         queues = self.index.queues(message)
         if queue not in queues:
             return False
@@ -262,11 +264,11 @@ class Live:
         return True
 
     def forget_orphan(self, message: int) -> None:
-        """After replaying: removes an orphan to which no reference came."""
+        """After replay: remove a message that is still without references."""
         self.forget(message, ORPHAN)
 
     def leave(self, message: int, source: int, target: int) -> int:
-        """Moves a reference to the queue `target`, without its state. Returns the segment of the message's root."""
+        """Move a reference to the queue `target`, without its state. Return the segment of the message's root."""
         found = self.index.find(message)
         assert found
         self.drop_state(message, source, found[0])
@@ -275,7 +277,7 @@ class Live:
         return found[0] >> 32
 
     def copying(self, message: int, old: int, new: int) -> None:
-        """A message's record at `old` is written a second time at `new`; not committed yet."""
+        """Record that a message's record at `old` was copied to `new`; not committed yet."""
         self.moving[message] = new >> 32
         usage = self.usage(new >> 32)
         usage.overrules |= {old >> 32} | self.usage(old >> 32).overrules
@@ -283,7 +285,7 @@ class Live:
         usage.copied.append(message)
 
     def copied(self, message: int, old: int, new: int, size: int) -> None:
-        """The copy is in force, unless the message was removed meanwhile; it states the references as they were."""
+        """Use the committed copy, unless the message was removed meanwhile; it has the references as of the copying."""
         found = self.index.find(message)
         if found is None or found[0] != old:
             return
@@ -297,25 +299,26 @@ class Live:
                     self.usages[state.location >> 32].live -= STATE_COST
                 self.states[message, queue] = state._replace(location=new)
 
-    # -- what is known of references -----------------------------------------------------------------------------------
+    # -- states of references ------------------------------------------------------------------------------------------
     def set_state(self, message: int, queue: int, state: State) -> None:
-        """By a record of its own."""
+        """Enter the state of a reference that has a record of its own."""
         self.usage(state.location >> 32).live += STATE_COST
         self.states[message, queue] = state
 
     def set_state_of_copy(self, message: int, queue: int, state: State) -> None:
-        """By the record of the message itself."""
+        """Enter the state of a reference that is part of the message's record."""
         self.states[message, queue] = state
 
     def drop_state(self, message: int, queue: int, root: int) -> State | None:
-        """`root`: location of the message's record; what that states costs nothing beside it."""
+        """Remove the state of a reference. `root`: location of the message's record, whose bytes are counted
+        already."""
         state = self.states.pop((message, queue), None)
         if state and state.location != root:
             self.usages[state.location >> 32].live -= STATE_COST
         return state
 
     def moved_state(self, message: int, queue: int, old: int, new: int) -> None:
-        """Its record was copied, and that is in force unless there is a newer one."""
+        """Use the compacted copy unless a newer record exists."""
         state = self.states.get((message, queue))
         if state and state.location == old:
             self.usages[old >> 32].live -= STATE_COST
@@ -332,7 +335,7 @@ class Live:
         self.usage(location >> 32).live += size
 
     def undefine(self, id: int) -> tuple[int, ...] | None:
-        """The segments that mention it; None: it was not defined."""
+        """Remove a definition. Return the segments that mention it; None if it was not defined."""
         old = self.definitions.pop(id, None)
         if old is None:
             return None
@@ -340,13 +343,13 @@ class Live:
         return tuple(n for n in old.roots if self.exists(n))
 
     def copying_definition(self, id: int, new: int) -> None:
-        """It is written a second time at `new`; not committed yet."""
+        """Record that the definition was copied to `new`; not committed yet."""
         found = self.definitions[id]
         if new >> 32 not in found.roots:
             self.definitions[id] = found._replace(roots=(*found.roots, new >> 32))
 
     def moved_definition(self, id: int, old: int, new: int) -> None:
-        """Its record was copied, and that is in force unless there is a newer one."""
+        """Use the compacted copy unless a newer record exists."""
         found = self.definitions.get(id)
         if found and found.location == old:
             self.usages[old >> 32].live -= found.size
@@ -355,12 +358,12 @@ class Live:
 
     # -- duplicate keys ------------------------------------------------------------------------------------------------
     def remember(self, cache: int, key: bytes, message: int, location: int) -> None:
-        """The newest key of the cache; the oldest go beyond its limit."""
+        """Add the newest key of the cache; keys beyond its limit are dropped, oldest first."""
         self.enter_key(cache, key, message, location)
         self._trim(cache)
 
     def enter_key(self, cache: int, key: bytes, message: int, location: int) -> None:
-        """The same while replaying, where nothing is limited."""
+        """During replay: add a key without applying the limit."""
         keys = self.keys.get(cache)
         if keys is None:
             keys = self.keys[cache] = OrderedDict()
@@ -371,17 +374,17 @@ class Live:
         self.usage(location >> 32).live += KEY_COST + len(key)
 
     def key(self, cache: int, key: bytes) -> tuple[int, int] | None:
-        """(message, location) of a remembered key."""
+        """Return (message, location) of a remembered key, None if it is unknown."""
         keys = self.keys.get(cache)
         return keys.get(key) if keys else None
 
     def forget_key(self, cache: int, key: bytes) -> None:
-        """Of one that is remembered."""
+        """Drop a remembered key."""
         _, location = self.keys[cache].pop(key)
         self.usages[location >> 32].live -= KEY_COST + len(key)
 
     def moved_key(self, cache: int, key: bytes, old: int, new: int) -> None:
-        """Its record was copied, and that is in force unless there is a newer one."""
+        """Use the compacted copy unless a newer record exists."""
         found = self.key(cache, key)
         if found and found[1] == old:
             self.usages[old >> 32].live -= KEY_COST + len(key)
@@ -394,7 +397,7 @@ class Live:
         self._key_limits.pop(cache, None)
 
     def sort_cache(self, cache: int) -> None:
-        """After replaying: in the order of the messages they came with."""
+        """After replay: sort the keys into the order of their messages."""
         self.keys[cache] = OrderedDict(sorted(self.keys[cache].items(), key=lambda item: item[1][0]))
 
     def limit_keys(self, cache: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What damage has cost, kept until somebody has seen to it: a file of JSON lines beside the damaged files."""
+"""Record of losses by damage, kept until the operator deletes it: a file of JSON lines beside the damaged files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from enmasse.text import counted
 log = logs.get(part="storage")
 
 NAME = "report.jsonl"
-MOST_LINES = 100_000  # read at a start
+MOST_LINES = 100_000  # lines read at a start
 
 
 class Loss(msgspec.Struct, omit_defaults=True):
@@ -34,13 +34,14 @@ def _nothing() -> None:
 
 
 class Losses:
-    """`queues`: messages lost by name of the queue; `places`: damaged places. Both until the file is deleted."""
+    """`queues`: lost messages by name of the queue; `places`: number of damaged places. Reset when the file is
+    deleted."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "damaged" / NAME
         self.queues: dict[str, int] = {}
         self.places = 0
-        self.last = ""  # the last damaged place
+        self.last = ""  # description of the last damaged place
         self.on_cleared: Callable[[], None] = _nothing
         self._written = False
         with contextlib.suppress(OSError), self.path.open("rb") as file:
@@ -50,7 +51,7 @@ class Losses:
                     self._count(decode(line, Loss))
 
     def add(self, what: str, queue: str = "", messages: int = 0) -> None:
-        """Counts and writes it down; if that cannot be written, it is known until the end of the process."""
+        """Count and record a loss; if it cannot be written, it is kept until the end of the process."""
         loss = Loss(datetime.now(UTC).isoformat(timespec="seconds"), what, queue, messages)
         self._count(loss)
         try:
@@ -63,7 +64,7 @@ class Losses:
             log.warning("losses.not-written", file=str(self.path), what=what, queue=queue, reason=str(error))
 
     def sync(self) -> None:
-        """What was added is on disk, as far as it can be."""
+        """Make added losses durable, as far as the disk allows."""
         with contextlib.suppress(OSError), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
@@ -75,7 +76,7 @@ class Losses:
             self.last = loss.what
 
     def check(self) -> None:
-        """Whether the file is still there: somebody deletes it when all is seen to."""
+        """Reset the counts if the operator has deleted the file."""
         if self._written and not self.path.exists():
             self._written = False
             self.queues.clear()
@@ -86,7 +87,7 @@ class Losses:
         return bool(self.places or self.queues)
 
     def report(self) -> str:
-        """A sentence for people; empty: nothing was lost."""
+        """Return a sentence for users; empty if nothing was lost."""
         if not self:
             return ""
         parts = []

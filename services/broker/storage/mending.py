@@ -1,4 +1,4 @@
-"""Putting a damaged segment together again: what is left of it, and what its summary still knows. Pure."""
+"""Rebuilds a damaged segment from its readable records and its summary. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Range = tuple[int, int]
 
 
 def unreadable(data: bytes, number: int, end: int) -> list[Range]:
-    """Where there are no good records between the header and `end`, which may lie behind the data."""
+    """Return the ranges without valid records between the header and `end`, which may be beyond the data."""
     found: list[Range] = []
     at = FIRST
     for kind, start, stop in walk(data, number, min(end, len(data))):
@@ -44,8 +44,8 @@ def unreadable(data: bytes, number: int, end: int) -> list[Range]:
 def mend(
     data: bytes, number: int, ranges: Sequence[Range], end: int, head: bytes, kept: Iterable[tuple[int, bytes]]
 ) -> bytes:
-    """The segment as it is to be from now on, every record where it was. In the ranges that cannot be read lie those of
-    the records `kept` beside it that were there, and padding."""
+    """Return the rebuilt segment with every record at its old offset. Unreadable ranges contain the records of these
+    ranges that its summary has (`kept`), and padding."""
     mended = bytearray(data[:end].ljust(end, b"\0"))
     mended[:FIRST] = head
     records = sorted(kept)
@@ -66,7 +66,7 @@ def _is_whole(found: bytes, number: int, offset: int) -> bool:
 
 
 def _filled(number: int, start: int, stop: int, *, is_end: bool = False) -> bytes:
-    """Whole records lay there, so there is room for the head of one."""
+    """Fill a range with padding records. The range contained whole records, so the head of one fits."""
     size = stop - start
     if is_end and (size == HEAD_SIZE or size >= 2 * HEAD_SIZE):
         footer = record(FOOTER, number, stop - HEAD_SIZE)
@@ -79,8 +79,8 @@ def _padding(number: int, at: int, size: int) -> bytes:
 
 
 def guess(data: bytes, ranges: Sequence[Range]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(message, queues) of damaged records that by their heads were messages: what can be known without a summary.
-    Whether that is true is to be checked against what is known otherwise."""
+    """Yield (message, queues) of damaged records whose heads look like messages, for segments without a summary. The
+    caller must check this against other knowledge."""
     for start, stop in ranges:
         if start + HEAD_SIZE + META.size > len(data):
             continue
@@ -89,6 +89,6 @@ def guess(data: bytes, ranges: Sequence[Range]) -> Iterator[tuple[int, tuple[int
             continue
         try:
             found = parse_message(memoryview(data)[start + HEAD_SIZE : start + HEAD_SIZE + length])
-        except (struct.error, IndexError):  # whatever lies there
+        except (struct.error, IndexError):  # not a message's record
             continue
         yield found.message, tuple(found.queues)

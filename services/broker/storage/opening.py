@@ -1,4 +1,4 @@
-"""Opening a data directory: it is locked and replayed, journal and catalogue are made to agree, damage is reported."""
+"""Opens a data directory: locks and replays it, makes journal and catalogue agree, reports damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_directory(
     segment_size: int,
     progress: Progress,
 ) -> Opened:
-    """Raises StoreError, and what `progress` raises; then the directory is unlocked again."""
+    """Open the directory. Raises StoreError, and what `progress` raises; the directory is then unlocked again."""
     try:
         files.make_dir(directory)
         lock = files.lock(directory / "LOCK")
@@ -119,7 +119,7 @@ def _agree(
     *,
     is_newest: bool,
 ) -> Recovered:
-    """Journal and catalogue hold the same definitions and segments from now on."""
+    """Make journal and catalogue hold the same definitions and segments."""
     catalogue = journal.catalogue
     damaged = journal.damaged
     was_damaged = bool(damaged)
@@ -128,7 +128,7 @@ def _agree(
             what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
             damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")
     restored, dropped = recovery.merge(catalogue)
-    # Nothing may be written before what is lost has been written down.
+    # Losses must be recorded before anything is written.
     recovered = recovery.finish(catalogue.kept, keep_unknown=was_damaged and not catalogue.intact)
     recovered.damaged = damaged
     for place in damaged:
@@ -140,7 +140,7 @@ def _agree(
         losses.sync()
     journal.finish_mending()
     for usage in live.usages.values():
-        usage.copied = array("Q", usage.copied)  # as small as it can be
+        usage.copied = array("Q", usage.copied)  # without spare capacity
     catalogue.replace(recovery.defined(), catalogue.segments)
     for id in catalogue.kept | recovered.unknown.keys():
         catalogue.keep(id, id in recovered.unknown)
@@ -154,7 +154,7 @@ def _agree(
 
 
 def _name_of(value: bytes) -> str:
-    """The name in a definition, if it is a JSON object that has one; else nothing."""
+    """Return the name in a definition if it is a JSON object that has one, otherwise ""."""
     try:
         found = decode_any(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Payloads put out of memory that may die with the process: non-durable messages, brokers in memory."""
+"""Pages payloads out of memory that need not survive the process: non-durable messages, in-memory brokers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class _PageFile:
     def __init__(self, path: Path, file: File) -> None:
         self.path = path
         self.file = file
-        self.size = 0  # bytes given out, buffered ones included
-        self.held = 0  # pages not released
+        self.size = 0  # bytes assigned, including buffered ones
+        self.held = 0  # number of pages that are not released
 
 
 class Pager:
-    """Append-only page files in a directory of its own; a file is deleted once all its pages are released. What an
-    earlier process left there is deleted at the start. Nothing is ever synced. Memory: two buffers, and a few
-    words per file. A place is an opaque positive integer."""
+    """Append-only page files in their own directory; a file is deleted once all its pages are released. Files of
+    earlier processes are deleted at the start. Nothing is synced. Memory: two buffers, and a few words per file. A
+    place is an opaque positive integer."""
 
     def __init__(self, directory: Path, *, file_size: int = 16 << 20, files: Files | None = None) -> None:
-        """Raises OSError if the directory cannot be made or emptied."""
+        """Create or empty the directory. Raises OSError if that fails."""
         self._directory = directory
         self._files = files or layer.FILES
         self._file_size = file_size
@@ -45,8 +45,8 @@ class Pager:
                 self._files.unlink(directory / name)
 
     def write(self, payload: bytes | bytearray | memoryview) -> int:
-        """Puts a payload out; returns its place. Raises OSError (no space): nothing is kept of this payload; keep the
-        message in memory, or refuse it."""
+        """Write a payload out. Return its place. Raises OSError (no space): the payload is not kept; the caller keeps
+        it in memory or refuses the message."""
         page = self._pages.get(self._number)
         if page is None or page.size + 4 + len(payload) > self._file_size:
             page = self._next()
@@ -85,7 +85,7 @@ class Pager:
             self._buffered = 0
 
     def read(self, place: int) -> bytes:
-        """The payload; stays until released. Raises KeyError (no such place), OSError."""
+        """Return the payload, which stays until released. Raises KeyError (unknown place), OSError."""
         number, at = place >> 32, place & 0xFFFFFFFF
         page = self._pages[number]
         if number == self._number and at + 4 > page.size - self._buffered:
@@ -108,7 +108,7 @@ class Pager:
         return data[4 : 4 + size]
 
     def release(self, place: int) -> None:
-        """The page is no longer needed."""
+        """Release a page that is no longer needed."""
         number = place >> 32
         page = self._pages[number]
         page.held -= 1
@@ -126,6 +126,6 @@ class Pager:
         return sum(page.size for page in self._pages.values())
 
     def close(self) -> None:
-        """Deletes everything."""
+        """Delete all page files."""
         for number in list(self._pages):
             self._delete(number)

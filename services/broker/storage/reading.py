@@ -1,4 +1,4 @@
-"""Reading many payloads that lie one behind the other, as those of a long queue do."""
+"""Reads many payloads that are stored one after the other, such as those of a long queue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from services.broker.storage.segment import HEAD, HEAD_SIZE, MAGIC, OFFSET_BITS,
 from services.broker.storage.segment_files import SegmentFiles
 
 _PIECE = 1 << 20  # bytes read in one go
-_USUAL = b"\0\1\0"  # in a record's META: no flags, one queue
+_USUAL = b"\0\1\0"  # in a record's META: no flags, one queue (the usual case)
 
 
 def read_payloads(index: Index, files: SegmentFiles, messages: Sequence[int]) -> dict[int, bytes]:
-    """Payloads by message. Those that are not on disk yet, or cannot be read, are left out: `Store.load` raises why."""
+    """Return payloads by message, without those that are not on disk yet or cannot be read (`Store.load` raises
+    why)."""
     payloads: dict[int, bytes] = {}
     places = [(message, *found) for message in messages if (found := index.find(message))]
     at = 0

@@ -9,19 +9,20 @@ from typing import NamedTuple
 from services.broker.storage.segment import HEAD_SIZE
 
 MESSAGE = 2  # meta, queues, [duplicate key], payload
-COPY = 3  # the same, with the state of its references instead of the key: moved here from an older segment
+COPY = 3  # MESSAGE with the state of its references instead of the key: copied from an older segment
 REF = 4  # a reference made or changed after the message was stored
-REMOVE = 5  # a reference is gone
-MOVE = 6  # a reference is gone from one queue and at the end of another
+REMOVE = 5  # a reference was removed
+MOVE = 6  # a reference was moved to the end of another queue
 DEFINE = 7  # id, value
 UNDEFINE = 8  # id
-DUPLICATE = 9  # a key that outlives its message, moved here from an older segment
-REMOVES = 10  # many references of one queue are gone
+DUPLICATE = 9  # a key that outlives its message, copied from an older segment
+REMOVES = 10  # many references of one queue were removed
 
-REPEATED = frozenset((REF, REMOVE, MOVE, DEFINE, UNDEFINE, DUPLICATE, REMOVES))  # also kept beside a closed segment
+# also stored in the summary of a closed segment
+REPEATED = frozenset((REF, REMOVE, MOVE, DEFINE, UNDEFINE, DUPLICATE, REMOVES))
 
 META = struct.Struct("<QBBHQQ")  # message, priority, flags, number of queues, expiry, not before
-META1 = struct.Struct("<QBBHQQQ")  # the same with one queue
+META1 = struct.Struct("<QBBHQQQ")  # META with one queue
 KEY = struct.Struct("<QH")  # cache, length of the key
 STATE = struct.Struct("<QQQI")  # queue, place in its order, not before, delivery count
 REF_S = struct.Struct("<QQQQI")  # message, queue, place in its order, not before, delivery count
@@ -33,7 +34,7 @@ REMOVE1 = struct.Struct("<QQI")  # REMOVE with one root
 REMOVES_S = struct.Struct("<QI")  # queue, the one root of the messages that follow
 DUPLICATE_S = struct.Struct("<QQ")  # cache, message (the order of keys)
 
-KEY_COST = 40  # bytes a remembered key counts as in its segment, beside itself
+KEY_COST = 40  # bytes that a remembered key counts as in its segment, in addition to its own length
 STATE_COST = HEAD_SIZE + REF_S.size
 
 HAS_KEY = 1
@@ -41,7 +42,7 @@ HAS_STATES = 2
 
 
 def encode_roots(roots: Sequence[int]) -> bytes:
-    """The segments with records that this one overrules: it is needed as long as one of them is there."""
+    """Encode the segments whose records this record overrules: it is needed while one of them exists."""
     return struct.pack(f"<{len(roots)}I", *roots)
 
 
@@ -54,14 +55,14 @@ def encode_removes(messages: Sequence[int], queue: int, root: int) -> bytes:
 
 
 def decode_removes(record: bytes | memoryview) -> tuple[int, int, tuple[int, ...]]:
-    """Queue, root, messages."""
+    """Return (queue, root, messages) of a REMOVES record."""
     queue, root = REMOVES_S.unpack_from(record)
     count = (len(record) - REMOVES_S.size) // 8
     return queue, root, struct.unpack_from(f"<{count}Q", record, REMOVES_S.size)
 
 
 class State(NamedTuple):
-    """What is known of a reference beyond its existence, and where it is written."""
+    """State of a reference, and the location of the record that has it."""
 
     location: int
     order: int  # references of a queue are sorted by it; that of an unmoved one is the message's id
@@ -70,7 +71,7 @@ class State(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A MESSAGE or COPY record taken apart."""
+    """A decoded MESSAGE or COPY record."""
 
     message: int
     priority: int
@@ -79,7 +80,7 @@ class Stored(NamedTuple):
     queues: Sequence[int]
     key: tuple[int, bytes] | None
     states: Sequence[tuple[int, int, int, int]]  # queue, order, not before, delivery count
-    start: int  # of the payload
+    start: int  # offset of the payload
 
 
 def parse_message(record: memoryview) -> Stored:
@@ -102,7 +103,7 @@ def parse_message(record: memoryview) -> Stored:
 
 
 def payload_start(record: memoryview) -> int:
-    """Where the payload begins in a MESSAGE or COPY record."""
+    """Return the offset of the payload in a MESSAGE or COPY record."""
     _, _, flags, n, _, _ = META.unpack_from(record)
     return parse_message(record).start if flags else META.size + 8 * n
 
@@ -110,7 +111,7 @@ def payload_start(record: memoryview) -> int:
 def encode_copy(
     record: memoryview, old: Stored, queues: Sequence[int], states: Sequence[tuple[int, State]]
 ) -> list[bytes | memoryview]:
-    """The parts of a COPY of a message's record with the references it has by now."""
+    """Return the parts of a COPY of a message's record with its current references."""
     flags = HAS_STATES if states else 0
     head = META.pack(old.message, old.priority, flags, len(queues), old.expiry, old.not_before)
     head += struct.pack(f"<{len(queues)}Q", *queues)

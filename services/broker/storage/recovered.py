@@ -1,4 +1,4 @@
-"""What the broker finds in its store at the start."""
+"""Content of the store at the start, for the broker."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from services.broker.storage.records import META1, State
 from services.broker.storage.segment import HEAD_SIZE
 
 Progress = Callable[[float], None]
-"""Called with how much of the work is done, 0 to 1. What it raises ends the work."""
+"""Called with the finished share of the work, 0 to 1. An exception that it raises ends the work."""
 
 
 def unreported(_: float) -> None:
-    """A `Progress` that nothing listens to."""
+    """A `Progress` without effect."""
 
 
 class Reference(NamedTuple):
-    """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size` is that of the
+    """One message in one queue, as found at start. Times are milliseconds since 1970, 0 = none; `size`: bytes of the
     payload."""
 
     message: int
@@ -41,12 +41,12 @@ class Run:
     sizes: Sequence[int]
 
 
-FRONT = HEAD_SIZE + META1.size  # of a record, what is not payload: one queue and nothing else
+FRONT = HEAD_SIZE + META1.size  # bytes of a record before its payload, with one queue and no options
 
 
 class Facts:
-    """What the broker asks of 256 messages at start, and the store never again; kept if one of them is not as most are.
-    `front`: of the record, what is not payload."""
+    """Attributes of 256 messages that only the broker's start needs; kept only if one of the messages is unusual.
+    `front`: bytes of the record before the payload."""
 
     __slots__ = ("expiry", "front", "not_before", "priority")
 
@@ -58,22 +58,22 @@ class Facts:
 
 
 class Recovered:
-    """What was found on disk: definitions by id, and the references of each defined queue in queue order. Takes 8
-    bytes a message, 30 if they are not all alike: `Store.take_recovered` gives it once; it has to be used
-    up before anything is changed in the store."""
+    """Definitions by id, and the references of each defined queue in queue order, as found on disk. Takes 8 bytes a
+    message, 30 if messages differ in their attributes. `Store.take_recovered` returns it once; it must be consumed
+    before the store is changed."""
 
     def __init__(self, index: Index | None = None) -> None:
         self.definitions: dict[int, bytes] = {}
         self.damaged: list[str] = []  # one line per damaged place: file, offset, what was lost
-        self.lost: dict[int, int] = {}  # messages that damage has cost, by the id of their queue
-        self.unknown: dict[int, int] = {}  # references to ids that are not defined, and kept; how many of each
-        self.order: dict[int, array[int]] = {}  # messages by queue
+        self.lost: dict[int, int] = {}  # number of messages lost by damage, by the id of their queue
+        self.unknown: dict[int, int] = {}  # number of kept references to each undefined id
+        self.order: dict[int, array[int]] = {}  # messages of each queue
         self.facts: dict[int, Facts] = {}  # by number of the block
         self.states: dict[tuple[int, int], State] = {}
         self._index = index or Index()
 
     def references(self, queue: int) -> Iterator[Reference]:
-        """The messages of a queue in order of arrival; made on the fly, payloads stay on disk."""
+        """Yield the messages of a queue in order of arrival; payloads stay on disk."""
         return map(self._reference, self.order.get(queue, ()), repeat(queue))
 
     def _reference(self, message: int, queue: int) -> Reference:
@@ -90,7 +90,7 @@ class Recovered:
         )
 
     def parts(self, queue: int, count: int) -> Iterator[Run | list[Reference]]:
-        """`references`, so many at a time; as a Run if all of them are of the usual kind."""
+        """Yield `references` in parts of `count`; a part is a Run if all its messages are of the usual kind."""
         order = self.order.get(queue, ())
         for at in range(0, len(order), count):
             messages = order[at : at + count]
@@ -98,7 +98,7 @@ class Recovered:
             yield [self._reference(m, queue) for m in messages] if sizes is None else Run(messages, sizes)
 
     def _usual_sizes(self, messages: Sequence[int], queue: int) -> list[int] | None:
-        """The sizes of payloads; None if there is a message that has to be looked at by itself."""
+        """Return the sizes of the payloads; None if one of the messages is not of the usual kind."""
         if self.states and any((message, queue) in self.states for message in messages):
             return None
         sizes: list[int] = []
@@ -117,14 +117,14 @@ class Recovered:
         return [size - FRONT for size in sizes]
 
     def holders(self, message: int) -> int:
-        """How many queues refer to it."""
+        """Return how many queues refer to the message."""
         return len(self._index.queues(message))
 
     def count(self, queue: int) -> int:
         return len(self.order.get(queue, ()))
 
     def queues(self) -> Iterable[int]:
-        """Ids of the definitions that hold at least one reference."""
+        """Return the ids of the definitions that hold at least one reference."""
         return self.order.keys()
 
 

@@ -1,4 +1,4 @@
-"""Replaying the journal: from its records to what is live, and to what the broker wants to know at the start."""
+"""Replays the journal's records into the live tables and the content that the broker needs at the start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from services.broker.storage.summary import Summary
 
 
 class _All:
-    """In place of a set of ids: every id but these."""
+    """Set-like object that contains every id except the given ones."""
 
     def __init__(self, but: Container[int]) -> None:
         self._but = but
@@ -47,20 +47,20 @@ class _All:
 
 
 class Recovery:
-    """`replay` takes the journal's records in order, `finish` drops what belongs to nothing."""
+    """`replay` takes the journal's records in order, `finish` drops references and keys without a definition."""
 
     def __init__(self, live: Live, segments: int, progress: Progress = unreported) -> None:
-        """`progress` is called after each of so many segments."""
+        """`progress` is called after each of `segments` segments."""
         self._live = live
         self._segments = segments
         self._begun = 0
         self._progress = progress
         self._values: dict[int, bytes] = {}
         self._facts: dict[int, Facts] = {}
-        self._moved: set[int] = set()  # queues whose order is not that of message ids
+        self._moved: set[int] = set()  # queues whose order differs from that of message ids
         self._undefined: set[int] = set()
         self._missing: dict[int, set[int]] = {}  # messages whose records were damaged or missing, with their queues
-        self._segment = 0  # the last one
+        self._segment = 0  # number of the last segment
 
     def replay(self, kind: int, payload: memoryview, location: int) -> None:
         live = self._live
@@ -128,7 +128,7 @@ class Recovery:
         self._begun += 1
 
     def _message(self, payload: memoryview, location: int) -> None:
-        """A message that is not as most are, or was met before."""
+        """Handle an unusual or repeated message."""
         live = self._live
         stored = parse_message(payload)
         message = stored.message
@@ -162,7 +162,7 @@ class Recovery:
         if found is None:
             if message in self._missing:
                 self._missing[message].add(queue)
-            return  # the message is gone, and with it what was known of it
+            return  # the message was removed with its state
         live.refer_again(message, queue)
         live.drop_state(message, queue, found[0])
         live.set_state(message, queue, state)
@@ -183,7 +183,7 @@ class Recovery:
 
     # -- damage --------------------------------------------------------------------------------------------------------
     def damaged(self, number: int, ranges: Sequence[Range], summary: Summary | None, data: bytes) -> None:
-        """What lay in these ranges of a segment cannot be read. What is stated of it further on still counts."""
+        """Handle unreadable ranges of a segment. Later records about their messages remain valid."""
         if summary is None:
             for message, queues in guess(data, ranges):
                 self._miss(message, queues)
@@ -207,8 +207,8 @@ class Recovery:
 
     # -- when all is read ----------------------------------------------------------------------------------------------
     def merge(self, catalogue: Catalogue) -> tuple[dict[int, bytes], dict[int, tuple[int, ...]]]:
-        """Definitions that only the catalogue has, or has a newer value of; and those that it knows to be deleted, with
-        the segments that mention them: they are dropped here."""
+        """Merge the catalogue. Return the definitions of which only the catalogue has the newest value, and those that
+        it records as deleted, with the segments that mention them; the latter are dropped."""
         live = self._live
         dropped: dict[int, tuple[int, ...]] = {}
         for id, (location, _, _) in list(live.definitions.items()):
@@ -227,12 +227,12 @@ class Recovery:
         return restored, dropped
 
     def defined(self) -> dict[int, tuple[int, bytes]]:
-        """Location and value of the definitions that are in the journal."""
+        """Return id → (location, value) of the definitions in the journal."""
         return {id: (location, self._values[id]) for id, (location, _, _) in self._live.definitions.items()}
 
     def finish(self, kept: Iterable[int] = (), *, keep_unknown: bool = False) -> Recovered:
-        """Drops references and keys of what is not defined; puts each queue in order. References to ids in `kept` stay,
-        and with `keep_unknown` those to all that were not deleted."""
+        """Drop references and keys of undefined ids, and sort each queue. References to ids in `kept` stay, and with
+        `keep_unknown` those to all ids that were not deleted."""
         live = self._live
         definitions: Container[int] = self._values.keys() | (set(kept) - self._undefined)
         if keep_unknown:
@@ -249,7 +249,8 @@ class Recovery:
             block = live.index.blocks[number]
             base = number << BLOCK_BITS
             first = block.queues[0]
-            if first in definitions and block.queues.count(first) > BLOCK_MASK:  # a block of one queue
+            # all messages of the block are in one queue
+            if first in definitions and block.queues.count(first) > BLOCK_MASK:
                 order.setdefault(first, array("Q")).extend(range(base, base + BLOCK_MASK + 1))
                 continue
             for i, queue in enumerate(block.queues.tolist()):

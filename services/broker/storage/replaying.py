@@ -1,8 +1,8 @@
-"""Reading every segment at the start: what is whole is replayed, what is damaged or gone is mended and reported.
+"""Reads every segment at the start: intact records are replayed, damaged or missing segments repaired and reported.
 
-Where a segment ends is known from the catalogue, from the head of the next one, from its FOOTER, from its summary. Only
-in the last segment, and only if by none of these it was closed, is there a torn end: what lies behind the last
-BATCH and cannot be read. Everything else that is not there is damage.
+The end of a segment is known from the catalogue, the head of the next segment, its FOOTER, or its summary. A torn end,
+which is unreadable bytes after the last BATCH, is possible only in the last segment, and only if none of these sources
+states that it was closed. Everything else that is missing is damage.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from services.broker.storage.summary import Summary
 log = logs.get(part="storage")
 
 Replay = Callable[[int, memoryview, int], None]
-"""(kind, payload, location); the view is only good during the call."""
+"""Called with (kind, payload, location); the view is valid during the call only."""
 
 OnDamage = Callable[[int, Sequence[Range], Summary | None, bytes], None]
-"""(segment, ranges that cannot be read, its summary, its bytes as found), before what is behind them is replayed."""
+"""Called with (segment, unreadable ranges, its summary, its bytes as found) before later records are replayed."""
 
 SHORTENED = "the file was shortened; what was behind it is not known"
 
@@ -46,9 +46,9 @@ NAME = re.compile(r"(\d{10})\.journal")
 
 
 class Replaying:
-    """`run`, once; then `segments` by number, `damaged` (a line for each place) and `damaged_segments` (numbers).
+    """Result of one `run`: `segments` by number, `damaged` (a line for each place), `damaged_segments` (numbers).
 
-    `finish` puts what was mended in the place of what was damaged: once that is reported: it is not found again.
+    `finish` replaces damaged files by repaired ones, after the damage was reported: it will not be found again.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Replaying:
         self._on_damage = on_damage
         self._legacy = legacy
         self._previous: Segment | None = None
-        self._mended: list[tuple[Path, Path]] = []  # new files, and the names they are to have
+        self._mended: list[tuple[Path, Path]] = []  # new files and their final names
 
     def run(self) -> None:
-        """Raises OSError if the directory cannot be used, or what is damaged cannot be written anew."""
+        """Read all segments. Raises OSError if the directory cannot be used or a repaired file cannot be written."""
         names = self._files.list(self._directory)
         there = {int(m[1]) for name in names if (m := NAME.fullmatch(name))}
         with_summary = {int(m[1]) for name in names if (m := summaries.NAME.fullmatch(name))}
         known = set(self._catalogue.segments)
         if self._catalogue.intact:
-            for number in with_summary - there - known:  # was being deleted
+            for number in with_summary - there - known:  # its deletion was under way
                 with contextlib.suppress(OSError):
                     self._files.unlink(summaries.path_of(path_of(self._directory, number)))
         else:
@@ -94,7 +94,7 @@ class Replaying:
             self.segments[number] = self._previous = segment
 
     def _ends(self, numbers: set[int]) -> dict[int, int]:
-        """Where segments end by the heads of those that follow."""
+        """Return segment → end, from the heads of the segments that follow."""
         ends: dict[int, int] = {}
         for number in sorted(numbers):
             file = self._files.open(path_of(self._directory, number))
@@ -158,7 +158,8 @@ class Replaying:
         self._seal(segment, file, at, footer=end is None and at > FIRST)
 
     def _replayed(self, data: bytes, number: int, at: int, limit: int) -> tuple[int, bool, int]:
-        """Replays records until one cannot be read: where that is, whether there was one, the last good kind."""
+        """Replay records until one cannot be read. Return its offset, whether there was one, and the last valid
+        kind."""
         view, base, replay = memoryview(data), number << OFFSET_BITS, self._replay
         last = 0
         for kind, start, stop in walk(data, number, limit, at):
@@ -171,7 +172,7 @@ class Replaying:
         return at, False, last
 
     def _seal(self, segment: Segment, file: File, end: int, *, footer: bool) -> None:
-        """It is not written to any more. Gives back what was allocated ahead."""
+        """Close a segment to further writes and release the space allocated in advance."""
         segment.end = end
         with contextlib.suppress(OSError):
             if footer:
@@ -185,7 +186,7 @@ class Replaying:
 
     # -- damage --------------------------------------------------------------------------------------------------------
     def _mend(self, segment: Segment, data: bytes, ranges: list[Range], end: int) -> None:
-        """Replays the rest of a damaged segment as far as it is known, and writes it so."""
+        """Replay the rest of a damaged segment as far as it is known, and write the repaired segment."""
         number = segment.number
         found = summaries.read(self._files, segment.path, number) if segment.summarised else None
         if decode_head(data, number) is None and ranges[:1] != [(0, FIRST)]:
@@ -201,7 +202,7 @@ class Replaying:
         segment.summarised = False
 
     def _make_again(self, segment: Segment) -> bool:
-        """Of a segment whose file is gone. False: nothing is known of it."""
+        """Rebuild a segment whose file is missing. Return False if nothing is known about it."""
         number = segment.number
         found = summaries.read(self._files, segment.path, number)
         self.damaged_segments.add(number)
@@ -230,7 +231,7 @@ class Replaying:
         self._mended.append((new, segment.path))
 
     def finish(self) -> None:
-        """Raises OSError."""
+        """Put the repaired files in place. Raises OSError."""
         for new, path in self._mended:
             self._files.rename(new, path)
         if self._mended:
@@ -257,8 +258,8 @@ class Replaying:
 
 
 def _torn(data: bytes, number: int, at: int) -> tuple[int, list[Range]]:
-    """Of a segment that was written to, from its first bad bytes on: where its torn end begins, and the damage before
-    that, which a BATCH behind it proves to be some."""
+    """Examine the segment that was being written, from its first bad bytes on. Return the start of its torn end, and
+    the damage before that, which a later BATCH proves to be damage."""
     ranges: list[Range] = []
     bad: list[Range] = []
     end = at

@@ -1,10 +1,10 @@
-"""The bytes of a journal segment: its header, its records, and finding the good records of a damaged one.
+"""Byte format of a journal segment: header, records, and the search for valid records in a damaged segment.
 
 A segment is a file of at most 4 GiB: 64 bytes of header, then records to the FOOTER, or to the first zeros in a segment
 that is or was being written to. A record is
 12 bytes (magic, kind, length, CRC-32) and its payload. The CRC starts from a seed made of segment number, offset,
-length and kind: a flipped bit of the header is found as one of the payload is, and bytes that look like a record, such
-as a journal sent as a message, are none where they lie.
+length and kind: a flipped bit in the head is detected like one in the payload, and bytes that look like a record, such
+as a journal sent as a message, are not valid at another place.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-MAGIC = 0x9DE3  # not a character of any text
+MAGIC = 0x9DE3  # not part of any text encoding
 MAGIC_BYTES = MAGIC.to_bytes(2, "little")
 HEAD = struct.Struct("<HBxII")
 HEAD_SIZE = HEAD.size
-SEGMENT_HEAD = struct.Struct("<8sQQQI")  # magic, number, previous number, where its data ends, CRC
+SEGMENT_HEAD = struct.Struct("<8sQQQI")  # magic, number, previous number, end of the previous segment's data, CRC
 SEGMENT_MAGIC = b"ENMJRNL1"
 FIRST = 64  # offset of the first record
 OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
-BATCH = 1  # payload-free; everything before it had been synced when it was written
-FOOTER = 250  # payload-free; the segment ends here, and is not written to any more
-PAD = 251  # in place of records that cannot be read any more
-ENTRIES = 252  # of the catalogue
-BAD = -1  # as a kind from `walk`: bytes that are no record, with records behind them
-TAIL = -2  # … with no record behind them
+BATCH = 1  # without payload; everything before it was synced when it was written
+FOOTER = 250  # without payload; the segment ends here and is closed
+PAD = 251  # replaces unreadable records
+ENTRIES = 252  # entries of the catalogue
+BAD = -1  # kind from `walk`: invalid bytes that are followed by valid records
+TAIL = -2  # kind from `walk`: invalid bytes that are not followed by a valid record
 
-_RESYNC_BUDGET = 64 << 20  # bytes put through the CRC in search of the next good record of a segment
+_RESYNC_BUDGET = 64 << 20  # limit of bytes checked by CRC in search of the next valid record of a segment
 
 
 Piece = tuple[int, int, int]
-"""(kind, start, stop): a record (kind > 0), of which start and stop enclose the payload, or bytes that are none (BAD,
-TAIL)."""
+"""(kind, start, stop): a record (kind > 0) with the bounds of its payload, or invalid bytes (BAD, TAIL)."""
 
 
 def path_of(directory: Path, number: int) -> Path:
@@ -44,7 +43,7 @@ def path_of(directory: Path, number: int) -> Path:
 
 
 def salt(number: int) -> int:
-    """What the CRCs of a segment start from; made of its number alone, so that it survives its header."""
+    """Return the seed of a segment's CRCs, made of its number alone so that it does not depend on its header."""
     return zlib.crc32(number.to_bytes(8, "little"))
 
 
@@ -54,7 +53,7 @@ def encode_head(number: int, previous: int, previous_end: int) -> bytes:
 
 
 def decode_head(data: bytes, number: int) -> tuple[int, int] | None:
-    """(previous segment, where it ends) or None: damaged, or never written."""
+    """Return (previous segment, its end), None if the header is damaged or was never written."""
     if len(data) < FIRST:
         return None
     magic, found, previous, end, crc = SEGMENT_HEAD.unpack_from(data)
@@ -64,8 +63,8 @@ def decode_head(data: bytes, number: int) -> tuple[int, int] | None:
 
 
 def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int) -> Piece | None:
-    """The record whose head is at `data[at]`, when it is whole and its CRC right. `offset`: of `data[at]` in the
-    segment."""
+    """Return the record whose head is at `data[at]` if it is complete and its CRC matches. `offset`: of `data[at]` in
+    the segment."""
     if at + HEAD_SIZE > limit:
         return None
     magic, kind, length, crc = HEAD.unpack_from(data, at)
@@ -80,15 +79,15 @@ def check(data: bytes | memoryview, at: int, offset: int, limit: int, seed: int)
 
 
 def record(kind: int, number: int, at: int, payload: bytes = b"") -> bytes:
-    """A whole record, to be written at `at` of the segment."""
+    """Return a whole record, to be written at offset `at` of the segment."""
     size = len(payload)
     seed = (salt(number) ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
     return HEAD.pack(MAGIC, kind, size, zlib.crc32(payload, seed)) + payload
 
 
 def walk(data: bytes, number: int, limit: int, start_at: int = FIRST) -> Iterator[Piece]:
-    """Every good record of a segment read as a whole, in order, and what lies between them. Zeros to the end are
-    nothing."""
+    """Yield every valid record of a completely read segment, in order, and the invalid ranges between them. Zeros up to
+    the end are not reported."""
     seed = salt(number)
     view = memoryview(data)
     budget = _RESYNC_BUDGET
@@ -114,7 +113,7 @@ def walk(data: bytes, number: int, limit: int, start_at: int = FIRST) -> Iterato
                 length = HEAD.unpack_from(data, found)[2]
                 if found + HEAD_SIZE + length <= limit:
                     budget -= length + HEAD_SIZE
-                    if budget < 0:  # bytes made to keep us searching
+                    if budget < 0:  # crafted input must not cause an endless search
                         break
                     good = check(data, found, found, limit, seed)
                     if good:

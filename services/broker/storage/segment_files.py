@@ -1,4 +1,4 @@
-"""The files of the segments: which there are, reading from them, deleting them."""
+"""Files of the segments: the list of them, reading and deleting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READERS = 16
 
 
 class DamagedError(LookupError):
-    """A record is not there any more, or was read and is not what was written: it will never be read."""
+    """Raised for a record that is deleted, or whose bytes differ from those written: it can never be read."""
 
 
 class SegmentFiles:
@@ -26,14 +26,14 @@ class SegmentFiles:
     def __init__(self, directory: Path, files: Files) -> None:
         self.directory = directory
         self.files = files
-        self.by_number: dict[int, Segment] = {}  # in order
-        self.leaving: set[int] = set()  # taken out: being deleted, or to be deleted after the next start
-        self._readers: dict[int, File] = {}  # files open for reading, the oldest first
+        self.by_number: dict[int, Segment] = {}  # in ascending order
+        self.leaving: set[int] = set()  # taken out: being deleted, or deleted after the next start
+        self._readers: dict[int, File] = {}  # files open for reading, oldest first
         self._ahead: tuple[int, int, bytes] = (0, 0, b"")  # segment, offset, bytes read ahead
         self._last_read = 0
 
     def exists(self, number: int) -> bool:
-        """Whether the segment may be on disk."""
+        """Return True if the segment may be on disk."""
         return number in self.by_number or number in self.leaving
 
     @property
@@ -42,11 +42,11 @@ class SegmentFiles:
 
     # -- reading -------------------------------------------------------------------------------------------------------
     def record(self, segment: Segment, offset: int, size: int) -> tuple[int, memoryview]:
-        """(kind, payload) of the record; `size`: of the record with its head. Raises DamagedError (gone for good) and
-        OSError (it cannot be read now, which states nothing about the record)."""
+        """Return (kind, payload) of the record; `size`: of the record with its head. Raises DamagedError (lost for
+        good) and OSError (it cannot be read now; the record may be intact)."""
         data, at = self._near(segment, offset, size)
         piece = whole(data, at, offset, size, segment.number)
-        if piece is None:  # once more, and not from what was read ahead
+        if piece is None:  # again, without the read-ahead buffer
             data, at = self.reader(segment).read(offset, size), 0
             if len(data) < size:
                 raise self._too_short(segment)
@@ -57,7 +57,7 @@ class SegmentFiles:
         return kind, memoryview(data)[start:stop]
 
     def _near(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
-        """The bytes at `offset`, within a larger buffer if records are read one after the other."""
+        """Return the bytes at `offset`, within a larger buffer if records are read sequentially."""
         number, start, ahead = self._ahead
         if number == segment.number and start <= offset and offset + size <= start + len(ahead):
             self._last_read = offset
@@ -70,8 +70,8 @@ class SegmentFiles:
         return data, 0
 
     def records(self, segment: Segment) -> Iterator[tuple[int, memoryview, int, int]]:
-        """(kind, payload, location, size with head) of every record of a segment that is not written to any more.
-        Raises OSError if it cannot be read as a whole now, DamagedError at the first record that is damaged."""
+        """Yield (kind, payload, location, size with head) of every record of a closed segment. Raises OSError if the
+        segment cannot be read now, DamagedError at the first damaged record."""
         data = self.reader(segment).read(0, segment.end)
         if len(data) < segment.end:
             raise self._too_short(segment)
@@ -82,7 +82,7 @@ class SegmentFiles:
                 yield kind, view[start:stop], base | (start - HEAD_SIZE), stop - start + HEAD_SIZE
 
     def reader(self, segment: Segment) -> File:
-        """A file to read from; a few are kept open, however many segments there are."""
+        """Return the segment's file for reading; a bounded number of files is kept open."""
         if segment.file is not None:
             return segment.file
         file = self._readers.get(segment.number)
@@ -93,11 +93,11 @@ class SegmentFiles:
         return file
 
     def _too_short(self, segment: Segment) -> OSError:
-        self._forget_reader(segment.number)  # the file may be put back as another one
+        self._forget_reader(segment.number)  # the operator may restore the file as another inode
         return too_short(segment)
 
     def forget_ahead(self) -> None:
-        """What was read ahead may not be what is there."""
+        """Drop the read-ahead buffer, which may be out of date."""
         self._ahead = (0, 0, b"")
 
     # -- closing, deleting ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class SegmentFiles:
                 file.close()
 
     def take_out(self, numbers: Sequence[int]) -> list[Segment]:
-        """To be deleted: nobody reads them any more."""
+        """Take segments out before their deletion: they are no longer read."""
         self.leaving.update(numbers)
         gone = [self.by_number.pop(number) for number in numbers]
         for segment in gone:
@@ -123,10 +123,11 @@ class SegmentFiles:
         return gone
 
     def unlink(self, gone: Sequence[Segment]) -> OSError | None:
-        """Deletes durably what was taken out. With an error some may still be there."""
+        """Delete segments that were taken out, durably. After an error some of them may still exist."""
         try:
             for segment in gone:
-                with contextlib.suppress(FileNotFoundError):  # first: one without a segment means that it is missing
+                # the summary first: a summary without its segment would mean that the segment is missing
+                with contextlib.suppress(FileNotFoundError):
                     self.files.unlink(summary.path_of(segment.path))
                 self.files.unlink(segment.path)
             self.files.sync_dir(self.directory)
@@ -135,12 +136,12 @@ class SegmentFiles:
         return None
 
     def left(self, gone: Sequence[int]) -> None:
-        """They are deleted."""
+        """Record that these segments are deleted."""
         self.leaving.difference_update(gone)
 
 
 def whole(data: bytes, at: int, offset: int, size: int, number: int) -> Piece | None:
-    """The record of just this size at `data[at]`, which is at `offset` of the segment."""
+    """Return the record of exactly this size at `data[at]`, which is at `offset` of the segment."""
     if len(data) < at + size:
         return None
     piece = check(data, at, offset, at + size, salt(number))
@@ -148,7 +149,7 @@ def whole(data: bytes, at: int, offset: int, size: int, number: int) -> Piece | 
 
 
 def good_records(segment: Segment, data: bytes) -> Iterator[Piece]:
-    """Those of a segment read as a whole. Raises DamagedError at the first bytes that are none."""
+    """Yield the records of a completely read segment. Raises DamagedError at the first invalid bytes."""
     for piece in walk(data, segment.number, len(data)):
         if piece[0] < 0:
             raise damaged(segment, piece[1])

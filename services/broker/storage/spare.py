@@ -1,4 +1,4 @@
-"""Room on the disk for what makes room: when somebody else has filled it, removals must still be written."""
+"""Reserved disk space for records that free space: removals must be written even if other programs fill the disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from services.broker.storage.files import Files
 
 NAME = "SPARE"
 SIZE = 2 << 20
-"""Bytes: removals of some 20,000 messages, and their entries in the catalogue. By then whole segments go."""
+"""Bytes for removals of some 20,000 messages and their catalogue entries; by then whole segments are deleted."""
 PIECE = 128 << 10
-"""Bytes given up at a time: what is free for longer than a moment, whoever fills the disk may take."""
+"""Bytes released at a time: other programs may take space that stays free."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Spare:
-    """A file in the data directory that shrinks by what must be written and finds no room."""
+    """File in the data directory that shrinks by the bytes of necessary writes that find no other space."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._path = directory / NAME
@@ -25,7 +25,7 @@ class Spare:
         self._size = 0
 
     def keep(self) -> None:
-        """Take the room, as far as it is not taken. May be called again and again. Raises nothing."""
+        """Reserve the space that is not reserved yet. May be called repeatedly. Raises nothing."""
         if self._size == SIZE:
             return
         try:
@@ -40,9 +40,8 @@ class Spare:
             return
 
     def spend(self, work: Callable[[], None]) -> None:
-        """Do the work, which may be begun anew, with as much of the room as it takes. Raises OSError. May run in a
-        thread.
-        """
+        """Run `work`, repeating it with as much of the reserved space as it needs. Raises OSError. May run in a
+        thread."""
         while True:
             try:
                 return work()
@@ -51,8 +50,8 @@ class Spare:
                     raise
 
     def _give(self) -> bool:
-        """Whether there was something left to be given up."""
-        self._size = 0  # not known, until it is kept again
+        """Release a piece. Return False if nothing was left."""
+        self._size = 0  # unknown until the next `keep`
         try:
             file = self._files.open(self._path)
             try:

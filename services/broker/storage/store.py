@@ -36,7 +36,7 @@ def _nothing() -> None:
 
 
 class Store:
-    """See the module. `Store.open` replays; then `recovered` has what was there."""
+    """The store (see the module). `Store.open` replays the directory; `take_recovered` returns what it found."""
 
     def __init__(self, directory: Path, files: Files, opened: Opened, loop: asyncio.AbstractEventLoop | None) -> None:
         """`opened`: the directory, by `open_directory`."""
@@ -46,7 +46,7 @@ class Store:
         self.live = opened.live
         self.journal = opened.journal
         self.closed = False
-        self.on_space: Callable[[], None] = _nothing  # `full` has changed
+        self.on_space: Callable[[], None] = _nothing  # called when `full` has changed
         self._files = files
         self._lock = opened.lock
         self._writer = opened.writer
@@ -63,25 +63,25 @@ class Store:
         segment_size: int = SEGMENT_SIZE,
         progress: Progress = unreported,
     ) -> Store:
-        """Locks and replays the directory (made if missing). Raises StoreError, and what `progress` raises. Takes
-        two seconds for a million messages: it may be called in a thread, as long as nobody uses the store before it
-        returns. Without a loop, commits happen in `flush` and housekeeping in `tick`; with one, `keep_house` when what
-        was recovered has been taken in."""
+        """Lock and replay the directory, creating it if missing. Raises StoreError, and what `progress` raises. Takes
+        two seconds for a million messages and may run in a thread if the store is not used before it returns. Without
+        a loop, commits run in `flush` and housekeeping in `tick`; with one, call `start_housekeeping` once the
+        recovered content has been taken."""
         files = files or layer.FILES
         opened = open_directory(directory, files, loop=loop, segment_size=segment_size, progress=progress)
         return cls(directory, files, opened, loop)
 
-    def keep_house(self) -> None:
-        """From now on, twice a second in the loop."""
+    def start_housekeeping(self) -> None:
+        """Start the periodic work, twice a second in the loop."""
         if not self.closed:
             self._housekeeping.start()
 
     def tick(self) -> None:
-        """What `keep_house` does, once."""
+        """Run one round of the periodic work."""
         self._housekeeping.tick()
 
     def close(self) -> None:
-        """Commits what is appended, unlocks. Blocks."""
+        """Commit appended records and unlock the directory. Blocks."""
         if self.closed:
             return
         self.closed = True
@@ -91,48 +91,49 @@ class Store:
     # -- how it is -----------------------------------------------------------------------------------------------------
     @property
     def full(self) -> bool:
-        """Too little space for more messages, removals still fit: refuse or block senders."""
+        """Return True if there is too little space for further messages: refuse or block senders. Removals still
+        fit."""
         return self._housekeeping.full
 
     @property
     def unusable(self) -> bool:
-        """`full` not for want of space: the directory cannot be read, or was replaced."""
+        """Return True if `full` has another reason than space: the directory cannot be read, or was replaced."""
         return self._housekeeping.unusable
 
     @property
     def trouble(self) -> str:
-        """Why no more is stored and what to do, a sentence; empty: all is well."""
+        """Return a sentence on why messages are not stored and what to do; empty if they are."""
         return self._housekeeping.trouble
 
     @property
     def failing(self) -> bool:
-        """Whether the last commit failed."""
+        """Return True if the last commit failed."""
         return self.journal.error is not None
 
     @property
     def disk_bytes(self) -> int:
-        """What the segments take."""
+        """Bytes of the segments on disk."""
         return self.journal.segment_files.disk_bytes
 
     def take_recovered(self) -> Recovered:
-        """What was found at the start, which the store forgets: its memory is given back with it. To be used up before
-        anything is changed in the store."""
+        """Return the content found at the start, once, so that its memory can be released. It must be consumed before
+        the store is changed."""
         recovered, self.recovered = self.recovered, Recovered()
         return recovered
 
     def new_id(self, count: int = 1) -> int:
-        """An id for a definition or a message that is not stored; with `count` the first of so many."""
+        """Reserve an id for a definition or a message that is not stored; with `count`, that many. Return the first."""
         return self.live.new_id(count)
 
     # -- definitions: queues, addresses, settings; the value is the caller's (JSON) -----------------------------------
     def define(self, id: int, value: bytes) -> None:
-        """Creates or replaces the definition. A queue must be defined before the commit of its first reference:
-        references to ids without a definition are dropped at start."""
+        """Create or replace a definition. A queue must be defined before the commit of its first reference: references
+        to undefined ids are dropped at start."""
         self._writer.define(id, value)
 
     def undefine(self, id: int) -> None:
-        """Deletes a definition. Its references and its duplicate cache are gone with it; call `discard` for each
-        reference still held, so that memory and disk are given back."""
+        """Delete a definition with its references and its duplicate cache. Call `discard` for each reference still
+        held, so that memory and disk space are released."""
         if self._writer.undefine(id):
             self.live.forget_cache(id)
 
@@ -147,8 +148,8 @@ class Store:
         not_before: int = 0,
         duplicate: tuple[int, bytes] | None = None,
     ) -> int:
-        """Stores one copy with a reference from each queue (at least one), in one atomic record; returns the message's
-        id. `duplicate` = (id of the definition whose cache it is, key): remembered together with the message."""
+        """Store one copy with a reference from each queue (at least one), in one atomic record. Return the message's
+        id. `duplicate` = (id of the definition that owns the cache, key): stored together with the message."""
         live = self.live
         live.last_id = message = live.last_id + 1
         n = len(queues)
@@ -175,7 +176,8 @@ class Store:
         return message
 
     def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
-        """`add` of several messages that this one queue refers to; the id of the first, the others' follow it."""
+        """Store several messages with a reference from one queue. Return the id of the first; the others are
+        consecutive."""
         first = self.live.new_id(len(payloads))
         pack = META1.pack
         heads = [pack(message, priority, 0, 1, 0, 0, queue) for message in range(first, first + len(payloads))]
@@ -185,19 +187,19 @@ class Store:
         return first
 
     def reference(self, message: int, queue: int) -> None:
-        """One more queue refers to the message, at the end of that queue."""
+        """Add a reference to the message at the end of a further queue."""
         if self.live.refer(message, queue):
             self._writer.state(message, queue, self.new_id(), 0, 0)
 
     def remove(self, message: int, queue: int) -> None:
-        """Acknowledged, expired or purged: the reference is gone; with the last one, the message. Unknown ones are
+        """Remove a reference (acknowledged, expired or purged), and with the last one the message. Unknown ones are
         ignored."""
         root = self.live.forget(message, queue)
         if root:
             self._writer.removed(message, queue, root)
 
     def remove_many(self, messages: list[int], queue: int) -> None:
-        """`remove` of many references of one queue, in few records: in order, but not all or nothing."""
+        """`remove` many references of one queue, in few records: in order, but not atomically."""
         live, writer = self.live, self._writer
         done, count = 0, len(messages)
         while done < count:
@@ -225,12 +227,11 @@ class Store:
             writer.removed_many(run, queue, run_root)
 
     def discard(self, message: int, queue: int) -> None:
-        """Forgets a reference whose queue was undefined: nothing is written."""
+        """Forget a reference whose queue was undefined, without writing a record."""
         self.live.forget(message, queue)
 
     def move(self, message: int, source: int, target: int) -> None:
-        """The reference leaves `source` and arrives at the end of `target`, atomically; its delivery count starts at
-        0."""
+        """Move a reference from `source` to the end of `target`, atomically; its delivery count starts at 0."""
         queues = self.live.index.queues(message)
         if source not in queues or source == target:
             return
@@ -241,7 +242,7 @@ class Store:
             self._writer.moved(message, source, target, self.new_id(), root)
 
     def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
-        """Records deliveries made and the time before which there is to be no other."""
+        """Record the delivery count and the time before which there must be no further delivery."""
         found = self.live.index.find(message)
         if found is None or queue not in self.live.index.queues(message):
             return
@@ -249,8 +250,8 @@ class Store:
         self._writer.state(message, queue, old.order if old else message, not_before, delivery_count)
 
     def load(self, message: int) -> bytes:
-        """The payload, from disk. Raises KeyError (no such message), DamagedError (its record will never be read) and
-        OSError (it cannot be read now: try again)."""
+        """Return the payload, from disk. Raises KeyError (unknown message), DamagedError (its record is lost for good)
+        and OSError (it cannot be read now: try again)."""
         found = self.live.index.find(message)
         if found is None:
             raise KeyError(message)
@@ -258,38 +259,39 @@ class Store:
         return bytes(record[payload_start(record) :])
 
     def load_many(self, messages: Sequence[int]) -> dict[int, bytes]:
-        """`load` of messages that lie one behind the other; what is not there for any reason is left out."""
+        """`load` messages that are stored one after the other; unavailable ones are left out."""
         return read_payloads(self.live.index, self.journal.segment_files, messages)
 
     # -- duplicates ----------------------------------------------------------------------------------------------------
     def seen(self, cache: int, key: bytes) -> bool:
-        """Whether `add` was called with this duplicate key and it is still among the newest of its cache. Durable with
-        the next commit, like the message it came with."""
+        """Return True if `add` was called with this duplicate key and it is still among the newest of its cache.
+        Durable with the next commit, like its message."""
         return self.live.key(cache, key) is not None
 
     def limit_duplicates(self, cache: int, count: int) -> None:
-        """How many keys the cache keeps (default 20,000)."""
+        """Set the number of keys that the cache keeps (default 20,000)."""
         self.live.limit_keys(cache, count)
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:
-        """`done(None)` once everything called so far is on disk, `done(error)` when it is not and will not be: then
-        messages added since the last success are forgotten (reject them; their ids are unknown from here on), while
-        removals, moves, updates and definitions are kept in memory and written with the next commit. `done` runs in the
-        loop, never inside this call (without a loop: inside `flush`)."""
+        """Make all changes so far durable: calls `done(None)` once they are on disk, `done(error)` if that failed.
+        After a failure messages added since the last success are forgotten (reject them; their ids are unknown from
+        then on), while removals, moves, updates and definitions are kept in memory and written with the next commit.
+        `done` runs in the loop, never inside this call (without a loop: inside `flush`)."""
         self.journal.commit(done)
 
     def commit_now(self, done: Done | None = None) -> None:
-        """`commit` at the end of a turn of the loop: nothing more is waited for, and `done` may run inside."""
+        """`commit` at the end of a turn of the loop: it does not wait for further changes, and `done` may run
+        inside."""
         self.journal.commit_now(done)
 
     def on_failure(self, uncommitted: Callable[[], Done]) -> None:
-        """A commit that fails takes along what was added since it began. `uncommitted` is called then: it gives the
-        `done` of what no `commit` has been called for yet."""
+        """Set the callback for failed commits. A failure also covers additions made since that commit began:
+        `uncommitted` returns the `done` of those for which `commit` was not called yet."""
         self.journal.uncommitted = uncommitted
 
     def flush(self) -> None:
-        """Writes and syncs now, blocking; calls what waits. Only for a store without a loop."""
+        """Write and sync now, blocking, and call the waiting callbacks. Only for a store without a loop."""
         self.journal.flush()
 
 

@@ -1,4 +1,4 @@
-"""Writing the summaries of closed segments, one at a time, beside everything else."""
+"""Writes the summaries of closed segments, one at a time, in the background."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from services.broker.storage.summary import Contents, Summary
 
 log = logs.get(part="storage")
 
-PAUSE = 60  # steps after a summary could not be written
+PAUSE = 60  # steps until the next attempt after a failed write
 
 
 class Summarising:
-    """`step` now and then; `finish` at the end."""
+    """Writes summaries; the owner calls `step` periodically and `finish` at the end."""
 
     def __init__(self, journal: Journal, live: Live, files: Files, kinds: frozenset[int]) -> None:
-        """`kinds` of records that a summary holds a second time."""
+        """`kinds`: records that a summary repeats."""
         self._journal = journal
         self._live = live
         self._files = files
@@ -35,7 +35,7 @@ class Summarising:
 
     @property
     def waiting(self) -> list[int]:
-        """Closed segments beside which there is no summary."""
+        """Return the closed segments without a summary."""
         tail, current = self._journal.tail, self._journal.current
         return [n for n, s in self._journal.segments.items() if not s.summarised and n < tail and n != current]
 
@@ -46,7 +46,7 @@ class Summarising:
             self._begin(numbers[0])
 
     def finish(self) -> None:
-        """Those of the segments of this run. Those of earlier runs are for another time."""
+        """Write the summaries of this run's segments; those of earlier runs are left to the next start."""
         for number in self.waiting:
             if self._journal.segments[number].kept is not None:
                 self._begin(number)
@@ -67,14 +67,14 @@ class Summarising:
     def _written(self, segment: Segment, error: Exception | None) -> None:
         if isinstance(error, OSError):
             self._pause = PAUSE
-        else:  # what is damaged is for the next start
+        else:  # a damaged segment is left to the next start
             segment.summarised = True
             segment.kept = None
         if error is not None:
             log.warning("journal.not-summarised", file=str(segment.path), reason=str(error))
 
     def _contents(self, number: int) -> Contents:
-        """Which messages lie in a segment, those of its neighbours in the same blocks among them."""
+        """Return the messages of a segment, including messages of neighbouring segments in the same blocks."""
         live = self._live
         usage = live.usage(number)
         low = usage.first >> BLOCK_BITS
@@ -111,7 +111,8 @@ class Summarising:
         return None
 
     def _read_kept(self, segment: Segment) -> list[tuple[int, bytes]]:
-        """With a file of its own: the loop's are not for threads. Raises OSError, DamagedError."""
+        """Read records through a file of its own, because the loop's files are not for threads. Raises OSError,
+        DamagedError."""
         file = self._files.open(segment.path)
         try:
             data = file.read(0, segment.end)

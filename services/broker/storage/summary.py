@@ -1,5 +1,5 @@
-"""What is kept beside a closed segment, in NUMBER.summary, in case the segment is damaged or gone: where it ends, the
-records that are not messages (so that nothing consumed comes back), and which messages lay in it for which queues."""
+"""Summary of a closed segment, in NUMBER.summary, for the case that the segment is damaged or missing: its end, its
+records other than messages (so that no consumed message is delivered again), and its messages with their queues."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NAME = re.compile(r"(\d{10})\.summary")
 _MAGIC = b"ENMSUMM1"
 
 Kept = Sequence[tuple[int, bytes]]
-"""Offsets in the segment, and whole records."""
+"""Pairs of offset in the segment and whole record."""
 
 
 class Contents(msgspec.Struct, array_like=True):
-    """Which messages lay in a segment: as the index of the store has them, in blocks of 256 ids."""
+    """Messages of a segment in the form of the store's index: blocks of 256 ids."""
 
-    last_id: int  # no id above it was given before
-    numbers: list[int]  # of the blocks
-    queues: bytes  # of each block its 256 queues
-    locations: bytes  # … and its 256 locations
+    last_id: int  # no higher id was assigned before
+    numbers: list[int]  # numbers of the blocks
+    queues: bytes  # 256 queues for each block
+    locations: bytes  # 256 locations for each block
     many: dict[int, tuple[int, ...]]  # messages that several queues refer to
 
 
@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, array_like=True):
         return zip(self.offsets, self.records, strict=True)
 
     def messages(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """(offset, message, queues) of each message in the segment."""
+        """Yield (offset, message, queues) of each message in the segment."""
         queues, locations = array("Q", self.contents.queues), array("Q", self.contents.locations)
         at = 0
         for number in self.contents.numbers:
@@ -61,13 +61,13 @@ def path_of(segment: Path) -> Path:
 
 
 def write(files: Files, segment: Path, summary: Summary) -> None:
-    """Durable when it returns. Takes a while: for a thread. Raises OSError."""
+    """Write the summary durably. Slow: run it in a thread. Raises OSError."""
     body = zlib.compress(msgspec.msgpack.encode(summary), 1)
     write_anew(files, path_of(segment), _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body)
 
 
 def read(files: Files, segment: Path, number: int) -> Summary | None:
-    """None: there is none, or it is damaged itself. Raises OSError if it cannot be read."""
+    """Return the summary, None if it is missing or damaged itself. Raises OSError if it cannot be read."""
     path = path_of(segment)
     if path.name not in files.list(path.parent):
         return None

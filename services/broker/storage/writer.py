@@ -1,5 +1,5 @@
-"""Records about what is stored: definitions, removals, moves, deliveries. What is written is entered in
-what is live; what a failed commit left out is written again."""
+"""Appends records about stored messages: definitions, removals, moves, deliveries. Enters each in the live tables;
+writes records again that a failed commit left out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Writer:
         self._live.define(id, location, HEAD_SIZE + DEFINE_S.size + len(value))
 
     def undefine(self, id: int) -> bool:
-        """False: it was not defined."""
+        """Delete a definition. Return False if it was not defined."""
         roots = self._live.undefine(id)
         if roots is None:
             return False
@@ -51,7 +51,7 @@ class Writer:
         return True
 
     def undefined(self, id: int, roots: Sequence[int]) -> None:
-        """The removal of a definition that is not live any more."""
+        """Write the removal of a definition that is no longer live."""
         self.removal(UNDEFINE, UNDEFINE_S.pack(id), roots)
 
     def state(self, message: int, queue: int, order: int, not_before: int, delivery_count: int) -> None:
@@ -63,7 +63,7 @@ class Writer:
         self._live.set_state(message, target, State(location, order, 0, 0))
 
     def removed(self, message: int, queue: int, root: int) -> None:
-        """`root`: the segment of the record of the message."""
+        """Write the removal of one reference. `root`: the segment of the message's record."""
         if self._live.has_one_root(root):
             location = self._journal.append(REMOVE, REMOVE1.pack(message, queue, root))
             self._live.removal(location, HEAD_SIZE + REMOVE1.size, (root,))
@@ -71,20 +71,20 @@ class Writer:
             self.removal(REMOVE, REMOVE_S.pack(message, queue), self._live.roots(message, root))
 
     def removed_many(self, messages: Sequence[int], queue: int, root: int) -> int:
-        """Messages (at least one) that have this one root. The location of the record."""
+        """Write the removal of references to messages (at least one) that all have this root. Return its location."""
         record = encode_removes(messages, queue, root)
         location = self._journal.append(REMOVES, record)
         self._live.removal(location, HEAD_SIZE + len(record), (root,))
         return location
 
     def removal(self, kind: int, head: bytes, roots: Sequence[int]) -> int:
-        """A record of this kind that names the segments with what it overrules; its location."""
+        """Write a record of this kind that names the segments whose records it overrules. Return its location."""
         location = self._journal.append(kind, head, encode_roots(roots))
         self._live.removal(location, HEAD_SIZE + len(head) + 4 * len(roots), roots)
         return location
 
     def lost(self, kind: int, payload: memoryview, location: int) -> None:
-        """A record that a failed commit left out: forgotten with its message, or written again further on."""
+        """Handle a record that a failed commit left out: forget it with its message, or write it again."""
         live = self._live
         if kind == MESSAGE:
             stored = parse_message(payload)
@@ -118,11 +118,11 @@ class Writer:
                 self.define(id, bytes(payload[DEFINE_S.size :]))
 
     def _existing(self, payload: memoryview, start: int) -> list[int]:
-        """The segments that a removal names and that are still there."""
+        """Return the segments that a removal names and that still exist."""
         return [n for n in decode_roots(payload, start) if self._live.exists(n)]
 
     def _drop_state(self, message: int, queue: int, location: int) -> bool:
-        """If it is stated by the record at `location`."""
+        """Drop the state of a reference if the record at `location` has it. Return True if it did."""
         state = self._live.states.get((message, queue))
         if state is None or state.location != location:
             return False
