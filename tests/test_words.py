@@ -35,7 +35,7 @@ def lies(queue):
 def test_openings_idioms_and_names_are_found_at_their_lines(words: ModuleType) -> None:
     found = [(each.line, each.found) for each in words.findings("enmasse/model/a.py", SOURCE)]
     assert sorted(found) == [
-        (2, "What"), (4, "lies"), (5, "nobody"), (6, "any more"), (8, "nobody"), (8, "comes again"), (9, "anew"),
+        (2, "What"), (4, "lies"), (5, "nobody"), (6, "any more"), (8, "comes again"), (8, "nobody"), (9, "anew"),
     ]  # fmt: skip
 
 
