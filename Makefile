@@ -7,7 +7,7 @@ COMPILED := $(VENV)/.compiled
 WORKERS ?= 6
 
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words test clients
-.PHONY: compiled-tests all-tests soak demo bench lock images chart-docs clean
+.PHONY: compiled-tests all-tests soak demo bench lock images chart-docs event-docs clean
 .PHONY: prepare-kubernetes prepare-node test-kubernetes test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -98,6 +98,10 @@ images:
 # The chart's README, from its values. HELM_DOCS_FLAGS=--dry-run prints it.
 chart-docs: prepare-kubernetes install
 	@$$($(BIN)/python -m tests.kubernetes.binaries --path helm-docs) --chart-search-root charts/enmasse --log-level error $(HELM_DOCS_FLAGS)
+
+# The page of log events, from their catalogue.
+event-docs: install
+	@$(BIN)/python -m enmasse.events > docs/events.md
 
 clean:
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache

@@ -28,7 +28,7 @@ LAST_LINES = 1.0
 
 
 class Log:
-    """A logger with bound ids. `log.warning("router lost", router=id)`: an event, then what it is about."""
+    """Logger with bound ids. `log.warning("agent.router.replaced", router=id)` logs an event of enmasse.events."""
 
     __slots__ = ("_ids",)
 

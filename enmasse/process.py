@@ -98,9 +98,9 @@ def main(
         log.say(str(error))
         status = 1
     except asyncio.CancelledError:
-        log.get().warning("did not stop in time and was cancelled", seconds=GRACE)
+        log.get().warning("process.stop.timed-out", seconds=GRACE)
     except Exception:
-        log.get().exception("failed")
+        log.get().exception("process.failed")
         status = 1
     sys.stdout.flush()
     raise SystemExit(status)
@@ -150,7 +150,7 @@ def spawn(work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
 def _ended(task: asyncio.Task[Any]) -> None:
     _background.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.get().error("task failed", task=task.get_name(), exc_info=error)
+        log.get().error("process.task.failed", task=task.get_name(), exc_info=error)
 
 
 def _config_argument(arguments: list[str]) -> str:

@@ -155,7 +155,7 @@ class WebServer:
         except (OSError, ValueError):
             pass  # the peer left, was too slow, or is no longer wanted
         except Exception:
-            log.get().exception("a request over HTTP failed")
+            log.get().exception("http.request.failed")
         finally:
             self._leave(connection)
 

@@ -215,20 +215,17 @@ class ReceiverProcess:
             self.attached.set()
             self.trouble = ""
             if before:
-                log.warning("amqp source: receiving again from %s", self.source)
+                log.warning("spark.source.resumed source=%s", self.source)
         elif event in ("lost", "failed"):
             self.trouble = str(change["reason"])
             if event == "lost" and not before:
-                log.warning("amqp source: nothing from %s, trying again: %s", self.source, self.trouble)
+                log.warning("spark.source.interrupted source=%s reason=%s", self.source, self.trouble)
         elif event == "full":
             self.full = True
-            log.warning(
-                "amqp source: the spool holds %d bytes, more than spoolLimit: nothing is received until Spark commits",
-                change["bytes"],
-            )
+            log.warning("spark.spool.filled source=%s bytes=%d", self.source, change["bytes"])
         elif event == "room":
             self.full = False
-            log.warning("amqp source: the spool has room again, receiving from %s", self.source)
+            log.warning("spark.spool.freed source=%s", self.source)
 
     def _await_spool(self, folder: Path) -> MappedCount:
         deadline = time.monotonic() + START_SECONDS

@@ -121,7 +121,7 @@ class Acceptor:
                     raise
                 if not self._failing:  # once, not for each try
                     self._failing = True
-                    log.error("amqp.accept-failed", error=error.strerror)
+                    log.error("amqp.accept.failed", error=error.strerror)
                 self._pause(_RETRY)
                 return
             self._failing = False

@@ -47,7 +47,7 @@ class FollowedFeed(Generic[S]):
         try:
             self._received(self._decode(delivery))
         except (AmqpError, ValueError) as error:
-            logger.error("a snapshot was refused", reason=str(error))
+            logger.error("feed.snapshot.refused", reason=str(error))
             await delivery.reject(DECODE_ERROR, str(error)[:200])
         else:
             self.complete = True
@@ -126,4 +126,4 @@ class FeedsClient:
             await asyncio.gather(*following, return_exceptions=True)
 
     async def _failed(self, error: Exception) -> None:
-        self._log.info("the configuration service is not reached", reason=str(error))
+        self._log.info("feed.server.unreachable", reason=str(error))

@@ -50,9 +50,9 @@ class Renewal:
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self._context)
         except (OSError, ssl.SSLError) as error:
-            log.error("the changed certificate cannot be used; the old one stays", cert=self._cert, reason=str(error))
+            log.error("tls.certificate.rejected", cert=self._cert, reason=str(error))
         else:
-            log.info("certificate renewed", cert=self._cert)
+            log.info("tls.certificate.renewed", cert=self._cert)
 
     def _load(self, into: ssl.SSLContext) -> None:
         into.load_cert_chain(self._cert, self._key, self._password)

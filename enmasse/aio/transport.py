@@ -253,7 +253,7 @@ class Wire(asyncio.Protocol):
         try:
             self.connection.transport_closed(error)
         except Exception as failure:
-            log.error("amqp.handler-failed", peer=self.peer, exc_info=failure)
+            log.error("amqp.handler.failed", peer=self.peer, exc_info=failure)
         self.connection.let_go()
 
     def pause_writing(self) -> None:
@@ -339,7 +339,7 @@ class Wire(asyncio.Protocol):
                 return
             if connection.blocked and transport.get_write_buffer_size() > connection.limits.max_buffered:
                 size = transport.get_write_buffer_size()
-                log.warning("amqp.peer-does-not-read", peer=self.peer, buffered=size)
+                log.warning("amqp.peer.stalled", peer=self.peer, buffered=size)
                 self._drop(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, f"the peer leaves {size} bytes unread"))
         if connection.finished and self._closing is None:
             # a peer that does not read what is left must not keep the socket
@@ -374,12 +374,12 @@ class Wire(asyncio.Protocol):
         if isinstance(error, AmqpError):
             reason = error.with_traceback(None)
         else:
-            log.error("amqp.handler-failed", peer=self.peer, exc_info=error)
+            log.error("amqp.handler.failed", peer=self.peer, exc_info=error)
             reason = AmqpError(errors.INTERNAL_ERROR, "this connection met an internal error")
         try:
             self.connection.close(reason)
         except Exception as failure:
-            log.error("amqp.handler-failed", peer=self.peer, exc_info=failure)
+            log.error("amqp.handler.failed", peer=self.peer, exc_info=failure)
             self._abort()
 
 
@@ -447,7 +447,7 @@ class Server:
                 ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
             )
         except OSError as error:  # of TLS too
-            log.debug("amqp.handshake-failed", error=str(error) or type(error).__name__)
+            log.debug("amqp.handshake.failed", error=str(error) or type(error).__name__)
         finally:
             if accepting.wire is None:
                 self.opened(sock)
@@ -500,7 +500,7 @@ class _Accepting(asyncio.Protocol):
         try:
             connection = self._server.factory(Peer(transport))
         except Exception as error:
-            log.error("amqp.accept-failed", exc_info=error)
+            log.error("amqp.connection.creation-failed", exc_info=error)
             transport.abort()
             return
         self.wire = wire = _ServedWire(self._server, connection, self._socket)

@@ -379,7 +379,7 @@ class ControlConnection(asyncio.Protocol):
                 elif kind in _RARE:
                     self._rare(kind, Event.wrap(event))
             except Exception:
-                log.get(peer=self.peer).exception("a control connection's handler failed")
+                log.get(peer=self.peer).exception("control.handler.failed")
                 self.close("amqp:internal-error", "the handler of an event failed; see the log")
             pn_collector_pop(events)
 

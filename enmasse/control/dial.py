@@ -84,7 +84,7 @@ async def keep_connected(
             connection.close()
 
     async def failed(error: Exception) -> None:
-        logger.debug("cannot connect", reason=str(error))
+        logger.debug("control.connection.failed", reason=str(error))
 
     await reconnect.keep_connected(
         connected,
@@ -104,14 +104,14 @@ async def _run_session(
     try:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            logger.info("connection lost", reason=str(connection.error))
+            logger.info("control.connection.lost", reason=str(connection.error))
             work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
     except ControlError as error:
-        logger.info("conversation ended", reason=str(error))
+        logger.info("control.conversation.ended", reason=str(error))
     except Exception:
-        logger.exception("a session failed")
+        logger.exception("control.conversation.failed")
     finally:
         work.cancel()
         gone.cancel()

@@ -29,7 +29,7 @@ def follow(connection: ControlConnection, feed: str, received: Callable[[T], Non
         try:
             received(decode_body(delivery, kind))
         except (ControlError, ValueError) as error:
-            logger.error("a snapshot was refused", reason=str(error))
+            logger.error("feed.snapshot.refused", reason=str(error))
             delivery.reject(DECODE_ERROR, str(error)[:200])
         else:
             delivery.accept()

@@ -169,7 +169,7 @@ class Management:
         # Most replies only confirm: their bodies are left undecoded.
         message = self._reply
         if pn_message_decode(message, delivery.data) < 0:
-            log.get(peer=self.connection.peer).warning("a management reply cannot be decoded")
+            log.get(peer=self.connection.peer).warning("control.reply.unreadable")
             return
         found = self._sent.pop(str(pn_message_get_correlation_id(message)), None)
         if found is None:

@@ -151,7 +151,7 @@ class PlacementsReporter:
                 if sender.closed:
                     raise
                 # Refused as such (placements while there is a brokers.json): the next change may be wanted again.
-                log.get(target="placements").warning("a report was refused", reason=str(error))
+                log.get(target="placements").warning("control.report.refused", reason=str(error))
                 accepted = False
             full = not accepted
             self.is_answered = True

@@ -40,7 +40,7 @@ class Events:
         if len(self._sent) >= MAX_KNOWN:
             self._sent.clear()
         self._sent[key] = at
-        self._log.warning("warned", about=metadata["name"], reason=reason, message=message)
+        self._log.warning("kubernetes.object.warned", about=metadata["name"], reason=reason, message=message)
         try:
             self._waiting.put_nowait(self._event(about, reason, message[:MAX_NOTE]))
         except queue.Full:
@@ -77,4 +77,4 @@ class Events:
             try:
                 self._api.create(EVENT, event)
             except ApiError as error:
-                self._log.warning("an event could not be sent", reason=str(error))
+                self._log.warning("kubernetes.event.not-sent", reason=str(error))

@@ -139,13 +139,13 @@ class Leadership:
             if self._record.free(lease, began) and not self._stop.is_set():
                 self._write(lease, began)
                 self.holder = self._instance
-                self._log.info("leads", instance=self._instance)
+                self._log.info("lease.acquired", instance=self._instance)
                 return True
         except ApiError as error:
             if error.status != 409:  # somebody was quicker
                 self.problem = str(error)
         if (self.holder, self.problem) != before:
-            self._log.info("stands by", holder=self.holder, reason=self.problem)
+            self._log.info("lease.awaited", holder=self.holder, reason=self.problem)
             changed()
         return False
 
@@ -172,7 +172,7 @@ class Leadership:
                     self._look_again()
                 elif error.status == 404:
                     self._lease = None  # somebody has deleted it: whoever makes it first has it
-                self._log.warning("the lease was not renewed", reason=str(error))
+                self._log.warning("lease.renewal.failed", reason=str(error))
         self._give_back()
 
     def _left(self) -> float:
@@ -196,7 +196,7 @@ class Leadership:
         try:
             self._api.replace(LEASE, {**lease, "spec": spec})
         except ApiError as error:
-            self._log.warning("the lease was not given back; it expires", reason=str(error))
+            self._log.warning("lease.release.failed", reason=str(error))
         self._until = None
 
     def _end(self, reason: str) -> None:

@@ -95,7 +95,7 @@ class View:
                     self._ended.wait(backoff.wait())
             except ApiError as error:
                 if error.status == 410:  # what has happened since is not known any more
-                    self._log.info("the watch is too far behind: everything is listed anew", reason=str(error))
+                    self._log.info("kubernetes.watch.restarted", reason=str(error))
                     version = ""
                     self._ended.wait(backoff.wait())
                     continue
@@ -103,7 +103,7 @@ class View:
                 if 400 <= error.status < 500 and error.status != 429:
                     version = ""  # it was refused: what is there has to be looked at anew
             except Exception as error:
-                self._log.exception("a watch failed")
+                self._log.exception("kubernetes.watch.failed")
                 self._fail(f"{type(error).__name__}: {error}", backoff)
                 version = ""
 
@@ -115,7 +115,7 @@ class View:
     def _fail(self, reason: str, backoff: Backoff) -> None:
         if self._problem != reason:
             self._problem = reason
-            self._log.warning("cannot be watched; what was seen last stays", reason=reason)
+            self._log.warning("kubernetes.watch.interrupted", reason=reason)
             self._tell()
         self._ended.wait(backoff.wait())
 

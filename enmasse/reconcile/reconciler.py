@@ -168,7 +168,9 @@ class Reconciler(Generic[K]):
         """These could not be applied; they are tried again later."""
         if refused:
             if not self.refused:
-                self._log.warning("refused", reason=next(iter(refused.values()))[:300], keys=len(refused))
+                self._log.warning(
+                    "reconcile.changes.refused", reason=next(iter(refused.values()))[:300], keys=len(refused)
+                )
                 self._retry_at = self._loop.time() + self._refused_backoff.wait()
             self.refused.update(refused)
             self.news(refused)
@@ -198,7 +200,7 @@ class Reconciler(Generic[K]):
                     return
                 # What the last operations did is unknown, so the retry begins with reading everything.
                 wait = backoff.wait()
-                self._log.warning("failed; reading everything again", reason=str(error)[:300], seconds=wait)
+                self._log.warning("reconcile.round.failed", reason=str(error)[:300], seconds=wait)
                 self._full = True
                 managed.failed(error)
                 self._flush()

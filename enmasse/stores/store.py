@@ -258,10 +258,10 @@ class Store:
         if ready == before.ready and detail == before.detail:
             return
         if ready:
-            log.get().info("the store can be used", store=detail)
+            log.get().info("store.connection.opened", store=detail)
             self._usable.set()
         else:
-            log.get().error("the store cannot be used", reason=detail)
+            log.get().error("store.connection.failed", reason=detail)
             self._usable.clear()
         if ready != before.ready and self.on_state is not None:
             self.on_state(self.state)

@@ -126,7 +126,7 @@ class Child:
             return
         done, _ = await asyncio.wait([self._task], timeout=patience)
         if not done:
-            self._log.error("process killed: it did not stop in time", pid=self.pid, seconds=patience)
+            self._log.error("component.process.killed", pid=self.pid, seconds=patience)
             self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
             self._signal(signal.SIGKILL)
             await asyncio.wait([self._task])
@@ -186,12 +186,12 @@ class Child:
             self.restarts += 1
             again = f"starting again in {delay:g} s" if delay else "starting again"
             self._set(False, f"{end}; {again}")
-            self._log.error("process ended", reason=end, restart_after=delay, restarts=self.restarts)
+            self._log.error("component.process.ended", reason=end, restart_after=delay, restarts=self.restarts)
             self._say(f"{self.spec.name}: {end}; {again}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
         self._set(False, "stopped")
-        self._log.info("process stopped")
+        self._log.info("component.process.stopped")
 
     async def _run_once(self) -> str:
         """From start to end of one process; gives how it ended."""
@@ -214,7 +214,7 @@ class Child:
         finally:
             os.close(output)
         self.pid = self._process.pid
-        self._log.info("process started", pid=self.pid)
+        self._log.info("component.process.started", pid=self.pid)
         if self._stopping.is_set():  # stop() came while it was being made
             self._signal(signal.SIGTERM)
         self._set(False, "starting")
@@ -263,7 +263,9 @@ class Child:
         if ready != self.ready:
             self.since = now()
             if self.pid is not None:  # otherwise the end of the process is logged
-                self._log.info("ready" if ready else "not ready", pid=self.pid, detail=detail)
+                self._log.info(
+                    "component.readiness.gained" if ready else "component.readiness.lost", pid=self.pid, detail=detail
+                )
         self.ready, self.detail = ready, detail
         self._changed()
 

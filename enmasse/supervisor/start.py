@@ -96,7 +96,9 @@ def _start_log(options: Options, data: datadir.DataDir) -> None:
     with contextlib.suppress(OSError):  # a full disk: the suite starts all the same
         log.setup(options.log_level(SUPERVISOR), logfile.OwnLog(data.logs / f"{SUPERVISOR}.log"), service=SUPERVISOR)
     config, ports = str(options.config), {**options.public_ports(), "http": options.http_port}
-    log.get().info("starting", version=__version__, pid=os.getpid(), config=config, data=str(data.path), ports=ports)
+    log.get().info(
+        "suite.start.begun", version=__version__, pid=os.getpid(), config=config, data=str(data.path), ports=ports
+    )
 
 
 @contextlib.contextmanager

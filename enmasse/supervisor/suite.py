@@ -176,7 +176,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def asked() -> None:
-            self._log.info("stopping", now=self._stop.is_set())
+            self._log.info("suite.stop.requested", now=self._stop.is_set())
             if self._stop.is_set():  # asked twice: no patience any more
                 for child in (*self._children(), *self._leaving()):
                     child.kill()
@@ -260,7 +260,7 @@ class Supervisor:
         for name, digest in dict(body.get("config", {})).items():
             if self._logged_config.get(name) != digest:
                 self._logged_config[name] = digest
-                self._log.info("configuration applied", file=name, sha256=digest)
+                self._log.info("suite.configuration.applied", file=name, sha256=digest)
 
     def _show_ready(self, current: dict[str, Any]) -> None:
         if not status.started(current):
@@ -269,7 +269,7 @@ class Supervisor:
         for address in current["addresses"]:
             if not address.get("ready"):
                 self._say(f"address {address['name']} is {address['phase']}: {address.get('message', '')}")
-        self._log.info("ready")
+        self._log.info("suite.start.completed")
         for line in ("EnMasse is ready", *welcome.lines(self.options, current["addresses"])):
             self._print(line)
 
@@ -281,7 +281,7 @@ class Supervisor:
             waiting = [f"{c['name']} ({c['detail'] or 'not ready'})" for c in current["components"] if not c["ready"]]
             waiting += [f"address {a['name']} ({a['phase']})" for a in current["addresses"] if not a["ready"]]
             more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
-            self._log.warning("not ready yet", waiting_for=waiting[:10], more=max(0, len(waiting) - 10))
+            self._log.warning("suite.start.delayed", waiting_for=waiting[:10], more=max(0, len(waiting) - 10))
             self._say(f"still waiting for {', '.join(waiting[:10])}{more}; logs are in {self.data.logs}")
         await asyncio.Event().wait()  # like the others, ended by cancellation
 
@@ -307,5 +307,5 @@ class Supervisor:
             if len(self._shown_lines) > 10_000:
                 self._shown_lines.clear()
             self._shown_lines.add(line)
-            self._log.warning(line)
+            self._log.warning("suite.notice.printed", line=line)
             self._say(line)

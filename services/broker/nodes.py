@@ -153,7 +153,11 @@ class Nodes:
             # The same subscriber over another connection: its old link has no claim any more.
             for consumer in list(queue.consumers):
                 _log.warning(
-                    "subscription.stolen", queue=name, client=client, by=self.client.remote, consumer=consumer.id
+                    "broker.subscription.taken-over",
+                    queue=name,
+                    client=client,
+                    by=self.client.remote,
+                    consumer=consumer.id,
                 )
                 queue.detach(consumer)
                 consumer.closed(str(amqp.STOLEN), "the subscription is used by a newer link")

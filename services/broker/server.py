@@ -113,7 +113,7 @@ class BrokerServer:
         try:
             deadline = self.broker.tick()
         except Exception:  # whatever it is about, time goes on for everybody else
-            _log.exception("tick.failed")
+            _log.exception("broker.tick.failed")
             deadline = self.broker.now + RETRY_TICK
         if deadline:
             self._arm(deadline)

@@ -17,7 +17,7 @@ def log_changes(was: AppliedState, now: AppliedState) -> None:
     if not now.complete:
         return
     if not was.complete:
-        log.get().info("configuration loaded", addresses=len(now.addresses), flavors=len(now.flavors))
+        log.get().info("configserv.configuration.loaded", addresses=len(now.addresses), flavors=len(now.flavors))
         return
     for file, old, new in (
         (ADDRESSES, was.addresses, now.addresses),
@@ -25,7 +25,7 @@ def log_changes(was: AppliedState, now: AppliedState) -> None:
         (BROKERS, was.brokers or {}, now.brokers or {}),
     ):
         if old != new:
-            log.get().info("configuration changed", file=file, **_differences(old, new))
+            log.get().info("configserv.configuration.changed", file=file, **_differences(old, new))
 
 
 def _differences(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class _Subscriber:
             self.missing = None
         if outcome.state == REJECTED:
             log.get(feed=self._feed.address, peer=self._sender.connection.peer).warning(
-                "a subscriber rejected a snapshot", condition=outcome.condition, description=outcome.description
+                "configserv.snapshot.rejected", condition=outcome.condition, description=outcome.description
             )
         elif not outcome.accepted:
             self.sent = -1

@@ -89,4 +89,4 @@ class Forced:
         try:
             self._store.save_forced(self.names)
         except OSError as error:
-            log.get().error("the list of forced addresses cannot be saved", reason=str(error))
+            log.get().error("configserv.force.not-saved", reason=str(error))

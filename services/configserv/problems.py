@@ -30,9 +30,9 @@ class StandingProblems:
         self._since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
         self._problems = problems
         for problem in new[:MAX_LOGGED]:
-            log.get().warning("invalid configuration", **msgspec.structs.asdict(problem))
+            log.get().warning("configserv.entry.rejected", **msgspec.structs.asdict(problem))
         if len(new) > MAX_LOGGED:
-            log.get().warning("more invalid configuration", count=len(new) - MAX_LOGGED)
+            log.get().warning("configserv.entries.rejected", count=len(new) - MAX_LOGGED)
 
     def errors(self) -> list[ErrorStatus]:
         """As the feed `status` has them."""

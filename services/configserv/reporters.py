@@ -50,7 +50,7 @@ class ReporterLinks:
             raise Refused(f"{instance} has to send a full report first: the one there is is another instance's")
         if leader != instance:
             log.get().info(
-                "another instance reports", target=self._target, role=link.name, instance=instance, before=leader
+                "configserv.role.changed", target=self._target, role=link.name, instance=instance, before=leader
             )
         self._instances[link.name] = instance
         if full:

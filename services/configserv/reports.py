@@ -46,7 +46,7 @@ class ReportTarget:
                 condition = error.condition if isinstance(error, ControlError) else DECODE_ERROR
                 reason = error.description if isinstance(error, ControlError) else str(error)
                 log.get(peer=delivery.link.connection.peer, link=delivery.link.name).warning(
-                    "a report cannot be read", reason=reason
+                    "configserv.report.rejected", reason=reason
                 )
                 delivery.reject(condition, reason[:500])
                 return

@@ -85,7 +85,7 @@ class StateMap:
         """
         for name, each in orders.items():
             if self._orders.get(name) != each.id:
-                log.get().info("force was ordered", by=f"configmap/{name}", addresses=len(each.addresses))
+                log.get().info("configserv.force.ordered", by=f"configmap/{name}", addresses=len(each.addresses))
                 self._orders[name] = each.id
                 force(each.addresses)
                 self.save_forced(self._forced)
@@ -139,7 +139,7 @@ class StateMap:
         """Nothing that could still be of use to somebody is overwritten."""
         kept = next(name for n in range(1000) if (name := f"{key}{DAMAGED}{n or ''}") not in self._data)
         self._data[kept] = self._data.pop(key)
-        log.get().error("damaged data was set aside", key=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
+        log.get().error("configserv.data.set-aside", file=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
 
     def _put(self, key: str, data: bytes) -> None:
         text = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()

@@ -70,7 +70,7 @@ class StatusMaps:
             try:
                 await self._write_all()
             except ApiError as error:
-                log.get().warning("the status could not be written", reason=str(error))
+                log.get().warning("configserv.status.not-written", reason=str(error))
                 self._wake.set()
             await asyncio.sleep(INTERVAL)
 
@@ -118,7 +118,7 @@ class StatusMaps:
             return True
         if name not in self._refused:
             self._refused.add(name)
-            log.get().warning("no status is written: a ConfigMap of this name is somebody else's", name=name)
+            log.get().warning("configserv.status.conflicted", name=name)
         return False
 
     def _body(self, each: ConfigMap, text: str) -> dict[str, Any]:

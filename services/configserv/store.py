@@ -162,7 +162,7 @@ class ConfigStore:
             raise Fatal(
                 f"{path}: is damaged ({reason}) and cannot be set aside: {error.strerror}; move it away"
             ) from None
-        log.get().error("damaged data was set aside", file=str(path), reason=reason, kept=str(kept), lost=_LOST[name])
+        log.get().error("configserv.data.set-aside", file=str(path), reason=reason, kept=str(kept), lost=_LOST[name])
 
     def _save(self, name: str, data: bytes) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ class Gateway:
             except Refused as refusal:
                 client.refused(refusal.reason, refusal.text)
             except Exception as error:
-                log.error("mqtt.open-failed", client=request.client_id, exc_info=error)
+                log.error("mqtt.session.open-failed", client=request.client_id, exc_info=error)
                 client.refused(reasons.SERVER_UNAVAILABLE, "the session could not be opened")
             else:
                 client.opened(session)

@@ -76,7 +76,7 @@ class Links:
             self._keeper.request(request, number, delivery.accept)
         except ControlError as error:
             self._counters.refused += 1
-            log.get(link=delivery.link.name).warning("a request was refused", reason=str(error))
+            log.get(link=delivery.link.name).warning("mqtt-lwt.request.refused", reason=str(error))
             delivery.reject(error.condition, error.description)
 
     def _closed(self, number: Link, link: ControlLink, error: LinkClosed) -> None:

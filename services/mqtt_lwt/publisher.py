@@ -103,7 +103,7 @@ class Publisher:
         return (owner.name, None) if self._relays else (will.to, will.to)
 
     def _drop(self, will: Will) -> None:
-        log.get(client=will.key).warning("a will was dropped: no address takes it", to=will.to[:200], will=will.id)
+        log.get(client=will.key).warning("mqtt-lwt.will.dropped", to=will.to[:200], will=will.id)
         self.dropped += 1
         self._then(self._records.remove([will]), partial(self._book.remove, will))
 
@@ -189,7 +189,7 @@ class _Lane:
                     await sender.opened()
                     await self._send(sender, backoff)
                 except (ControlError, StoreError) as error:
-                    log.get(address=self.name).info("wills cannot be published now", reason=str(error))
+                    log.get(address=self.name).info("mqtt-lwt.publishing.interrupted", reason=str(error))
                 except Exception as error:
                     log.get(address=self.name).error("mqtt-lwt.lane.failed", exc_info=error)
                     self._publisher.failures += 1
@@ -206,7 +206,7 @@ class _Lane:
             if sender.closed:
                 raise sender.error or ControlError("closed")
             if self._refused:
-                log.get(address=self.name).info("a will was not accepted", reason=self._refused)
+                log.get(address=self.name).info("mqtt-lwt.will.not-accepted", reason=self._refused)
                 self._refused = ""
                 await asyncio.sleep(backoff.wait())
             if not self.waiting or self._under_way >= self._window:
@@ -241,7 +241,7 @@ class _Lane:
         if sender.closed:
             self._publisher.add([will])
         elif message is None:
-            log.get(client=will.key).error("a will cannot be published: its message is not in the store", id=will.id)
+            log.get(client=will.key).error("mqtt-lwt.message.missing", id=will.id)
             self._publisher.over(will)
         elif will.qos == 0:
             self._under_way += 1

@@ -82,7 +82,7 @@ class Records:
             try:
                 record = _will.decode(value)
             except msgspec.DecodeError as error:
-                log.get().error("a stored will cannot be read and is left alone", will=id, reason=str(error))
+                log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
             will = Will(id, record.key, record.to, record.qos, record.delay, len(value))
             due_in = min(due[id] - wall, record.delay) if id in due else None  # whatever happened to the clock

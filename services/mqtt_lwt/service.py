@@ -70,7 +70,7 @@ class LastWillService:
                 try:
                     await self._live()
                 except StoreError as error:
-                    log.get().error("the store failed; wills are read again when it can be used", reason=str(error))
+                    log.get().error("mqtt-lwt.store.failed", reason=str(error))
                 except Exception as error:
                     self._failures += 1
                     log.get().error("mqtt-lwt.service.failed", exc_info=error)

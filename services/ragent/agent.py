@@ -166,7 +166,7 @@ class RouterAgent:
         product = connection.remote_properties.get("product")
         name = connection.remote_container
         if product != ROUTER_PRODUCT or not name:
-            _LOG.warning("not a router", peer=connection.peer, product=str(product)[:100])
+            _LOG.warning("agent.peer.rejected", peer=connection.peer, product=str(product)[:100])
             connection.close("amqp:not-allowed", f"only routers (product {ROUTER_PRODUCT}) are managed here")
             return
         if not self.leads:
@@ -195,9 +195,9 @@ class RouterAgent:
         self._replaced[old.id] += 1
         loop.call_later(DOUBLED_WITHIN, self._forget_replaced, old.id)
         if self._is_doubled(old.id):
-            _LOG.error("routers with the same id replace each other", router=old.id, peer=connection.peer)
+            _LOG.error("agent.router.duplicated", router=old.id, peer=connection.peer)
         else:
-            _LOG.warning("a router with the same id connected again", router=old.id, peer=connection.peer)
+            _LOG.warning("agent.router.replaced", router=old.id, peer=connection.peer)
         old.close("amqp:connection:forced", "replaced by a newer connection of the same router id")
 
     def _forget_replaced(self, name: str) -> None:

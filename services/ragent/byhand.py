@@ -128,7 +128,7 @@ class HandMadeBroker:
                 await asyncio.sleep(await self._look(node))
         except (ControlError, ValueError) as error:
             if not connection.is_gone:
-                self._log.warning("a broker managed by hand does not list what it holds", reason=str(error)[:300])
+                self._log.warning("agent.listing.failed", reason=str(error)[:300])
                 self._lost(f"does not list what it holds: {str(error)[:200]}")
                 await asyncio.sleep(RETRY)
         finally:

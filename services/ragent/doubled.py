@@ -28,9 +28,7 @@ async def end_doubled(management: RouterManagement, auto_links: Collection[str])
     doubled = await _doubled(management, auto_links)
     if not doubled:
         return False
-    log.get(router=management.peer).info(
-        "auto-links have two links; their connection is closed before they are deleted", connections=sorted(doubled)
-    )
+    log.get(router=management.peer).info("agent.auto-links.doubled", connections=sorted(doubled))
     for connection in doubled:
         await management.end_connection(connection)
     loop, backoff = asyncio.get_running_loop(), Backoff(LOOK_FIRST, LOOK_LAST)

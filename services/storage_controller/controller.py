@@ -272,7 +272,7 @@ class StorageController:
             return False
         for broker in {entry.broker for entry in before} - {entry.broker for entry in entries}:
             if naming.is_by_hand(broker):
-                _LOG.warning("what lies on a broker managed by hand stays there", address=name, broker=broker)
+                _LOG.warning("controller.address.left-behind", address=name, broker=broker)
         if entries:
             if len(self._same) > 2 * len(self._placed) + 100:
                 self._same.clear()

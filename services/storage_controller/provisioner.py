@@ -89,7 +89,7 @@ class Provisioner:
         manifests, damaged = await self._driver.applied()
         for name, reason in damaged.items():
             if self.damaged.get(name) != reason:
-                self._log.error("what was applied for a broker cannot be read", broker=name, reason=reason)
+                self._log.error("controller.manifest.unreadable", broker=name, reason=reason)
         self.damaged = damaged
         for name, manifest in manifests.items():
             if name not in self.manifests:
@@ -130,7 +130,7 @@ class Provisioner:
     async def sweep(self) -> float:
         altered = set(await self._driver.altered()) & self.asked.keys()
         for name in altered - self._altered:
-            self._log.warning("what was applied was changed by somebody else and is applied again", broker=name)
+            self._log.warning("controller.broker.drift-corrected", broker=name)
         self._altered = altered
         self._reconciler.queue(altered - self.refused.keys())
         if self.damaged:

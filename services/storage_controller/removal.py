@@ -171,7 +171,7 @@ class Removal:
         for name in names:
             broker.deleted(name)
         for name, reason in refused.items():
-            self._log.warning("cannot delete", address=name, reason=reason)
+            self._log.warning("controller.address.deletion-failed", address=name, reason=reason)
         await self._look()
 
     async def _delete_levels(self, topics: Collection[AddressName]) -> dict[AddressName, str]:

@@ -52,7 +52,7 @@ class Routed:
                     self.serving = True
                     await ended.wait()
                 except ControlError as error:
-                    log.get().debug("cannot attach to the router", reason=str(error))
+                    log.get().debug("subserv.router.attach-failed", reason=str(error))
                 self.serving = False
                 await asyncio.sleep(AGAIN)
         finally:

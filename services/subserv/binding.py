@@ -92,7 +92,7 @@ class Binder:
         except (Refused, NotRetained) as error:
             return str(error)
         except StoreError as error:
-            log.get(broker=name).info("nothing could be stored", id=id[:200], reason=str(error))
+            log.get(broker=name).info("subserv.write.refused", id=id[:200], reason=str(error))
             return STORE_AWAY
         except ControlError as error:
             return f"broker {name}: {error}"
@@ -105,7 +105,9 @@ class Binder:
         try:
             await while_it_answers(broker, broker.conversation.resume(id))
         except (ControlError, TimeoutError) as error:
-            log.get(broker=broker.name).warning("a queue is resumed later", id=id[:200], reason=str(error)[:200])
+            log.get(broker=broker.name).warning(
+                "subserv.queue.resumption-postponed", id=id[:200], reason=str(error)[:200]
+            )
             broker.conversation.leave_paused(id)
 
     async def _give(self, broker: Broker, id: str, giving: Iterable[Wanted], bound: Bound, number: str) -> None:

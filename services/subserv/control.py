@@ -98,7 +98,7 @@ class SubscriptionControl:
             delivery.reject(INVALID_FIELD, str(error)[:500])
         except Exception:
             self._service.failures += 1
-            log.get().exception("a request failed", address=node)
+            log.get().exception("subserv.request.failed", address=node)
             delivery.reject(INTERNAL_ERROR, messages.FAILED)
         else:
             delivery.accept()
@@ -132,7 +132,7 @@ class SubscriptionControl:
         subscription, filters = _subscription(request), _filters(request.body)
         reason = await self._service.amqp.unsubscribe(subscription, filters)
         if reason:
-            log.get().warning("a subscription ends later", reason=reason)
+            log.get().warning("subserv.subscription.end-postponed", reason=reason)
 
     async def _list(self, request: messages.Request) -> None:
         subscription = _subscription(request)

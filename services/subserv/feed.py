@@ -72,7 +72,7 @@ class RetainedFeed:
         """It never ends by itself: what happens then, nobody has foreseen. Everything begins anew."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures += 1
-            log.get(broker=self.broker).error("the feed of retained messages begins anew", exc_info=error)
+            log.get(broker=self.broker).error("subserv.feed.restarted", exc_info=error)
             if self._task is task:
                 self._closed(connection)
 
@@ -156,12 +156,12 @@ class RetainedFeed:
                 await self._store(self.broker, messages)
                 return set()
             except StoreError as error:
-                log.get(broker=self.broker).error("retained messages cannot be stored", reason=str(error))
+                log.get(broker=self.broker).error("subserv.retained.not-stored", reason=str(error))
                 await asyncio.sleep(AGAIN)
             except Exception as error:
                 if len(messages) == 1:
                     self.failures += 1
-                    log.get(broker=self.broker).error("a message is not retained, by an error", exc_info=error)
+                    log.get(broker=self.broker).error("subserv.retained.not-processed", exc_info=error)
                     return {messages[0][0]}
                 break
         refused: set[int] = set()

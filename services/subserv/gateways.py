@@ -113,7 +113,7 @@ class GatewayLinks:
             del self._channels[link.name]
         if self.by_gateway.get(channel.gateway) is channel:
             del self.by_gateway[channel.gateway]
-            log.get().info("a gateway is gone", gateway=channel.gateway)
+            log.get().info("subserv.gateway.detached", gateway=channel.gateway)
             self._missing[channel.gateway] = None
             if self._reachable:
                 self._await(channel.gateway)
@@ -135,7 +135,7 @@ class GatewayLinks:
         except Exception as error:
             if not isinstance(error, StoreError):
                 self.failures += 1
-            log.get().error("clients of a gateway cannot be disconnected", gateway=gateway, reason=str(error))
+            log.get().error("subserv.gateway.not-released", gateway=gateway, reason=str(error))
             if gateway not in self.by_gateway:
                 self._missing[gateway] = None
                 if self._reachable:
@@ -174,7 +174,7 @@ class GatewayLinks:
                 body = _invalid(error)
             except Exception:
                 self.failures += 1
-                log.get().exception("a request failed", subject=request.subject)
+                log.get().exception("subserv.request.failed", subject=request.subject)
                 body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         else:
             text = f"no operation {request.subject[:50]!r}; there are hello, {', '.join(self._handlers)}"
@@ -189,7 +189,7 @@ class GatewayLinks:
             old.close("amqp:link:stolen", "this gateway has attached again")
         if (timer := self._missing.pop(hello.gateway, None)) is not None:
             timer.cancel()
-        log.get().info("a gateway is there", gateway=hello.gateway, sessions=len(hello.sessions))
+        log.get().info("subserv.gateway.attached", gateway=hello.gateway, sessions=len(hello.sessions))
         return self._clients.hello(hello)
 
     async def _serve(self, channel: Channel, request: messages.Request, delivery: Delivery) -> None:
@@ -201,13 +201,13 @@ class GatewayLinks:
         except Refusal as refusal:
             body = refusal.failure
         except StoreError as error:
-            log.get().info("nothing could be stored", subject=request.subject, reason=str(error))
+            log.get().info("subserv.write.refused", subject=request.subject, reason=str(error))
             body = wire.Failure(condition="amqp:internal-error", description=messages.STORE_AWAY, reason=0x88)
         except ValueError as error:
             body = _invalid(error)
         except Exception:  # the gateway's other clients are not to wait for an answer that never comes
             self.failures += 1
-            log.get().exception("a request failed", subject=request.subject)
+            log.get().exception("subserv.request.failed", subject=request.subject)
             body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
         self._reply(channel, request, body)
         self._served(channel, delivery)

@@ -104,7 +104,7 @@ class RetainedMessages:
 
     def _refuse(self, broker: str, name: str, reason: str) -> None:
         self.refused += 1
-        log.get(broker=broker).warning("a message is not retained", topic=name[:200], reason=reason)
+        log.get(broker=broker).warning("subserv.message.not-retained", topic=name[:200], reason=reason)
 
     async def expire(self) -> None:
         """Forgets those whose time is over. Raises StoreError."""
@@ -157,7 +157,7 @@ class RetainedMessages:
                     try:
                         data = copies.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
                     except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
-                        log.get(broker=broker).error("cannot be copied", topic=entry.name[:200], reason=str(error))
+                        log.get(broker=broker).error("subserv.copy.failed", topic=entry.name[:200], reason=str(error))
                         continue
                     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                     sent.append(done)

@@ -188,7 +188,7 @@ class SubscriptionService:
                     self.brokers.touch(some)
                     self.session_sources.lies(some)
             except Exception as error:
-                self._went_wrong("a change of addresses cannot be followed", error)
+                self._went_wrong("follow a change of addresses", error)
                 self._changed.set()
             await asyncio.sleep(SETTLE)
 
@@ -205,7 +205,7 @@ class SubscriptionService:
             try:
                 await self.packets.forget(gone)
             except Exception as error:
-                self._went_wrong("what brokers have settled cannot be deleted", error)
+                self._went_wrong("delete settled messages", error)
 
     async def _expire(self) -> None:
         while True:
@@ -214,15 +214,15 @@ class SubscriptionService:
                 await self.retained.expire()
                 await self.clients.end_over(time.time())
             except Exception as error:
-                self._went_wrong("what has expired cannot be deleted", error)
+                self._went_wrong("expire sessions and retained messages", error)
 
-    def _went_wrong(self, event: str, error: Exception) -> None:
+    def _went_wrong(self, task: str, error: Exception) -> None:
         """Something that is tried again failed; an error that is not the store's is counted."""
         if isinstance(error, StoreError):
-            log.get().warning(event, reason=str(error))
+            log.get().warning("subserv.upkeep.postponed", task=task, reason=str(error))
         else:
             self.failures += 1
-            log.get().error(event, exc_info=error)
+            log.get().error("subserv.upkeep.failed", task=task, exc_info=error)
 
     def close(self) -> None:
         self.brokers.close()

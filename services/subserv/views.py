@@ -69,7 +69,7 @@ class Views:
             if isinstance(rows, BaseException):
                 if not isinstance(rows, ControlError):
                     raise rows
-                log.get(broker=broker.name).warning("cannot be listed", reason=str(rows))
+                log.get(broker=broker.name).warning("subserv.listing.failed", reason=str(rows))
                 continue
             for row in rows:
                 id = names.id_of(broker.name, row.name)

@@ -33,7 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with Up(*folders, fake=False, offset=offset, environment=variables) as up:
         yield up.until_ready()
         assert up.end() == 0
-        assert [event["event"] for event in logged(up, "enmasse")][-1] == "process stopped"
+        assert [event["event"] for event in logged(up, "enmasse")][-1] == "component.process.stopped"
         assert not [line for line in (*up.lines, *up.errors) if line.startswith("{")], "the log is not for the terminal"
 
 
@@ -74,18 +74,21 @@ def test_each_component_has_its_log_level(up: Up) -> None:
 
 def test_the_log_has_starts_deaths_and_changes(up: Up) -> None:
     here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
-    assert logged(up, "enmasse")[0].items() >= {"event": "starting", "config": str(up.config)}.items()
+    assert logged(up, "enmasse")[0].items() >= {"event": "suite.start.begun", "config": str(up.config)}.items()
     pid = up.pids()["ragent"]
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: up.runs("ragent", after=pid))
     events = [(e["event"], e.get("pid")) for e in logged(up, "enmasse") if e.get("component") == "ragent"]
-    restart = events[events.index(("process ended", None)) :]
-    assert restart[1:3] == [("process started", up.pids()["ragent"]), ("ready", up.pids()["ragent"])]
+    restart = events[events.index(("component.process.ended", None)) :]
+    assert restart[1:3] == [
+        ("component.process.started", up.pids()["ragent"]),
+        ("component.readiness.gained", up.pids()["ragent"]),
+    ]
     assert enmasse("address", "add", "stays", "--type", "anycast", env=here).returncode == 0
     assert enmasse("status", "--wait", "120", env=here).returncode == 0
-    changes = [e for e in logged(up, "configserv") if e["event"] == "configuration changed" and "added" in e]
+    changes = [e for e in logged(up, "configserv") if e["event"] == "configserv.configuration.changed" and "added" in e]
     assert "stays" in changes[-1]["added"] and changes[-1]["file"] == "addresses.json"
-    applied = [e for e in logged(up, "enmasse") if e["event"] == "configuration applied"]
+    applied = [e for e in logged(up, "enmasse") if e["event"] == "suite.configuration.applied"]
     assert applied[-1]["sha256"] == up.status()["config"]["addresses.json"]
 
 

@@ -76,7 +76,9 @@ def test_it_is_set_aside_and_made_anew_from_the_files(service: Configserv, conne
     ((file, reason),) = [(e["file"], e["reason"]) for e in status["errors"]]
     assert file == STATE
     assert reason.startswith(f"was damaged and is kept as {kept}; ") and "Remove that file" in reason
-    (event,) = [e for e in map(json.loads, service.log.read_text().splitlines()) if "set aside" in e["event"]]
+    (event,) = [
+        e for e in map(json.loads, service.log.read_text().splitlines()) if e["event"] == "configserv.data.set-aside"
+    ]
     assert (event["file"], event["kept"]) == (str(service.data / STATE), str(kept)) and event["reason"]
     assert os.path.lexists(kept)
     # It is the last good configuration again, the word stands over a restart, and ends with the file.

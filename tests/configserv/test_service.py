@@ -465,7 +465,7 @@ def test_reports_that_make_no_sense_are_rejected_with_the_reason(
     with pytest.raises(SendException):
         client.send(target, proton.Message(body=body), subject=subject)
     (event,) = [json.loads(line) for line in service.log.read_text().splitlines()]
-    assert event["event"] == "a report cannot be read" and expected in event["reason"]
+    assert event["event"] == "configserv.report.rejected" and expected in event["reason"]
     client.send("force", {"addresses": []}, link="good")
 
 

@@ -107,7 +107,7 @@ def test_the_level_of_the_log_can_be_changed(router: RouterProcess, management: 
     status, text, _ = ask("loud+")
     assert status == 400 and "'loud' is none of trace, debug" in text
     assert ask("info+, error")[0] == 200
-    said = "management request cannot be decoded"
+    said = "router.management-request.unreadable"
     connection = router.connect()
     sender = connection.create_sender("$management")
     delivery = sender.link.delivery("garbage")

@@ -39,8 +39,7 @@ def test_the_first_job_shows_rows_and_what_becomes_of_its_connection(tmp_path: P
             wait_for("the rows of the page", lambda: table in shown.read_bytes(), DEADLINE)
             suite.kill(suite.component("router"))
             nothing, again = (
-                f"amqp source: {event} from 'myqueue' at {suite.url}".encode()
-                for event in ("nothing", "receiving again")
+                f"spark.source.{event} source='myqueue' at {suite.url}".encode() for event in ("interrupted", "resumed")
             )
             wait_for("a warning that nothing comes", lambda: nothing in warnings.read_bytes(), DEADLINE)
             wait_for("a warning that it goes on", lambda: again in warnings.read_bytes(), DEADLINE)

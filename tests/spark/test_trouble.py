@@ -120,8 +120,8 @@ def test_what_is_available_now_of_no_address_is_not_nothing(broker: Broker, tmp_
 def test_a_server_that_never_was_there_ends_the_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     said = ending("amqp://127.0.0.1:1", "a", tmp_path, start=3)  # time for more than one attempt
     assert 'option "url": no connection with amqp://127.0.0.1:1 in 3 s' in said and "Connect call failed" in said
-    assert [r.getMessage().partition(":")[2].split(",")[0] for r in caplog.records] == [
-        " nothing from 'a' at amqp://127.0.0.1:1"
+    assert [r.getMessage().partition(" reason=")[0] for r in caplog.records] == [
+        "spark.source.interrupted source='a' at amqp://127.0.0.1:1"
     ]
 
 
@@ -172,11 +172,11 @@ def test_an_address_that_goes_and_comes_back(broker: Broker, tmp_path: Path, cap
     with reading(broker.url, "comes", tmp_path) as reader:
         reader.started().await_address()
         broker.manage("destroyQueue", "comes", True)
-        until(lambda: "nothing from 'comes'" in caplog.text, "a warning that it is gone")
+        until(lambda: "spark.source.interrupted source='comes'" in caplog.text, "a warning that it is gone")
         broker.queue("comes")
         broker.send("comes", [Message(id="1", body="x", durable=True)])
         until(lambda: reader.reportLatestOffset() == {"record": 1}, "the message")
-        until(lambda: "receiving again from 'comes'" in caplog.text, "a warning that it is back")
+        until(lambda: "spark.source.resumed source='comes'" in caplog.text, "a warning that it is back")
     assert len(caplog.records) == 2
 
 

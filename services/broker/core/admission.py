@@ -121,4 +121,4 @@ class Admission:
         full = self._store is not None and self._store.full
         if full != self._ledger.disk_full:
             self._ledger.set_disk_full(full)
-            _log.warning("disk.full" if full else "disk.space", broker=self._broker)
+            _log.warning("broker.disk.filled" if full else "broker.disk.freed", broker=self._broker)

@@ -99,7 +99,7 @@ class Arrivals:
     def committed(self, batch: list[Arrival], error: OSError | None) -> None:
         """They are on disk, or will not be."""
         if error is not None and batch:
-            _log.error("commit.failed", messages=sum(arrival[2] for arrival in batch), reason=str(error))
+            _log.error("broker.messages.not-stored", messages=sum(arrival[2] for arrival in batch), reason=str(error))
         self._answer_all(batch, error)  # first: a sender goes on while its messages go to consumers
         for arrival in batch:
             try:
@@ -108,7 +108,7 @@ class Arrivals:
                 else:
                     self._failed(arrival)
             except Exception:  # it is about these messages: others have their turn
-                _log.exception("arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
+                _log.exception("broker.arrival.failed", message=arrival[3][0].id if arrival[3] else 0, count=arrival[2])
         if error is not None:
             self._broker.admission.check_blocked()
 
@@ -132,7 +132,7 @@ class Arrivals:
             else:
                 waiting.not_stored(first, end - first)
         except Exception:
-            _log.exception("answer.failed", first=first, count=end - first)
+            _log.exception("broker.answer.failed", first=first, count=end - first)
 
     def _arrive(self, arrival: Arrival) -> None:
         _, _, count, messages, queues, payloads, due = arrival

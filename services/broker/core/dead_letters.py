@@ -90,7 +90,7 @@ class DeadLetters:
                     target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
                 )
             except errors.BrokerError as error:
-                _log.warning("move.failed", target=target, queue=queue.name, reason=str(error))
+                _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
                 queue.count_lost()
                 return False
         durable = bool(message.flags & DURABLE)

@@ -44,7 +44,7 @@ class Payloads:
             try:
                 message.place = self._pager.write(payload)
             except OSError as error:
-                _log.warning("paging.failed", address=message.owner.name, reason=str(error))
+                _log.warning("broker.paging.failed", address=message.owner.name, reason=str(error))
                 return
         message.payload = None
         self._ledger.put_out(message.size)

@@ -420,7 +420,7 @@ class Queue(QueueTotals):
         """A message about to be sent cannot be decoded: it becomes a dead letter. False: there is no place for those,
         and it is delivered as it came."""
         dead = self.address.dead_letter_address is not None
-        _log.error("message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
+        _log.error("broker.message.malformed", queue=self.name, message=message.id, dead=dead, reason=error.description)
         if dead:
             self.broker.dead_letters.kill(self, message)
         return dead

@@ -127,7 +127,7 @@ class ManagementNode:
         elif isinstance(error, (AmqpError, ValueError, OverflowError, RecursionError)):
             request.fail(f"AMQ229000: {error}")
         else:  # of the request; the connection it came by may be a router's, with all its clients
-            _log.error("management.failed", broker=self.broker.name, exc_info=error)
+            _log.error("broker.management.failed", broker=self.broker.name, exc_info=error)
             request.fail(f"AMQ229000: {type(error).__name__}: {error}")
 
     def _reply(self, request: _Request) -> None:
@@ -152,7 +152,7 @@ class ManagementNode:
     def _send(self, request: _Request) -> None:
         route = self.broker.catalogue.route(request.reply_to, None)
         if route is None or any(queue.count >= MAX_REPLIES for queue in route.targets):
-            _log.info("management.reply-dropped", broker=self.broker.name, address=request.reply_to)
+            _log.info("broker.reply.dropped", broker=self.broker.name, address=request.reply_to)
             return
         self.broker.put(request.reply_to, request.encoded(), durable=False)
 

@@ -86,8 +86,8 @@ class Backup:
             self._live.usage(segment.number).pins -= 1
         if error is not None:
             if str(error) != self._reason:  # repeated while the folder is empty
-                log.warning("store.no-backup", directory=str(self._directory), reason=str(error))
+                log.warning("broker.backup.failed", directory=str(self._directory), reason=str(error))
             self._reason = str(error)
         else:
             self._reason = ""
-            log.info("store.backup", directory=str(self._directory), segments=len(segments))
+            log.info("broker.backup.made", directory=str(self._directory), segments=len(segments))

@@ -137,7 +137,7 @@ class Compactor:
         """Stop because the rest of the segment cannot be read now: the copies made are valid, the segment stays."""
         job.ended = job.failed = True
         self._left[job.number] = self._steps + PAUSE
-        log.warning("store.not-compacted", segment=job.number, reason=str(error))
+        log.warning("broker.segment.compaction-failed", segment=job.number, reason=str(error))
 
     def _records(self, number: int) -> Iterator[tuple[int, memoryview, int, int]]:
         """Yield the records of a segment that may be live."""
@@ -298,7 +298,7 @@ class Compactor:
         if usage.live > 0:
             self._left[job.number] = self._steps + PAUSE
             log.warning(
-                "store.compaction-left", segment=job.number, bytes=usage.live, directory=str(self._journal.directory)
+                "broker.segment.retained", segment=job.number, bytes=usage.live, directory=str(self._journal.directory)
             )  # unreadable: kept until its messages are removed
             return
         usage.kills = set()

@@ -51,7 +51,10 @@ class Deletion:
         numbers = [segment.number for segment in gone]
         if error is not None:  # segments that overrule these stay as well
             log.warning(
-                "store.not-deleted", directory=str(self._journal.directory), segments=numbers, reason=str(error)
+                "broker.segment.deletion-failed",
+                directory=str(self._journal.directory),
+                segments=numbers,
+                reason=str(error),
             )
             return
         self._journal.segment_files.left(numbers)

@@ -64,7 +64,7 @@ class Housekeeping:
         try:
             self.tick()
         except Exception:
-            log.exception("store.housekeeping-failed", directory=str(self._directory))
+            log.exception("broker.housekeeping.failed", directory=str(self._directory))
         if self._journal.error is None:
             self._journal.keep_spare()
         self.start()
@@ -96,9 +96,9 @@ class Housekeeping:
                 f"data directory {self._directory}: {error.strerror or error}; messages are refused until it is back"
             )
         if trouble and not self.trouble:
-            log.warning("store.trouble", reason=trouble)
+            log.warning("broker.store.failed", reason=trouble)
         elif self.trouble and not trouble:
-            log.warning("store.well-again", directory=str(self._directory))
+            log.warning("broker.store.recovered", directory=str(self._directory))
         self.trouble = trouble
         if self.full != was_full:
             self._on_space()

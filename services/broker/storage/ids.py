@@ -27,7 +27,7 @@ def begin(directory: Path, files: Files, last_id: int) -> int:
     try:
         write_anew(files, path, b"%d\n" % start)
     except OSError as error:  # for example a full disk: stored messages can still be read
-        log.warning("store.ids-not-written", file=str(path), reason=str(error))
+        log.warning("broker.message-ids.not-written", file=str(path), reason=str(error))
     return start
 
 

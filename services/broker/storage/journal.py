@@ -155,7 +155,7 @@ class Journal:
             try:
                 self.catalogue.write(batch)
             except OSError as error:
-                log.warning("catalogue.not-written", directory=str(self.directory), reason=str(error))
+                log.warning("broker.catalogue.write-failed", directory=str(self.directory), reason=str(error))
                 return False
         return True
 
@@ -377,14 +377,14 @@ class Journal:
             try:
                 call(error)
             except Exception:
-                log.exception("journal.callback-failed")
+                log.exception("broker.journal.callback-failed")
 
     def _fail(self, chunks: list[Chunk], error: OSError) -> None:
         """Fail the batch. After a failed sync the file's content after its committed end is unknown: the next batch
         goes to a new file, whose head states that end. Records appended meanwhile may depend on lost ones, so they are
         lost as well."""
         if self.error is None:  # logged once, although retried
-            log.error("journal.commit-failed", directory=str(self.directory), reason=str(error))
+            log.error("broker.journal.commit-failed", directory=str(self.directory), reason=str(error))
         self.error = error
         chunks = chunks + self.gathering.drop()
         self._unproved = False

@@ -61,7 +61,7 @@ class Losses:
                 file.write(msgspec.json.encode(loss) + b"\n")
             self._written = True
         except OSError as error:
-            log.warning("losses.not-written", file=str(self.path), what=what, queue=queue, reason=str(error))
+            log.warning("broker.loss.not-recorded", file=str(self.path), what=what, queue=queue, reason=str(error))
 
     def sync(self) -> None:
         """Make added losses durable, as far as the disk allows."""

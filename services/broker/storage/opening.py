@@ -102,7 +102,7 @@ def _replay(
             try:
                 write_format(directory, files)
             except OSError as error:
-                log.warning("store.not-upgraded", directory=str(directory), reason=str(error))
+                log.warning("broker.store.upgrade-failed", directory=str(directory), reason=str(error))
     except BaseException:
         journal.close()
         raise

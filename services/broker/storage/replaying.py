@@ -135,7 +135,7 @@ class Replaying:
                 self._damage(segment, data, [(at, allocated)], SHORTENED)
                 self._on_damage(number, (), None, data)
             elif bad and not ranges:
-                log.info("journal.torn", file=str(segment.path), offset=at, bytes=len(data) - at)
+                log.info("broker.journal.tail-discarded", file=str(segment.path), offset=at, bytes=len(data) - at)
             if ranges:
                 self._mend(segment, data, ranges, at)
                 return
@@ -247,14 +247,14 @@ class Replaying:
             self._files.copy(segment.path, aside / segment.path.name)
         except OSError as e:
             kept = None
-            log.warning("journal.not-kept-aside", file=str(segment.path), reason=str(e))
+            log.warning("broker.journal.copy-failed", file=str(segment.path), reason=str(e))
         for start, stop in places:
             text = f"{stop - start} bytes cannot be read" if what == "cannot be read" else what
             self._report(segment, f"offset {start}: {text}", copy=kept)
 
     def _report(self, segment: Segment, what: str, **facts: str | None) -> None:
         self.damaged.append(f"{segment.path}: {what}")
-        log.warning("journal.damaged", file=str(segment.path), what=what, **facts)
+        log.warning("broker.journal.damage-found", file=str(segment.path), what=what, **facts)
 
 
 def _torn(data: bytes, number: int, at: int) -> tuple[int, list[Range]]:

@@ -71,7 +71,7 @@ class Summarising:
             segment.summarised = True
             segment.kept = None
         if error is not None:
-            log.warning("journal.not-summarised", file=str(segment.path), reason=str(error))
+            log.warning("broker.segment.summary-failed", file=str(segment.path), reason=str(error))
 
     def _contents(self, number: int) -> Contents:
         """Return the messages of a segment, including messages of neighbouring segments in the same blocks."""

@@ -179,7 +179,7 @@ class AmqpBackend:
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.get().error("a request of a session failed", exc_info=task.exception())
+            log.get().error("gateway.request.failed", exc_info=task.exception())
 
     # sessions
 

@@ -192,7 +192,7 @@ class Control(LinkUser):
                 request.reply.set_exception(_unavailable(why))
         if self._session is not None and not self._session.ended:
             if not self._failing:
-                self._log.info("the subscription service is not reached", reason=why)
+                self._log.info("gateway.sessions.disconnected", reason=why)
             self._failing = True
             asyncio.get_running_loop().call_later(AGAIN, self._attach_if_lost)
 
@@ -273,7 +273,7 @@ class Control(LinkUser):
     def _stored(self, batch: _Batch, subject: str, body: bytes) -> None:
         if subject == "error":
             failure = decode(body, Failure)
-            self._log.error("changes of packet ids were refused", reason=failure.description)
+            self._log.error("gateway.packet-ids.refused", reason=failure.description)
             reason, text = _of_refusal(failure), f"packet identifiers could not be stored: {failure.description}"
             reply = PacketsReply(stale=[change.client for change in batch.changes])
         else:
@@ -320,7 +320,7 @@ class Control(LinkUser):
         try:
             self._take(payload)
         except (AmqpError, msgspec.MsgspecError) as error:
-            self._log.error("a message of the subscription service was not understood", reason=str(error))
+            self._log.error("gateway.message.discarded", reason=str(error))
 
     def _take(self, payload: bytes) -> None:
         sections = Sections(payload)

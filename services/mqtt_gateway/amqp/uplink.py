@@ -138,7 +138,7 @@ class Uplink:
         await asyncio.shield(self._gone)
 
     async def _failed(self, error: Exception) -> None:
-        self._log.info("the router is not reached", reason=str(error))
+        self._log.info("gateway.router.unreachable", reason=str(error))
 
     # for the handler
 

@@ -181,7 +181,7 @@ class Wills(LinkUser):
         if link is not self._link:
             return
         if self._attached or not self._failing:
-            self._log.info("the last-will service is not reached", reason="" if error is None else error.description)
+            self._log.info("gateway.wills.disconnected", reason="" if error is None else error.description)
         self._link, self._attached, self._failing = None, False, True
         asyncio.get_running_loop().call_later(AGAIN, self._attach)
 

@@ -170,7 +170,7 @@ class Listeners:
                 ssl_shutdown_timeout=TLS_SHUTDOWN if tls else None,
             )
         except OSError as error:  # of TLS too
-            log.debug("mqtt.handshake-failed", error=str(error) or type(error).__name__)
+            log.debug("mqtt.handshake.failed", error=str(error) or type(error).__name__)
             done()
 
     def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
@@ -192,7 +192,7 @@ class Listeners:
         try:
             self._front.times.sweep(now)
         except Exception as error:
-            log.error("mqtt.sweep-failed", exc_info=error)
+            log.error("mqtt.sweep.failed", exc_info=error)
         if now >= self._trimmed + TRIM_SECONDS and self._front.memory.fallen(TRIM_BYTES):
             self._trimmed = now
             trim()

@@ -218,7 +218,7 @@ class WebSocketWire:
                     self._blocked = False
                     self._connection.set_blocked(False)
         except (ConnectionError, RuntimeError) as error:  # the socket is closing
-            log.debug("mqtt.websocket-write-failed", error=str(error))
+            log.debug("mqtt.websocket.write-failed", error=str(error))
             self._lost = True
         finally:
             self._writing = None

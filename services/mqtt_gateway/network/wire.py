@@ -168,7 +168,7 @@ class TcpWire(asyncio.Protocol):
 
     def _failed(self, error: Exception) -> None:
         """A fault of ours costs this client its connection and nobody else anything."""
-        log.error("mqtt.connection-failed", exc_info=error)
+        log.error("mqtt.connection.failed", exc_info=error)
         self.abort()
 
 

@@ -145,7 +145,7 @@ class Connection:
         elif self._terms is None:
             self._refuse(reasons.UNSPECIFIED_ERROR, "no CONNECT in time")
         elif self._unread and now >= self._unread + limits.stall_seconds:
-            log.debug("mqtt.does-not-read", client=self.client_id, peer=self.peer)
+            log.debug("mqtt.client.stalled", client=self.client_id, peer=self.peer)
             self._end(Ending.LOST, reasons.QUOTA_EXCEEDED, "")
             self._wire.abort()
         elif self.intake.held:
@@ -317,7 +317,7 @@ class Connection:
         if self.intake.closed:
             return
         self._front.refused[reason] += 1
-        log.debug("mqtt.refused", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text)
+        log.debug("mqtt.client.refused", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text)
         if self.output.v5:
             code = reason if reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             self.output.explain(2, lambda values: ConnAck(False, code, values), text)
@@ -427,7 +427,7 @@ class Connection:
             self.refused(reason, text)
             return
         self._front.refused[reason] += 1
-        log.debug("mqtt.no-connect", peer=self.peer, reason=text)
+        log.debug("mqtt.connect.missing", peer=self.peer, reason=text)
         self._close(Ending.LOST, reason)
         self._wire.end()
 
@@ -435,7 +435,9 @@ class Connection:
         """Closes from this side; a client of MQTT 5 is told why (v5 4.13)."""
         if self.intake.closed:
             return
-        log.debug("mqtt.closed", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text)
+        log.debug(
+            "mqtt.connection.closed", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text
+        )
         if self.output.v5 and self._session is not None:
             code = reason if reason in reasons.DISCONNECT_OF_SERVER else reasons.UNSPECIFIED_ERROR
             self.output.explain(14, lambda values: Disconnect(code, values), text)

@@ -356,7 +356,7 @@ class Outbound:
             if alias:
                 return None
             self._front.dropped += 1
-            log.debug("mqtt.not-sent", topic=delivery.topic[:200], reason=str(error))
+            log.debug("mqtt.message.not-sent", topic=delivery.topic[:200], reason=str(error))
             return None
         return data
 

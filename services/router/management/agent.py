@@ -58,7 +58,7 @@ class ManagementAgent:
         try:
             request = Request(asking, bytes(payload))
         except (AmqpError, ValueError, RecursionError) as error:
-            _log.info("management request cannot be decoded", reason=str(error))
+            _log.info("router.management-request.unreadable", reason=str(error))
             return
         if request.reply_to is None:
             return
@@ -67,7 +67,7 @@ class ManagementAgent:
         except ManagementError as error:
             self._refuse(request, error)
         except Exception as error:
-            _log.exception("management request failed", operation=request.operation, type=request.type)
+            _log.exception("router.management-request.failed", operation=request.operation, type=request.type)
             self._refuse(request, ManagementError(INTERNAL, f"{type(error).__name__}: {error}"))
 
     def _answer(self, request: Request) -> None:
@@ -231,7 +231,7 @@ class ManagementAgent:
         values = (None, None, request.reply_to, None, None, request.correlation_id)
         properties = encode_properties(values + (None,) * 7)
         if not self.router.deliver(request.reply_to, properties + front + body):
-            _log.debug("nobody waits for the answer", reply_to=request.reply_to)
+            _log.debug("router.reply.dropped", reply_to=request.reply_to)
 
 
 _fronts: dict[tuple[int, str | None], bytes] = {}

@@ -350,7 +350,7 @@ class KubernetesDriver:
         metadata = found["metadata"]
         owners = metadata.get("ownerReferences") or ()
         if not self._is_ours(found) or all(each.get("name") != owner["metadata"]["name"] for each in owners):
-            self._log.warning("somebody else's object is not deleted", kind=kind.name, name=metadata["name"])
+            self._log.warning("controller.object.kept", kind=kind.name, name=metadata["name"])
             return
         await self._call(lambda: self._api.delete(kind, metadata["name"], str(metadata["uid"])))
 

@@ -128,7 +128,7 @@ class LocalDriver:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if str(error) != self._complained:
                 self._complained = str(error)
-                _LOG.warning("cannot read what runs", file=str(self._actual), reason=str(error))
+                _LOG.warning("controller.processes.unreadable", file=str(self._actual), reason=str(error))
             return {}
 
     def still_needed(self, name: str) -> None:

@@ -1,0 +1,244 @@
+"""Catalogue of log events: the id of each, its level, its fields, what it means and what to do.
+
+A program logs an id with fields (`log.warning("lease.renewal.failed", reason=…)`); the sentences are here. An id is
+`area.noun.verb`, the verb in the past. docs/events.md is made from this catalogue by `python -m enmasse.events`;
+tests/test_events.py compares it with the calls in the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NOTHING = "Nothing."
+REPORT = "Report it, with the traceback in the field `exception`: an error in EnMasse."
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kind of log line. `fields` leaves out those that all events of a logger share, such as `service` or `peer`."""
+
+    id: str
+    level: str
+    fields: str
+    """Names, divided by blanks."""
+    meaning: str
+    action: str
+
+
+AREAS = {
+    "agent": "Router agent (ragent)",
+    "amqp": "AMQP connections of router, broker and gateway",
+    "broker": "Embedded broker",
+    "component": "Processes that `enmasse up` supervises",
+    "configserv": "Configuration service",
+    "control": "Connections of the control plane",
+    "controller": "Storage controller",
+    "feed": "Feeds of configuration",
+    "gateway": "MQTT gateway, towards the router",
+    "http": "Health and metrics over HTTP",
+    "kubernetes": "Access to the Kubernetes API",
+    "lease": "Election of the leader in Kubernetes",
+    "mqtt": "MQTT gateway, towards clients",
+    "mqtt-lwt": "Last-will service",
+    "process": "Any service as a process",
+    "reconcile": "Reconciling of brokers and routers",
+    "router": "Embedded router",
+    "spark": "Source of Structured Streaming, in the log of the driver",
+    "store": "Store of the MQTT services (SQLite or Redis)",
+    "subserv": "Subscription service",
+    "suite": "`enmasse up` as a whole",
+    "tls": "Certificates",
+}
+
+EVENTS = (
+    Event("agent.auto-links.doubled", "info", "router connections", "Auto-links of a router have two links each; their connections are closed before the auto-links are deleted.", NOTHING),
+    Event("agent.listing.failed", "warning", "reason", "A broker that is managed by hand cannot be asked for its queues.", "Check the broker and the management access of the router's connector to it."),
+    Event("agent.peer.rejected", "warning", "peer product", "A program that is not a router connected to the agent.", "Find the program at `peer` and correct the address it connects to."),
+    Event("agent.router.duplicated", "error", "router peer", "Routers with the same id replace each other repeatedly.", "Give each router its own id."),
+    Event("agent.router.replaced", "warning", "router peer", "A router with the id of a connected one connected; the older connection was closed.", "Nothing after a restart of the router; otherwise look for two routers with one id."),
+    Event("amqp.accept.failed", "error", "error", "No connection can be accepted: descriptors or memory are used up. Reported once until one is accepted.", "Raise the limit of open files, or reduce the number of clients."),
+    Event("amqp.connection.creation-failed", "error", "", "An accepted connection could not be set up.", REPORT),
+    Event("amqp.handler.failed", "error", "peer", "A handler of the connection raised; the connection was closed.", REPORT),
+    Event("amqp.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
+    Event("amqp.peer.stalled", "warning", "peer buffered", "A peer does not read; `buffered` bytes wait for it and nothing more is written.", "Look at the peer if this continues."),
+    Event("broker.answer.failed", "error", "first count", "The sender of stored messages could not be notified.", REPORT),
+    Event("broker.arrival.failed", "error", "message count", "Received messages could not be given to their queues.", REPORT),
+    Event("broker.backup.failed", "warning", "directory reason", "A backup could not be made; it is tried again while the backup directory is empty.", "Correct the reason, mostly room or permissions."),
+    Event("broker.backup.made", "info", "directory segments", "A backup of the store was made.", NOTHING),
+    Event("broker.catalogue.write-failed", "warning", "directory reason", "The catalogue of addresses and queues could not be written; it is written with the next change.", "Check the disk."),
+    Event("broker.dead-letter-queue.not-created", "warning", "target queue reason", "The queue for dead letters or expired messages could not be created.", "Check the settings of this address."),
+    Event("broker.disk.filled", "warning", "broker", "The disk is full up to the reserve: messages are refused, consumers are served.", "Free space or consume messages."),
+    Event("broker.disk.freed", "warning", "broker", "The disk has room again: messages are accepted.", NOTHING),
+    Event("broker.housekeeping.failed", "error", "directory", "A round of maintenance of the store failed; the next one follows.", REPORT),
+    Event("broker.job.failed", "error", "key", "Work of the broker that is done in portions failed with an unexpected error.", REPORT),
+    Event("broker.journal.callback-failed", "error", "", "A callback after a commit raised.", REPORT),
+    Event("broker.journal.commit-failed", "error", "directory reason", "Messages could not be written; their senders get `modified`. Reported once until a commit succeeds.", "Check the disk."),
+    Event("broker.journal.copy-failed", "warning", "file reason", "A damaged segment could not be copied to the folder `damaged`.", "Check room and permissions of the data directory."),
+    Event("broker.journal.damage-found", "warning", "file what copy", "A part of a segment is damaged; `what` states the place and the messages affected, `copy` the file kept.", "Check the disk; see docs/operations.md about losses."),
+    Event("broker.journal.tail-discarded", "info", "file offset bytes", "A record that was being written at a crash was discarded; it had not been acknowledged.", NOTHING),
+    Event("broker.loss.not-recorded", "warning", "file what queue reason", "A loss of messages could not be written to the list of losses.", "Note `what` and `queue`; check the disk."),
+    Event("broker.management.failed", "error", "broker", "A management request failed with an unexpected error.", REPORT),
+    Event("broker.message-ids.not-written", "warning", "file reason", "The file with the next message id could not be written; the store was opened without it.", "Check the disk."),
+    Event("broker.message.lost", "error", "queue message address", "A stored message is missing or damaged. It is counted and listed among the losses.", "Check the disk; see docs/operations.md about losses."),
+    Event("broker.message.malformed", "error", "queue message dead reason", "A stored message cannot be decoded; it became a dead letter if `dead`, otherwise it is delivered unchanged.", "Find its sender."),
+    Event("broker.message.read-failed", "warning", "queue message reason", "A message cannot be read now; its queue waits and tries again.", "Check the disk."),
+    Event("broker.messages.not-stored", "error", "messages reason", "A commit failed; the senders of these messages get `modified`.", "Check the disk."),
+    Event("broker.paging.failed", "warning", "address reason", "A message could not be moved from memory to disk; it stays in memory.", "Check the disk."),
+    Event("broker.reply.dropped", "info", "broker address", "A management reply was dropped: its address does not exist, or too many replies wait there.", "Let the client read its replies."),
+    Event("broker.segment.compaction-failed", "warning", "segment reason", "A segment cannot be read for compaction; it is tried again later.", "Check the disk."),
+    Event("broker.segment.deletion-failed", "warning", "directory segments reason", "Segments that are no longer needed could not be deleted.", "Check permissions of the data directory."),
+    Event("broker.segment.retained", "warning", "segment bytes directory", "A segment stays after its compaction because messages in it are unreadable; it goes when they are removed.", "Check the disk."),
+    Event("broker.segment.summary-failed", "warning", "file reason", "The summary of a segment could not be written; the next start reads the whole segment.", "Check the disk."),
+    Event("broker.store.failed", "warning", "reason", "The data directory cannot be used: messages are refused until it can.", "Correct the reason."),
+    Event("broker.store.recovered", "warning", "directory", "The data directory can be used again.", NOTHING),
+    Event("broker.store.upgrade-failed", "warning", "directory reason", "The version of the store's format could not be written; the next start tries again.", "Check the disk."),
+    Event("broker.subscription.taken-over", "warning", "queue client by consumer", "A newer link of the same client took a subscription over; the older link ended with `amqp:link:stolen`.", "Give each client its own container id if both are to run."),
+    Event("broker.tick.failed", "error", "", "A round of timed work (expiry, redelivery) failed.", REPORT),
+    Event("component.process.ended", "error", "reason restart_after restarts", "A process ended unexpectedly; it is restarted after `restart_after` seconds.", "Read its log."),
+    Event("component.process.killed", "error", "pid seconds", "A process did not stop within `seconds` and was killed.", "Read its log."),
+    Event("component.process.started", "info", "pid", "A process was started.", NOTHING),
+    Event("component.process.stopped", "info", "", "A process stopped as requested.", NOTHING),
+    Event("component.readiness.gained", "info", "pid detail", "A process became ready.", NOTHING),
+    Event("component.readiness.lost", "info", "pid detail", "A process is running and not ready; `detail` has the reason.", "See `enmasse status` if it continues."),
+    Event("configserv.configuration.changed", "info", "file added changed removed more", "Entries in force changed; names beyond the first are counted in `more`.", NOTHING),
+    Event("configserv.configuration.loaded", "info", "addresses flavors", "The first complete configuration is in force.", NOTHING),
+    Event("configserv.data.set-aside", "error", "file reason kept lost", "A file or key with damaged state was renamed to `kept`; `lost` states what this means.", "Restore it from a backup if it is needed."),
+    Event("configserv.entries.rejected", "warning", "count", "This many more invalid entries were found than are logged one by one.", "See `enmasse status` or `enmasse validate`."),
+    Event("configserv.entry.rejected", "warning", "file entry field line reason applies", "An entry of the configuration is invalid; its last valid version stays in force.", "Correct the entry."),
+    Event("configserv.force.not-saved", "error", "reason", "The list of forced deletions could not be saved; it is in force until configserv restarts.", "Check the disk."),
+    Event("configserv.force.ordered", "info", "by addresses", "A ConfigMap orders the deletion of addresses with their messages.", NOTHING),
+    Event("configserv.report.rejected", "warning", "peer link reason", "A report of a controller cannot be decoded.", "Check that all components have the same version."),
+    Event("configserv.role.changed", "info", "target role instance before", "Another instance of a controller reports for a role.", NOTHING),
+    Event("configserv.snapshot.rejected", "warning", "feed peer condition description", "A follower of a feed rejected a snapshot.", "Read the follower's log; check that all components have the same version."),
+    Event("configserv.status.conflicted", "warning", "name", "No status is written: a ConfigMap of this name belongs to another owner.", "Rename or delete that ConfigMap."),
+    Event("configserv.status.not-written", "warning", "reason", "The status of a ConfigMap could not be written; it is tried again.", "Check the API server and the service account."),
+    Event("control.connection.failed", "debug", "reason", "A connection could not be made; it is tried again.", "Look at the peer if this continues."),
+    Event("control.connection.lost", "info", "reason", "A connection was lost; it is made again.", NOTHING),
+    Event("control.conversation.ended", "info", "reason", "Work over a connection ended with an error of the peer; it begins again.", "See `reason` if it continues."),
+    Event("control.conversation.failed", "error", "", "Work over a connection failed with an unexpected error.", REPORT),
+    Event("control.handler.failed", "error", "peer", "A handler of a connection raised; the connection was closed.", REPORT),
+    Event("control.reply.unreadable", "warning", "peer", "A management reply cannot be decoded; the request times out.", "Check the version of the peer."),
+    Event("control.report.refused", "warning", "target reason", "configserv refused a report; the next change is reported again.", "See `reason`: placements are refused while brokers.json exists."),
+    Event("control.role.taken-over", "warning", "peer role", "Another peer reported for this controller's role; the controller reports in full again.", "Find out which process at configserv uses the role."),
+    Event("controller.address.deletion-failed", "warning", "address reason", "A broker refused to delete an address; it is tried again.", "See `reason`."),
+    Event("controller.address.left-behind", "warning", "address broker", "An address was removed from a broker that is managed by hand; its queue and messages stay there.", "Delete them on the broker if they are not needed."),
+    Event("controller.broker.drift-corrected", "warning", "broker", "An applied object of a broker was changed by another client and is applied again.", "Find out which client changes it."),
+    Event("controller.manifest.unreadable", "error", "broker reason", "The manifest that was applied for a broker cannot be read.", "See docs/kubernetes.md; the broker is left unchanged."),
+    Event("controller.object.kept", "warning", "kind name", "An object of a removed broker is not deleted because it has another owner.", "Delete it if it is not needed."),
+    Event("controller.processes.unreadable", "warning", "file reason", "The list of running brokers cannot be read; the last one stays in use.", "Check that `enmasse up` runs and its data directory is readable."),
+    Event("feed.server.unreachable", "info", "reason", "The configuration service cannot be reached; the last configuration stays in force.", "Check configserv if it continues."),
+    Event("feed.snapshot.refused", "error", "reason", "A snapshot of a feed is invalid; the last valid one stays in force.", "Check that all components have the same version."),
+    Event("gateway.message.discarded", "error", "reason", "A message of the subscription service cannot be decoded.", "Check that gateway and subserv have the same version."),
+    Event("gateway.packet-ids.refused", "error", "reason", "The subscription service refused changes of packet ids.", "Check the store of subserv."),
+    Event("gateway.request.failed", "error", "", "A request of a session failed with an unexpected error.", REPORT),
+    Event("gateway.router.unreachable", "info", "reason", "The router cannot be reached; it is tried again.", "Check the router if it continues."),
+    Event("gateway.sessions.disconnected", "info", "reason", "The subscription service cannot be reached; it is tried again.", "Check subserv if it continues."),
+    Event("gateway.wills.disconnected", "info", "reason", "The last-will service cannot be reached; it is tried again.", "Check mqtt_lwt if it continues."),
+    Event("http.request.failed", "error", "", "A request for health or metrics failed with an unexpected error.", REPORT),
+    Event("kubernetes.event.not-sent", "warning", "reason", "A Kubernetes event could not be created.", "Check the permissions of the service account."),
+    Event("kubernetes.object.warned", "warning", "about reason message", "A warning about an object, which is also sent as a Kubernetes event.", "See `message`."),
+    Event("kubernetes.watch.failed", "error", "", "A watch failed with an unexpected error; it begins again.", REPORT),
+    Event("kubernetes.watch.interrupted", "warning", "reason", "Objects cannot be watched; the last known ones stay in use.", "Check the API server and the permissions of the service account."),
+    Event("kubernetes.watch.restarted", "info", "reason", "The API server no longer has the revision of a watch; the objects are listed again.", NOTHING),
+    Event("lease.acquired", "info", "instance", "This instance leads.", NOTHING),
+    Event("lease.awaited", "info", "holder reason", "This instance stands by: `holder` leads, or the Lease cannot be read for `reason`.", NOTHING),
+    Event("lease.release.failed", "warning", "reason", "The Lease was not released at the end; it expires.", NOTHING),
+    Event("lease.renewal.failed", "warning", "reason", "The Lease was not renewed; it is tried again until it expires.", "Check the API server."),
+    Event("mqtt-lwt.lane.failed", "error", "address", "Publishing wills to an address failed with an unexpected error; it begins again.", REPORT),
+    Event("mqtt-lwt.message.missing", "error", "client id", "A will cannot be published: its message is not in the store.", "Check the store."),
+    Event("mqtt-lwt.publishing.interrupted", "info", "address reason", "Wills for an address cannot be published now; they are tried again.", NOTHING),
+    Event("mqtt-lwt.request.refused", "warning", "link reason", "A request of a client or gateway was refused.", "Correct the client."),
+    Event("mqtt-lwt.service.failed", "error", "", "The service failed with an unexpected error; wills are read from the store again.", REPORT),
+    Event("mqtt-lwt.store.failed", "error", "reason", "The store failed; wills are read again when it can be used.", "Check the store."),
+    Event("mqtt-lwt.will.dropped", "warning", "client to will", "A will was dropped because no address matches its topic.", "Create the address, or correct the client's will topic."),
+    Event("mqtt-lwt.will.not-accepted", "info", "address reason", "An address did not accept a will; it is sent again.", NOTHING),
+    Event("mqtt-lwt.will.unreadable", "error", "client will reason", "A stored will cannot be read and is left in the store.", "Restore the store from a backup, or let the client send its will again."),
+    Event("mqtt.client.closed-for-memory", "info", "client peer bytes", "Clients do not read and the output that waits for them reached the limit; this client had the most.", "Look at the client; raise the limit if many clients read slowly."),
+    Event("mqtt.client.refused", "debug", "client peer reason text", "A CONNECT was refused.", "See `text`."),
+    Event("mqtt.client.stalled", "debug", "client peer", "A client does not read; its connection was closed.", "Look at the client."),
+    Event("mqtt.connect.missing", "debug", "peer reason", "A peer sent no valid CONNECT.", "Check that the peer speaks MQTT."),
+    Event("mqtt.connection.closed", "debug", "client peer reason text", "The gateway closed a connection.", "See `text`."),
+    Event("mqtt.connection.failed", "error", "", "Handling a client's connection failed; this connection was closed.", REPORT),
+    Event("mqtt.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
+    Event("mqtt.message.not-sent", "debug", "topic reason", "A message cannot be expressed in the client's version of MQTT, or exceeds its maximum packet size; it was dropped for this client.", NOTHING),
+    Event("mqtt.session.open-failed", "error", "client", "A session could not be opened because of an unexpected error.", REPORT),
+    Event("mqtt.sweep.failed", "error", "", "A check of keep-alive and other times failed.", REPORT),
+    Event("mqtt.websocket.write-failed", "debug", "error", "A WebSocket closed while data was written.", NOTHING),
+    Event("process.failed", "error", "", "The process ended because of an unexpected error.", REPORT),
+    Event("process.stop.timed-out", "warning", "seconds", "The process did not stop within `seconds` and was cancelled.", "Report it if it happens again."),
+    Event("process.task.failed", "error", "task", "A background task failed with an unexpected error.", REPORT),
+    Event("reconcile.changes.refused", "warning", "reason keys", "This many changes were refused; they are tried again later.", "See `reason`."),
+    Event("reconcile.round.failed", "warning", "reason seconds", "An operation failed; after `seconds` everything is read and compared again.", "See `reason` if it continues."),
+    Event("router.management-request.failed", "error", "operation type", "A management request failed with an unexpected error.", REPORT),
+    Event("router.management-request.unreadable", "info", "reason", "A management request cannot be decoded; it was rejected.", "Correct the client."),
+    Event("router.reply.dropped", "debug", "reply_to", "A management reply was dropped because its address has no receiver.", NOTHING),
+    Event("spark.source.interrupted", "warning", "source reason", "Nothing is received from the address; the query tries again.", "Check the server and the address."),
+    Event("spark.source.resumed", "warning", "source", "Messages are received from the address again.", NOTHING),
+    Event("spark.spool.filled", "warning", "source bytes", "The spool exceeds `spoolLimit`; nothing is received until Spark commits.", "Check whether the query makes progress; raise `spoolLimit`."),
+    Event("spark.spool.freed", "warning", "source", "The spool has room again; messages are received.", NOTHING),
+    Event("store.backup.completed", "info", "folder bytes", "A backup of the store was made.", NOTHING),
+    Event("store.backup.failed", "error", "folder reason", "A backup of the store could not be made.", "Check room and permissions of the folder."),
+    Event("store.connection.failed", "error", "reason", "The store cannot be used; writes wait or fail.", "Check the disk or the Redis server."),
+    Event("store.connection.opened", "info", "store", "The store can be used.", NOTHING),
+    Event("store.engine.failed", "error", "store", "The store failed with an unexpected error.", REPORT),
+    Event("subserv.copy.failed", "error", "broker topic reason", "A retained message cannot be copied to a new subscriber; the others are.", "Find the publisher of the topic."),
+    Event("subserv.feed.restarted", "error", "broker", "Reading retained messages from a broker failed and begins again.", REPORT),
+    Event("subserv.gateway.attached", "info", "gateway sessions", "A gateway attached with its sessions.", NOTHING),
+    Event("subserv.gateway.detached", "info", "gateway", "A gateway detached; its clients count as disconnected after a grace time.", NOTHING),
+    Event("subserv.gateway.not-released", "error", "gateway reason", "The clients of a lost gateway cannot be marked as disconnected; it is tried again.", "Check the store."),
+    Event("subserv.listing.failed", "warning", "broker reason", "The queues of a broker cannot be listed; the listing shows the other brokers.", "Check the broker."),
+    Event("subserv.message.not-retained", "warning", "broker topic reason", "A message is not retained.", "See `reason`."),
+    Event("subserv.packets.refused", "error", "", "Changes of packet ids failed with an unexpected error; their callers are refused.", REPORT),
+    Event("subserv.queue.resumption-postponed", "warning", "broker id reason", "A queue that was paused cannot be resumed now; it is resumed later.", NOTHING),
+    Event("subserv.request.failed", "error", "address subject", "A request failed with an unexpected error; it was refused.", REPORT),
+    Event("subserv.retained.not-processed", "error", "broker", "A message could not be retained because of an unexpected error.", REPORT),
+    Event("subserv.retained.not-stored", "error", "broker reason", "Retained messages cannot be stored; it is tried again.", "Check the store."),
+    Event("subserv.router.attach-failed", "debug", "reason", "The service cannot attach to the router; it is tried again.", "Check the router if it continues."),
+    Event("subserv.store.refused", "error", "", "The store failed with an unexpected error; requests are refused.", REPORT),
+    Event("subserv.subscription.end-postponed", "warning", "reason", "A subscription cannot be removed from all brokers now; it is removed later.", NOTHING),
+    Event("subserv.upkeep.failed", "error", "task", "A periodic task failed with an unexpected error; it is tried again.", REPORT),
+    Event("subserv.upkeep.postponed", "warning", "task reason", "A periodic task needs the store, which cannot be used; it is tried again.", "Check the store."),
+    Event("subserv.write.refused", "info", "broker id subject reason", "A request was refused because the store cannot be used.", "Check the store."),
+    Event("suite.configuration.applied", "info", "file sha256", "A configuration file is in force with this content.", NOTHING),
+    Event("suite.notice.printed", "warning", "line", "A line for the user, as on the terminal.", "See `line`."),
+    Event("suite.start.begun", "info", "version pid config data ports", "`enmasse up` begins to start the suite.", NOTHING),
+    Event("suite.start.completed", "info", "", "All components and addresses are ready.", NOTHING),
+    Event("suite.start.delayed", "warning", "waiting_for more", "The start takes longer than expected; `waiting_for` names the components and addresses that are not ready.", "Read the logs of these components."),
+    Event("suite.stop.requested", "info", "now", "A signal to stop was received; with `now` it is the second one, and processes are killed.", NOTHING),
+    Event("tls.certificate.rejected", "error", "cert reason", "A changed certificate cannot be used; the previous one stays in use.", "Correct certificate and key."),
+    Event("tls.certificate.renewed", "info", "cert", "A changed certificate is in use.", NOTHING),
+)  # fmt: skip
+
+CATALOGUE = {event.id: event for event in EVENTS}
+
+INTRODUCTION = """# Log events
+
+Each line of a log is a JSON object. `event` is one of the ids below; `level`, `timestamp` and `service` are in every
+line, and fields such as `peer`, `broker`, `router`, `component`, `lease` or `part` name what the logger is about.
+`exception` has a traceback. Lines without a dotted id come from libraries and have the field `logger`.
+
+This page is made from `enmasse/events.py` by `make event-docs`.
+"""
+
+
+def page() -> str:
+    """Return the text of docs/events.md."""
+    parts = [INTRODUCTION]
+    for area, title in AREAS.items():
+        parts.append(f"\n## {title}\n\n| event | level | fields | meaning | what to do |\n|---|---|---|---|---|\n")
+        for event in EVENTS:
+            if event.id.split(".")[0] == area:
+                fields = ", ".join(f"`{name}`" for name in event.fields.split())
+                parts.append(f"| `{event.id}` | {event.level} | {fields} | {event.meaning} | {event.action} |\n")
+    return "".join(parts)
+
+
+def main() -> None:
+    """Write the page to stdout."""
+    import sys
+
+    sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main()
