@@ -195,6 +195,7 @@ async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
     """Returns when the spool is under its limit. Meanwhile nothing is taken, so the sender runs out of credit."""
     full = False
     while spool.bytes_held() > settings.spool_limit:
+        spool.measure()
         if not full:
             full = True
             report("full", bytes=spool.bytes_held())

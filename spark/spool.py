@@ -157,7 +157,10 @@ class SpoolWriter:
                 f"{folder}: another receiver writes this spool; give each query a spool of its own"
             ) from None
         self._head = MappedCount(folder / "head", create=0)
-        self._file, self._size, self.count = self._recover()
+        self._file, self._first, self._size, self.count = self._recover()
+        self._ended: dict[Path, int] = {}
+        self._ended_bytes = 0
+        self.measure()
         self._head.put(self.count)
         self._end_segment()
         self._buffer: list[bytes] = []
@@ -190,7 +193,13 @@ class SpoolWriter:
         self._end_segment()
 
     def bytes_held(self) -> int:
-        return sum(size_of(path) for _, path in segments(self.folder))
+        """Return the bytes of all segments, from a running total."""
+        return self._ended_bytes + self._size
+
+    def measure(self) -> None:
+        """Read the sizes of the ended segments from the files: at the start, and because one may have been deleted."""
+        self._ended = {path: size_of(path) for _, path in segments(self.folder)[:-1]}
+        self._ended_bytes = sum(self._ended.values())
 
     def forgettable(self, end: int) -> list[SpoolSegment]:
         """The segments that end at or before `end`, without the last one, which always stays."""
@@ -200,9 +209,10 @@ class SpoolWriter:
         ]
 
     def forget(self, gone: list[SpoolSegment]) -> int:
-        """Deletes segments; returns how many."""
+        """Delete segments; return how many. Raises OSError: those before the one that failed are deleted."""
         for segment in gone:
             segment.path.unlink(missing_ok=True)
+            self._ended_bytes -= self._ended.pop(segment.path, 0)
         return len(gone)
 
     def close(self) -> None:
@@ -213,11 +223,17 @@ class SpoolWriter:
         """Begin a new segment if the last one is large enough."""
         if self._size > 0 and self._size >= self._segment_bytes:
             following = self._create(self.count)
+            ended = self.folder / segment_name(self._first)
+            self._ended[ended] = self._size
+            self._ended_bytes += self._size
             os.close(self._file)
-            self._file, self._size = following, 0
+            self._file, self._first, self._size = following, self.count, 0
 
-    def _recover(self) -> tuple[int, int, int]:
-        """(last segment, opened; its bytes; records of the spool). Raises SpoolError if accepted ones are lost."""
+    def _recover(self) -> tuple[int, int, int, int]:
+        """Return the last segment, opened, its first record and its bytes, and the number of records of the spool.
+
+        Raises SpoolError if accepted records are lost.
+        """
         known = segments(self.folder)
         first, path = known[-1] if known else (0, self.folder / segment_name(0))
         size, count = 0, first
@@ -232,11 +248,11 @@ class SpoolWriter:
                 "copy; to go on without what is lost, give the query a new spool and a new checkpoint"
             )
         if not known:
-            return self._create(0), 0, 0
+            return self._create(0), 0, 0, 0
         file = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(file, size)
         os.fsync(file)
-        return file, size, count
+        return file, first, size, count
 
     def _create(self, first: int) -> int:
         file = os.open(self.folder / segment_name(first), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)

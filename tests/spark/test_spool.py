@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -157,6 +158,76 @@ def test_whole_segments_are_forgotten(tmp_path: Path) -> None:
     again = SpoolWriter(tmp_path)
     assert again.count == 40
     again.close()
+
+
+def on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for _, path in segments(folder))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.lists(st.binary(max_size=300), min_size=1, max_size=4),
+            st.sampled_from(["restart", "tear", "full disk"]),
+            st.integers(0, 60),
+        ),
+        max_size=25,
+    )
+)
+def test_the_bytes_held_are_those_on_disk_over_commits_restarts_and_torn_tails(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[bytes] | str | int]
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    writer = SpoolWriter(folder)
+    for step in steps:
+        if isinstance(step, list):
+            for message in step:
+                writer.append(message, 1)
+            writer.sync()
+        elif isinstance(step, int):
+            writer.forget(writer.forgettable(step))
+        elif step == "full disk":
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="full"):
+                patch.setattr(os, "fdatasync", Mock(side_effect=OSError("full")))
+                writer.append(b"not stored", 1)
+                writer.sync()
+        else:
+            writer.close()
+            if step == "tear":
+                with segments(folder)[-1][1].open("ab") as file:
+                    file.write(b"\x00\x00\x00\x10torn")
+            writer = SpoolWriter(folder)
+        assert writer.bytes_held() == on_disk(folder)
+    writer.close()
+
+
+def test_a_segment_that_another_process_deleted_is_no_longer_held_once_measured(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    for i in range(40):
+        writer.append(b"m" * 50, i)
+        writer.sync()
+    segments(tmp_path)[1][1].unlink()
+    writer.measure()
+    assert writer.bytes_held() == on_disk(tmp_path)
+    writer.close()
+
+
+def test_a_group_of_messages_is_stored_without_looking_at_the_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SpoolWriter(tmp_path)
+    for i in range(40):
+        writer.append(b"m" * 50, i)
+        writer.sync()
+    looked = Mock()
+    monkeypatch.setattr(spooling, "size_of", looked)
+    monkeypatch.setattr(spooling, "segments", looked)
+    writer.append(b"one more", 1)
+    writer.sync()
+    assert writer.bytes_held() == on_disk(tmp_path)
+    looked.assert_not_called()
+    writer.close()
 
 
 def test_nobody_else_may_read_a_spool(tmp_path: Path) -> None:
