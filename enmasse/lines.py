@@ -1,8 +1,11 @@
-"""Lines of text to a file descriptor, written by a thread: a reader that stops reading does not stop the process."""
+"""Lines of text to a file descriptor. Those that cannot be written at once are written by a thread: a reader that stops
+reading does not stop the process.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -25,10 +28,15 @@ class LineWriter:
         self._waiting = 0
         """Characters of the lines that are not written yet."""
         self._thread: threading.Thread | None = None
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
 
     def put(self, line: str) -> None:
-        """Have a line written; drop it if too much waits already. Never blocks."""
+        """Write a line, or have it written later; drop it if too much waits already. Never blocks."""
         with self._changed:
+            if not self._waiting and not self.dropped and self._has_room(line):
+                self._write(_encoded(line))
+                return
             if self._waiting + len(line) > MAX_WAITING:
                 self.dropped += 1
                 return
@@ -44,6 +52,10 @@ class LineWriter:
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting == 0, seconds)
 
+    def _has_room(self, line: str) -> bool:
+        """Whether the line can be written without waiting: a pipe that is writable has room for PIPE_BUF bytes."""
+        return len(line) < select.PIPE_BUF // 4 and bool(self._poll.poll(0))
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -55,7 +67,7 @@ class LineWriter:
                     self.dropped = 0
                 size = sum(map(len, lines))
                 self._waiting = size
-            self._write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+            self._write(b"".join(map(_encoded, lines)))
             with self._changed:
                 self._waiting -= size
                 self._changed.notify_all()
@@ -67,3 +79,7 @@ class LineWriter:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
             pass  # there is no reader: a log that cannot be written must not end the process
+
+
+def _encoded(line: str) -> bytes:
+    return f"{line}\n".encode("utf-8", "backslashreplace")

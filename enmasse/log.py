@@ -1,8 +1,8 @@
 """Logs as events: structlog, one JSON object a line, on stderr, nothing below the level asked for.
 
 A service imports structlog in `setup`, at its start: an event may be about a lack of files, and then nothing can be
-imported. Its lines are written by a thread, so that a reader of stderr that stands still does not stop the service:
-what does not fit into 1 MiB of waiting lines is dropped and counted (event `log.lines.dropped`).
+imported. Lines that cannot be written at once wait for a thread, so that a reader of stderr that stands still does not
+stop the service: what does not fit into 1 MiB of waiting lines is dropped and counted (event `log.lines.dropped`).
 A command, which seldom logs anything, does not call `setup` and imports structlog with its first event.
 """
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from enmasse import settings
 from enmasse.control import listen
 from enmasse.health import Health
 from enmasse.model.configuration import Applied
-from services.configserv.drivers import Contents, Driver, FilesDriver, KubernetesDriver, KubernetesSettings
+from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.intake import Intake
 from services.configserv.service import ConfigService, ConfigservSettings
 from services.configserv.state_map import StateMap
@@ -33,7 +32,8 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
         else:
             assert config.config_dir is not None and config.data_dir is not None
             service = ConfigService(ConfigStore(config.data_dir), config.reporters, health)
-            await _serve(config, service, health, FilesDriver(config.config_dir), service.configure, stop)
+            intake = Intake(service.compute, service.save, service.take)
+            await _serve(config, service, health, FilesDriver(config.config_dir), intake, stop)
     finally:
         await health.close()
 
@@ -43,10 +43,12 @@ async def _serve(
     service: ConfigService,
     health: Health,
     driver: Driver,
-    configure: Callable[[Contents], None],
+    intake: Intake,
     stop: asyncio.Event,
 ) -> None:
     health.metrics = service.metrics
+    driver.start(intake.configure)
+    await intake.settled()  # before any connection is served: the first snapshot is of the files as they are
     host, port = settings.host_port(config.listen)
     listener = await listen(
         host,
@@ -58,9 +60,9 @@ async def _serve(
         max_message_size=MAX_REPORT,
     )
     health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
-    driver.start(configure)  # before any connection is served: nothing was awaited since the port is open
     await stop.wait()
     driver.close()
+    intake.close()
     service.close()
     await listener.close()
 
@@ -84,7 +86,7 @@ async def _in_cluster(
         service.take(applied)
         maps.changed()
 
-    intake = Intake(store, service.compute, take)
+    intake = Intake(service.compute, service.save, take)
     maps = StatusMaps(
         member.api,
         member.labels,
@@ -93,7 +95,6 @@ async def _in_cluster(
         origins=lambda: service.origins,
     )
     service.on_status = maps.changed
-    await _serve(config, service, health, driver, intake.configure, stop)
-    intake.close()
+    await _serve(config, service, health, driver, intake, stop)
     maps.close()
     await member.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from enmasse.model.configuration import Applied, AppliedState, Content, apply
 from enmasse.model.jsonfile import Problem
 from services.configserv.store import Store
@@ -15,6 +17,7 @@ class AppliedConfiguration:
         self.disk_problems: list[Problem] = store.problems()
         self._store = store
         self._saved = self.now.state
+        self._saving = asyncio.Lock()
 
     @property
     def state(self) -> AppliedState:
@@ -30,22 +33,22 @@ class AppliedConfiguration:
         return apply(contents, self.now.state)
 
     def take(self, now: Applied) -> Applied:
-        """This applies from now on, and is saved. Gives what applied before."""
+        """This applies from now on. Gives what applied before."""
         before, self.now = self.now, now
-        self.save()
         return before
 
-    def save(self) -> None:
-        """Saves what applies, unless it is saved already; looks at the data directory."""
-        self.disk_problems = self._store.problems()
-        if not self.state.complete or (self.state == self._saved and self._store.has_configuration):
-            return
-        try:
-            self._store.save_configuration(self.state)
-        except OSError as error:
-            # What runs goes on; after a restart the files are read again, and only entries that are invalid by then
-            # miss their last good version.
-            reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
-            self.disk_problems.append(Problem(file="configuration.json", reason=reason))
-        else:
-            self._saved = self.state
+    async def save(self, state: AppliedState) -> None:
+        """Save this, unless it is saved already, and look at the data directory. What fails is a problem there."""
+        async with self._saving:
+            problems: list[Problem] = []
+            if state.complete and not (state == self._saved and self._store.has_configuration):
+                try:
+                    await self._store.save(state)
+                except OSError as error:
+                    # What runs goes on; after a restart the files are read again, and only entries that are invalid by
+                    # then miss their last good version.
+                    reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
+                    problems.append(Problem(file="configuration.json", reason=reason))
+                else:
+                    self._saved = state
+            self.disk_problems = [*self._store.problems(), *problems]

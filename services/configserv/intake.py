@@ -1,27 +1,29 @@
-"""What comes from ConfigMaps is judged in a thread and saved before it is published."""
+"""What comes from files or ConfigMaps is judged in a thread, and saved before it is published."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from enmasse import process
-from enmasse.model.configuration import Applied
+from enmasse.model.configuration import Applied, AppliedState
 from services.configserv.drivers import Contents
-from services.configserv.state_map import StateMap
 
 
 class Intake:
     """Contents in, what applies out: one after the other, of several that wait the newest.
 
-    `compute` and `take` are those of the service.
+    `compute`, `save` and `take` are those of the service. `compute` is called in a thread.
     """
 
     def __init__(
-        self, store: StateMap, compute: Callable[[Contents], Applied], take: Callable[[Applied], None]
+        self,
+        compute: Callable[[Contents], Applied],
+        save: Callable[[AppliedState], Awaitable[None]],
+        take: Callable[[Applied], None],
     ) -> None:
-        self._store = store
         self._compute = compute
+        self._save = save
         self._take = take
         self._newest: Contents | None = None
         self._task: asyncio.Task[None] | None = None
@@ -32,6 +34,11 @@ class Intake:
         if self._task is None:
             self._task = process.spawn(self._work(), "intake")
 
+    async def settled(self) -> None:
+        """Wait until the configuration that was given last applies."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -41,8 +48,7 @@ class Intake:
             while (contents := self._newest) is not None:
                 self._newest = None
                 applied = await asyncio.to_thread(self._compute, contents)
-                if applied.state.complete:
-                    await self._store.save(applied.state)
+                await self._save(applied.state)
                 self._take(applied)
         finally:
             self._task = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from enmasse import settings
+from enmasse import process, settings
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
 from enmasse.health import Health
@@ -60,7 +60,7 @@ class ConfigService:
         self._reporters = ReporterLinks("readiness")
         self._placers = ReporterLinks("placements")
         self._placed = PlacementSource()
-        self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
+        self._disk_watch = process.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
         self._placement_feed = ChangeFeed("placements/changes", "enmasse.placements.changes", self._placement_changes)
@@ -99,13 +99,13 @@ class ConfigService:
         """A new connection: its links are feeds and reports."""
         connection.on_attach = self._attach
 
-    def configure(self, contents: Contents) -> None:
-        """The files as they are now."""
-        self.take(self.compute(contents))
-
     def compute(self, contents: Contents) -> Applied:
         """What applies with the files as they are now; any thread may ask. To be given to `take` before the next."""
         return self._applied.compute(contents)
+
+    async def save(self, state: AppliedState) -> None:
+        """Save what is to apply next, before `take`."""
+        await self._applied.save(state)
 
     def take(self, now: Applied) -> None:
         """This applies from now on."""
@@ -122,7 +122,7 @@ class ConfigService:
 
     def close(self) -> None:
         self.forced.close()
-        self._disk_timer.cancel()
+        self._disk_watch.cancel()
         for feed in self._feeds.values():
             feed.close()
 
@@ -336,13 +336,14 @@ class ConfigService:
         self._revisions.change(revised)
         return [*moved.changed, *moved.elsewhere]
 
-    def _look_at_disk(self) -> None:
-        self._disk_timer = asyncio.get_running_loop().call_later(DISK_INTERVAL, self._look_at_disk)
-        before = self._applied.disk_problems
-        self._applied.save()
-        if self._applied.disk_problems != before:
-            self._problems.set(self._applied.problems)
-            self._status_changed(())
+    async def _watch_disk(self) -> None:
+        while True:
+            await asyncio.sleep(DISK_INTERVAL)
+            before = self._applied.disk_problems
+            await self._applied.save(self._applied.state)
+            if self._applied.disk_problems != before:
+                self._problems.set(self._applied.problems)
+                self._status_changed(())
 
     def _show_health(self) -> None:
         if self._applied.state.complete:

@@ -59,7 +59,9 @@ class StateMap:
 
     async def save(self, state: AppliedState) -> None:
         """Returns when this is saved, or when that was tried: what is wrong then is among the problems."""
-        self.save_configuration(state)
+        if state != self._state or self._problem:
+            self._state = state
+            self._put(CONFIGURATION, msgspec.json.encode(state))
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -89,11 +91,6 @@ class StateMap:
                 self._orders[name] = each.id
                 force(each.addresses)
                 self.save_forced(self._forced)
-
-    def save_configuration(self, state: AppliedState) -> None:
-        if state != self._state or self._problem:
-            self._state = state
-            self._put(CONFIGURATION, msgspec.json.encode(state))
 
     def save_forced(self, names: list[AddressName]) -> None:
         self._forced = names

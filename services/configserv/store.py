@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -51,8 +52,8 @@ class Store(Protocol):
 
     def forced(self) -> list[AddressName]: ...
 
-    def save_configuration(self, state: AppliedState) -> None:
-        """Raises OSError."""
+    async def save(self, state: AppliedState) -> None:
+        """Save the configuration, without blocking the event loop. Raises OSError."""
 
     def save_forced(self, names: list[AddressName]) -> None:
         """Raises OSError."""
@@ -103,8 +104,11 @@ class ConfigStore:
         found = self._load(_FORCED, ForcedNames)
         return found.addresses if found is not None else []
 
-    def save_configuration(self, state: AppliedState) -> None:
+    async def save(self, state: AppliedState) -> None:
         """Raises OSError."""
+        await asyncio.to_thread(self._save_configuration, state)
+
+    def _save_configuration(self, state: AppliedState) -> None:
         self._save(_CONFIGURATION, msgspec.json.encode(state))
 
     def save_forced(self, names: list[AddressName]) -> None:

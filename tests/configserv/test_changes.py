@@ -17,6 +17,7 @@ from enmasse.health import Health
 from enmasse.model import feeds
 from enmasse.model.feeds import AddressChanges, Addresses, PlacementChanges, Placements
 from enmasse.model.names import AddressName
+from services.configserv.drivers import Contents
 from services.configserv.service import ConfigService
 from services.configserv.store import ConfigStore
 from services.ragent import desired as agent
@@ -125,7 +126,8 @@ class World:
 
     def publish(self) -> None:
         files = {"addresses.json": self.entries, "flavors.json": FLAVORS, "brokers.json": self.brokers}
-        self._service.configure({name: json.dumps(c).encode() if c is not None else None for name, c in files.items()})
+        contents: Contents = {n: json.dumps(c).encode() if c is not None else None for n, c in files.items()}
+        self._service.take(self._service.compute(contents))
 
     def edit(self) -> None:
         """Add, change, spoil and remove entries, of which there may be none."""
