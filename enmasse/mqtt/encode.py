@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from enmasse.mqtt import properties
 from enmasse.mqtt.packets import (
+    BRIDGE,
     NONE,
     V5,
     V311,
@@ -35,6 +36,9 @@ from enmasse.mqtt.properties import binary, string, varint
 from enmasse.mqtt.topics import fault_of_filter, fault_of_topic, parse_share
 
 PINGRESP: Final = b"\xd0\0"
+VERSION_REFUSED: Final = b"\x20\2\0\1"
+"""CONNACK for a protocol level that is not served (v3.1.1 MQTT-3.1.2-2), in the form of 3.1.1, which clients of all
+versions but 5 know: a mosquitto bridge, for example, falls back to a lower level only on this return code."""
 
 PUBACK: Final = 0x40
 PUBREC: Final = 0x50
@@ -96,13 +100,6 @@ def publish(flags: int, topic: bytes, packet_id: int, values: bytes, payload: by
     return b"".join((b"%c" % head, varint(size), topic, b"%c%c" % (high, low), values, payload))
 
 
-def refuse_version(level: int) -> bytes:
-    """The CONNACK for a CONNECT of a protocol level that is not served, in the form its client knows."""
-    if level < V5:
-        return b"\x20\2\0\1"
-    return b"\x20\3\0\x84\0"
-
-
 def encode(packet: Packet, version: int, of_client: bool = False) -> bytes:
     """Any packet, as a server sends it, or a client (`of_client`): they may carry different properties. A reason and
     properties are left out for 3.1.1, which has neither. Raises ValueError for what must not be sent."""
@@ -131,7 +128,8 @@ def _connect(packet: Connect, version: int, of_client: bool) -> tuple[int, bytes
     if not 0 <= packet.keep_alive <= 0xFFFF:
         raise ValueError(f"keep alive {packet.keep_alive}; 0 to 65535 are possible")
     v5 = packet.version == V5
-    parts = [b"\0\4MQTT", bytes((packet.version, flags)), packet.keep_alive.to_bytes(2, "big")]
+    level = packet.version | BRIDGE if packet.bridge else packet.version
+    parts = [b"\0\4MQTT", bytes((level, flags)), packet.keep_alive.to_bytes(2, "big")]
     if v5:
         parts.append(properties.write(packet.properties, properties.CONNECT))
     parts.append(string(packet.client_id, "the client identifier"))

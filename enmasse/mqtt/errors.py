@@ -45,11 +45,9 @@ class ProtocolError(MqttError):
 
 
 class UnsupportedVersion(ProtocolError):
-    """A CONNECT of a version that is not served. `level` is the protocol level it gives; `encode.refuse_version`
-    makes the CONNACK that such a client understands (v3.1.1 MQTT-3.1.2-2, v5 MQTT-3.1.2-2)."""
+    """CONNECT of a version that is not served, to be answered with `encode.VERSION_REFUSED`."""
 
     reason = reasons.UNSUPPORTED_PROTOCOL_VERSION
 
-    def __init__(self, sentence: str, level: int) -> None:
+    def __init__(self, sentence: str) -> None:
         super().__init__(sentence, "v3.1.1 MQTT-3.1.2-2, v5 MQTT-3.1.2-2")
-        self.level = level

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 V311: Final = 4  # the protocol level is the name of the version everywhere (v3.1.1 3.1.2.2)
 V5: Final = 5
+BRIDGE: Final = 0x80
+"""Bit that brokers such as mosquitto set in the protocol level of 3.1.1 when they connect as a bridge."""
 
 NEVER: Final = 0xFFFF_FFFF
 """A session expiry interval that does not end (v5 3.1.2.11.2)."""
@@ -61,7 +63,8 @@ class Will(Struct, gc=False):
 
 
 class Connect(Struct, gc=False):
-    """`version` is V311 or V5; `clean` is Clean Session or Clean Start; `keep_alive` in seconds, 0 is off."""
+    """`version` is V311 or V5; `clean` is Clean Session or Clean Start; `keep_alive` in seconds, 0 is off. `bridge`: a
+    3.1.1 client that has set the bridge bit of its protocol level, another broker."""
 
     client_id: str = ""
     clean: bool = True
@@ -71,6 +74,7 @@ class Connect(Struct, gc=False):
     will: Will | None = None
     properties: Properties = NONE
     version: int = V5
+    bridge: bool = False
 
 
 class ConnAck(Struct, gc=False):

@@ -13,6 +13,7 @@ from enmasse.mqtt import properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.fields import EMPTY, Cursor
 from enmasse.mqtt.packets import (
+    BRIDGE,
     NONE,
     V5,
     V311,
@@ -52,10 +53,11 @@ def _packet_id(body: Cursor) -> int:
 
 
 def read_level(body: Cursor) -> int:
-    """Protocol name and level of a CONNECT: V311 or V5. Raises UnsupportedVersion for another level."""
+    """Protocol name and level of a CONNECT: V311 or V5. Brokers that connect as a bridge, such as mosquitto, set a bit
+    of level 4 beside it. Raises UnsupportedVersion for another level."""
     name = body.binary()
     if name == b"MQIsdp":
-        raise UnsupportedVersion("CONNECT: MQTT 3.1 is not served; 3.1.1 and 5 are", body.u8())
+        raise UnsupportedVersion("CONNECT: MQTT 3.1 is not served; 3.1.1 and 5 are")
     if name != b"MQTT":
         raise ProtocolError(
             f"CONNECT: the protocol name is {name[:20]!r}, not 'MQTT'",
@@ -63,13 +65,14 @@ def read_level(body: Cursor) -> int:
             reasons.UNSUPPORTED_PROTOCOL_VERSION,
         )
     level = body.u8()
-    if level not in (V311, V5):
-        raise UnsupportedVersion(f"CONNECT: protocol level {level} is not served; 4 (3.1.1) and 5 are", level)
-    return level
+    if level not in (V311, V311 | BRIDGE, V5):
+        raise UnsupportedVersion(f"CONNECT: protocol level {level} is not served; 4 (3.1.1) and 5 are")
+    return level & ~BRIDGE
 
 
 def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
     """From the connect flags on (3.1.2.3); `read_level` was there before."""
+    bridge = bool(body.data[body.pos - 1] & BRIDGE)
     bits = body.u8()
     if bits & 0x01:
         raise MalformedPacket("CONNECT: the reserved connect flag is set", "v3.1.1 MQTT-3.1.2-3, v5 MQTT-3.1.2-3")
@@ -94,7 +97,7 @@ def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
     username = body.text("the user name") if bits & 0x80 else None
     password = body.binary() if bits & 0x40 else None
     body.done()
-    return Connect(client_id, bool(bits & 0x02), keep_alive, username, password, will, values, version)
+    return Connect(client_id, bool(bits & 0x02), keep_alive, username, password, will, values, version, bridge)
 
 
 def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:

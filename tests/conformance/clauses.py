@@ -173,7 +173,7 @@ V5 = """
 3.1.0-1 | the first packet of a client is CONNECT
 3.1.0-2 | a second CONNECT closes the connection
 3.1.2-1 | another protocol name is refused and the connection is closed
-3.1.2-2 | another protocol version is refused with 0x84 and the connection is closed
+3.1.2-2 | another protocol version is refused and the connection is closed
 3.1.2-3 | the reserved flag of CONNECT is 0
 3.1.2-4 | Clean Start discards an existing session
 3.1.2-5 | without Clean Start an existing session is resumed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from enmasse.mqtt import encode, properties, reasons
-from enmasse.mqtt.errors import MalformedPacket, ProtocolError, UnsupportedVersion
+from enmasse.mqtt.errors import MalformedPacket, ProtocolError
 from enmasse.mqtt.packets import NONE, V5, V311, ConnAck, Connect, Packet, PingReq, Properties, Publish, Will
 from enmasse.mqtt.reader import Reader
 
@@ -64,7 +64,8 @@ FIRST = [
     case("name-lower", connect(s("c"), name=b"mqtt"), 0x84, v3("MQTT-3.1.2-1"), v5("MQTT-3.1.2-1")),
     case("level-3", connect(s("c"), level=3), 0x84, v3("MQTT-3.1.2-2")),
     case("level-6", connect(s("c"), level=6), 0x84, v5("MQTT-3.1.2-2")),
-    case("bridge", connect(s("c"), level=0x84), 0x84, v3("MQTT-3.1.2-2")),
+    case("bridge-of-3.1", connect(s("c"), level=0x83, name=b"MQIsdp"), 0x84, v3("MQTT-3.1.2-2")),
+    case("bridge-of-5", connect(s("c"), level=0x85), 0x84, v5("MQTT-3.1.2-2")),
     case("mqtt-3.1", connect(s("c"), level=3, name=b"MQIsdp"), 0x84, v3("MQTT-3.1.2-2")),
 ]
 for _level, _mark in ((V311, v3), (V5, v5)):
@@ -183,11 +184,12 @@ def test_a_wrong_first_packet_is_refused(data: bytes, reason: int) -> None:
     split_everywhere(data, Reader, reason)
 
 
-def test_a_client_of_another_version_can_be_answered() -> None:
-    for level, answer in ((3, b"\x20\2\0\1"), (6, b"\x20\3\0\x84\0")):
-        with pytest.raises(UnsupportedVersion) as fault:
-            Reader().feed(connect(s("c"), level=level))
-        assert fault.value.level == level and encode.refuse_version(level) == answer
+def test_a_bridge_of_3_1_1_is_a_client_of_3_1_1() -> None:
+    reader = Reader()
+    (packet,) = reader.feed(connect(s("c"), level=0x84))
+    assert isinstance(packet, Connect)
+    assert (packet.version, packet.bridge, reader.version) == (V311, True, V311)
+    assert encode.encode(packet, V311, of_client=True) == connect(s("c"), level=0x84)
 
 
 def test_the_version_is_known_when_the_rest_of_connect_is_wrong() -> None:

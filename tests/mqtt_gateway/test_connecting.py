@@ -17,7 +17,12 @@ from enmasse.mqtt.packets import (
     PingResp,
     Properties,
     PubAck,
+    PubComp,
     Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Subscription,
     Will,
 )
 from services.mqtt_gateway.ports import Ending, Refused
@@ -66,12 +71,44 @@ def test_a_second_connect_ends_the_connection(version: int) -> None:
 
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.2-2")
 @pytest.mark.clause("v5", "MQTT-3.1.2-2")
-@pytest.mark.parametrize(("level", "answer"), [(3, b"\x20\2\0\1"), (6, b"\x20\3\0\x84\0")])
-def test_other_protocol_levels_are_refused(level: int, answer: bytes) -> None:
+@pytest.mark.parametrize("level", [3, 6, 0x83, 0x85])
+def test_other_protocol_levels_are_refused_in_the_form_of_3_1_1(level: int) -> None:
     peer = World().peer()
     peer.send_bytes(b"\x10\x0d\0\4MQTT" + bytes((level,)) + b"\2\0\0\0\1c")
-    assert peer.take_bytes() == answer
+    assert peer.take_bytes() == b"\x20\2\0\1"
     assert peer.closed
+
+
+def test_a_bridge_of_3_1_1_gets_nothing_of_its_own_and_the_retain_flag_as_published() -> None:
+    world = World()
+    bridge, other = world.connected("bridge", V311, bridge=True), world.connected("other", V311)
+    for peer in (bridge, other):
+        peer.take()
+        peer.send(Subscribe(1, (Subscription("#", 1), Subscription("$share/g/a", 1))))
+        peer.expect(SubAck)
+    wanted = world.backend.live["bridge"].filters
+    assert [(each.no_local, each.retain_as_published) for each in wanted.values()] == [(True, True), (False, True)]
+    assert not any(each.no_local for each in world.backend.live["other"].filters.values())
+    bridge.send(Publish("b", b"mine"))
+    other.send(Publish("b", b"retained", retain=True))
+    assert [(each.payload, each.retain) for each in bridge.take()] == [(b"retained", True)]  # type: ignore[attr-defined]
+    assert {each.payload for each in other.take()} == {b"mine", b"retained"}  # type: ignore[attr-defined]
+
+
+def test_a_client_of_3_1_1_has_at_most_20_messages_of_qos_2_under_way() -> None:
+    world = World()
+    for version, most in ((V311, 20), (V5, 100)):
+        peer = world.connected("c", version)
+        peer.send(Subscribe(1, (Subscription("#", 2),)))
+        peer.take()
+        for number in range(100):
+            world.backend.route(Publish("a", b"%d" % number, 2), "pub")
+        first = peer.take()
+        assert len(first) == most
+        for number in range(100 - most):
+            peer.send(PubRec(number + 1), PubComp(number + 1))
+        assert len([each for each in peer.take() if isinstance(each, Publish)]) == 100 - most
+        peer.vanish()
 
 
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.2-1")

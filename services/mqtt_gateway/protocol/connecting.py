@@ -25,6 +25,7 @@ class Terms(NamedTuple):
     aliases: int
     assigned: bool
     overruled: bool
+    bridge: bool
 
 
 def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
@@ -75,6 +76,7 @@ def examine(connect: Connect, limits: Limits, peer: str) -> Terms:
         aliases=min(given.topic_alias_maximum or 0, limits.topic_aliases),
         assigned=assigned,
         overruled=keep_alive != connect.keep_alive,
+        bridge=connect.bridge,
     )
 
 

@@ -303,7 +303,7 @@ class Connection:
         self._session = session
         self._inbound = Inbound(self, self.output, session, version, limits)
         self._outbound = Outbound(self._front, self, self.output, session, terms)
-        self._subscribing = Subscribing(self, self.output, session, limits.subscriptions)
+        self._subscribing = Subscribing(self, self.output, session, limits.subscriptions, terms.bridge)
         values = connecting.answer(terms, limits) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
         self._outbound.resume()
@@ -413,7 +413,7 @@ class Connection:
             self.fail(error.reason, str(error))
         elif isinstance(error, UnsupportedVersion):
             self._front.refused[error.reason] += 1
-            self.output.write(2, encode.refuse_version(error.level))
+            self.output.write(2, encode.VERSION_REFUSED)
             self._close(Ending.LOST, error.reason)
             self._wire.end()
         else:  # v3.1.1 MQTT-3.1.4-1, v5 MQTT-3.1.4-1: what is no CONNECT at all gets no answer

@@ -35,6 +35,9 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: U16 = 256
     """Messages to a client that are not settled yet, from each source; what the client allows, if that is less. Four
     times as many while they are of 1 KiB or less on average."""
+    qos_2_window: U16 = 20
+    """Messages of QoS 2 to a client of 3.1.1 that are not complete. It cannot say how many it takes: mosquitto as a
+    bridge acknowledges and discards those beyond its own `max_inflight_messages`, 20 by default."""
     topic_aliases: Annotated[int, Meta(ge=0, le=65535)] = 16
     """Topic aliases of a client, in each direction."""
     subscriptions: Count = 1000

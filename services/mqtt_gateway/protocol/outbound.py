@@ -76,6 +76,7 @@ class Outbound:
         "_largest",
         "_last",
         "_most",
+        "_most_two",
         "_one",
         "_output",
         "_rels",
@@ -96,6 +97,7 @@ class Outbound:
         self._session = session
         self._v5 = terms.request.version == V5
         self._most = terms.receive_maximum
+        self._most_two = self._most if self._v5 else front.limits.qos_2_window
         self._window = terms.request.window
         self._largest = terms.maximum_packet_size
         self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
@@ -269,7 +271,7 @@ class Outbound:
                 self._output.write(3, data)
             self._session.settle(delivery)
             return True
-        if len(self._one) + len(self._two) >= self._most:
+        if len(self._one) + len(self._two) >= self._most or (qos == 2 and len(self._two) >= self._most_two):
             return False
         if self._earlier:
             known = self._earlier.pop((delivery.source, delivery.identity), None)

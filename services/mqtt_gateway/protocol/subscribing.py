@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from enmasse.model.topics import MAX_LEVELS
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
-from enmasse.mqtt.topics import levels
+from enmasse.mqtt.topics import levels, parse_share
 from services.mqtt_gateway.ports import Session
 from services.mqtt_gateway.protocol.output import Output
 
@@ -28,13 +30,17 @@ class Host(Protocol):
 
 
 class Subscribing:
-    __slots__ = ("_asked", "_codes", "_full", "_host", "_most", "_output", "_session", "_text", "_waiting")
+    """`bridge`: the client is another broker. Like mosquitto, its subscriptions get what bridges of MQTT 5 ask for by
+    options that 3.1.1 does not have: nothing of what it has published itself, and the retain flag as published."""
 
-    def __init__(self, host: Host, output: Output, session: Session, most: int) -> None:
+    __slots__ = ("_asked", "_bridge", "_codes", "_full", "_host", "_most", "_output", "_session", "_text", "_waiting")
+
+    def __init__(self, host: Host, output: Output, session: Session, most: int, bridge: bool) -> None:
         self._host = host
         self._output = output
         self._session = session
         self._most = most
+        self._bridge = bridge
         self._asked: Subscribe | Unsubscribe | None = None  # the session answers it
         self._codes: list[int | None] = []  # of `_asked`; None: the session says it
         self._text = ""
@@ -90,6 +96,8 @@ class Subscribing:
             self._session.unsubscribe(packet)
             return
         self._text = ""
+        if self._bridge:
+            packet = Subscribe(packet.packet_id, tuple(map(_of_bridge, packet.subscriptions)))
         codes = self._examined(packet)
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
@@ -122,3 +130,7 @@ class Subscribing:
             self._text = self._text or f"a client may have {self._most} subscriptions"
             return reasons.QUOTA_EXCEEDED
         return None
+
+
+def _of_bridge(one: Subscription) -> Subscription:
+    return replace(one, no_local=parse_share(one.filter) is None, retain_as_published=True)
