@@ -21,7 +21,7 @@ from enmasse.testing import Suite, free_port, wait_for
 from tests.conformance.test_sessions import Name
 
 PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-BACKLOG = 150
+BACKLOG = 300
 
 
 class Mosquitto:
@@ -162,6 +162,8 @@ def test_a_bridge_of_3_1_1_loses_nothing_when_either_side_is_restarted(
         waiting = [b"waiting %d" % number for number in range(BACKLOG)]
         _acknowledged(far.publish(f"{name}/down/x", waiting, qos))
         mosquitto.start()
+        wait_for("the first of them", lambda: near.got[waiting[0]])
+        _restart_gateway(running_suite)
         _arrived(near, wanted + waiting, qos == 2)
         _arrived(far, wanted, qos == 2)
 
