@@ -27,7 +27,7 @@ def _begin(peer: Peer, size: int, part: int) -> None:
 
 @pytest.mark.parametrize("version", [V311, V5])
 def test_output_that_clients_do_not_read_is_bounded_and_other_clients_are_served(version: int) -> None:
-    memory = 2 * MIB
+    memory = 6 * MIB
     with live(Limits(memory=memory, stall_seconds=600, max_packet=MIB)) as gateway:
         held = gateway.gateway.front.memory
         deaf = [Raw(gateway.ports["mqtt"], version, buffer=4096).connect(f"deaf-{number}") for number in range(12)]

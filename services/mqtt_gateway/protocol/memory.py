@@ -67,7 +67,7 @@ class Memory:
         self._making_room = False
 
     def fallen(self, by: int) -> bool:
-        """Return True if the total is lower by so many bytes than it was since this was last True."""
+        """Return True if the total is lower by `by` bytes than its highest since this was last True."""
         if self.highest - self.total < by:
             return False
         self.highest = self.total
