@@ -27,7 +27,7 @@ from enmasse.mqtt.packets import (
 )
 from services.mqtt_gateway.ports import Ending, Refused
 from services.mqtt_gateway.protocol.limits import Limits
-from tests.mqtt_gateway.peer import World
+from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
 
@@ -79,6 +79,10 @@ def test_other_protocol_levels_are_refused_in_the_form_of_3_1_1(level: int) -> N
     assert peer.closed
 
 
+def _published(peer: Peer) -> list[Publish]:
+    return [each for each in peer.take() if isinstance(each, Publish)]
+
+
 def test_a_bridge_of_3_1_1_gets_nothing_of_its_own_and_the_retain_flag_as_published() -> None:
     world = World()
     bridge, other = world.connected("bridge", V311, bridge=True), world.connected("other", V311)
@@ -91,8 +95,8 @@ def test_a_bridge_of_3_1_1_gets_nothing_of_its_own_and_the_retain_flag_as_publis
     assert not any(each.no_local for each in world.backend.live["other"].filters.values())
     bridge.send(Publish("b", b"mine"))
     other.send(Publish("b", b"retained", retain=True))
-    assert [(each.payload, each.retain) for each in bridge.take()] == [(b"retained", True)]  # type: ignore[attr-defined]
-    assert {each.payload for each in other.take()} == {b"mine", b"retained"}  # type: ignore[attr-defined]
+    assert [(each.payload, each.retain) for each in _published(bridge)] == [(b"retained", True)]
+    assert {each.payload for each in _published(other)} == {b"mine", b"retained"}
 
 
 def test_a_client_of_3_1_1_has_at_most_20_messages_of_qos_2_under_way() -> None:
@@ -107,7 +111,7 @@ def test_a_client_of_3_1_1_has_at_most_20_messages_of_qos_2_under_way() -> None:
         assert len(first) == most
         for number in range(100 - most):
             peer.send(PubRec(number + 1), PubComp(number + 1))
-        assert len([each for each in peer.take() if isinstance(each, Publish)]) == 100 - most
+        assert len(_published(peer)) == 100 - most
         peer.vanish()
 
 
