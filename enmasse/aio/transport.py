@@ -60,6 +60,22 @@ class Hub:
         self._worked: list[Wire] = []  # have had a part of their share in this turn
         self._waiting: deque[Wire] = deque()  # have input that waits for its turn
         self._turn_due = False
+        self.failures = 0
+        """Exceptions of handlers, each of which has ended a link, a session or a connection, since the start."""
+        self._last_failure = ""
+
+    @property
+    def trouble(self) -> str:
+        """A sentence for operators if handlers have raised exceptions; "" if none has."""
+        if not self.failures:
+            return ""
+        return f"{self.failures} internal errors have ended links or connections, the last one: {self._last_failure}"
+
+    def failed(self, peer: str, failure: Exception) -> None:
+        """Log and count the exception of a handler, or of the engine itself, on a connection to `peer`."""
+        self.failures += 1
+        self._last_failure = f"{type(failure).__name__}: {failure}"[:200]
+        log.error("amqp.handler.failed", peer=peer, exc_info=failure)
 
     @property
     def connections(self) -> list[Connection]:
@@ -202,6 +218,7 @@ class Wire(asyncio.Protocol):
         connection.output.on_spill = self._on_spill
         connection.held.on_paused = self._on_reading
         connection.enough = self._enough
+        connection.handler.on_failure = self._on_failure
         self._receive = connection.receive
 
     # --- asyncio ------------------------------------------------------------------------------------------------------
@@ -250,10 +267,7 @@ class Wire(asyncio.Protocol):
         error = None
         if exc is not None:
             error = AmqpError(errors.CONNECTION_FORCED, f"the connection to {self.peer} was lost: {exc}")
-        try:
-            self.connection.transport_closed(error)
-        except Exception as failure:
-            log.error("amqp.handler.failed", peer=self.peer, exc_info=failure)
+        self.connection.transport_closed(error)
         self.connection.let_go()
 
     def pause_writing(self) -> None:
@@ -270,6 +284,9 @@ class Wire(asyncio.Protocol):
     def _on_dirty(self) -> None:
         if self.transport is not None:
             self.hub._mark(self)
+
+    def _on_failure(self, failure: Exception) -> None:
+        self.hub.failed(self.peer, failure)
 
     def _on_spill(self) -> None:
         """Much output in one turn: hand it to the socket now, dispositions can wait."""
@@ -370,16 +387,11 @@ class Wire(asyncio.Protocol):
             self.transport.abort()
 
     def _broken(self, error: Exception) -> None:
-        """A handler raised: the connection cannot be trusted any more."""
-        if isinstance(error, AmqpError):
-            reason = error.with_traceback(None)
-        else:
-            log.error("amqp.handler.failed", peer=self.peer, exc_info=error)
-            reason = AmqpError(errors.INTERNAL_ERROR, "this connection met an internal error")
+        """The engine itself has raised: the connection cannot be trusted any more."""
         try:
-            self.connection.close(reason)
-        except Exception as failure:
-            log.error("amqp.handler.failed", peer=self.peer, exc_info=failure)
+            self.connection.close(self.connection.handler.reason(error))
+        except Exception as further:
+            self.hub.failed(self.peer, further)
             self._abort()
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.disposition import usual_disposition
 from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.frames import HEADER
+from enmasse.amqp.guard import Guard
 from enmasse.amqp.handshake import Handshake
 from enmasse.amqp.held import Held
 from enmasse.amqp.limits import Limits
@@ -34,25 +35,16 @@ from enmasse.amqp.performatives import (
 )
 from enmasse.amqp.reader import Reader
 from enmasse.amqp.sasl import SaslClient, SaslServer
-from enmasse.amqp.session import Session, SessionHandler
+from enmasse.amqp.session import Session
 from enmasse.amqp.silence import Silence
 from enmasse.amqp.types import Symbol
+
+if TYPE_CHECKING:
+    from enmasse.amqp.handler import Handler
 
 MIN_MAX_FRAME = 512
 _SIZE = Struct(">I").unpack_from
 _EMPTY_FRAME = HEADER(8, 2, 0, 0)
-
-
-class ConnectionHandler(SessionHandler, Protocol):
-    """The callbacks of a connection, its sessions and links: see Handler."""
-
-    def on_open(self, c: Connection) -> None: ...
-
-    def on_begin(self, s: Session) -> None: ...
-
-    def on_close(self, c: Connection, error: AmqpError | None) -> None: ...
-
-    def on_writable(self, c: Connection) -> None: ...
 
 
 class Connection:
@@ -68,7 +60,7 @@ class Connection:
 
     def __init__(
         self,
-        handler: ConnectionHandler,
+        handler: Handler,
         *,
         container_id: str,
         is_client: bool,
@@ -85,7 +77,7 @@ class Connection:
         if max_frame_size < MIN_MAX_FRAME:
             raise ValueError(f"max_frame_size is at least {MIN_MAX_FRAME}, not {max_frame_size}")
         limits = limits or Limits()
-        self.handler = handler
+        self.handler = Guard(handler)
         self.is_client = is_client
         self.max_frame_size = max_frame_size  # ours; frames that come may be so large
         self.channel_max = min(limits.max_sessions - 1, 65535 if channel_max is None else channel_max)
@@ -186,7 +178,8 @@ class Connection:
         return session
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more."""
+        """Close the connection; `on_close` follows when the peer has answered. Nothing else is processed any more. Does
+        not raise."""
         if self._close_sent or self._over:
             return
         if not self._handshake.done and not (self.is_client and self._open_sent):
@@ -249,6 +242,7 @@ class Connection:
         """The skin, last of all: it is not called any more."""
         self.output.let_go()
         self.held.let_go()
+        self.handler.let_go()
         self.enough = None
         if isinstance(self.sasl, SaslServer):
             self.sasl.let_go()
@@ -551,7 +545,7 @@ class Connection:
         self._end_of_connection(error)
 
     def _end_of_connection(self, error: AmqpError | None) -> None:
-        """Over: sessions, links and handler are notified, once."""
+        """Over: sessions, links and handler are notified, once. Does not raise."""
         if self._over:
             return
         self._over = self.output.shut = True
@@ -562,16 +556,10 @@ class Connection:
         self.finished = True
         for session in self.sessions():
             session.stop_sending()
-        failures: list[Exception] = []  # of callbacks: the others are called all the same
         for session in self.sessions():
-            try:
-                session.finish(error)
-            except Exception as failure:
-                failures.append(failure)
+            session.finish(error)
         self.wake()
         self.handler.on_close(self, error)
-        if failures:
-            raise failures[0]
 
 
 _DISPATCH: dict[type, Callable[[Connection, int, Any, bytes, int], bool]] = {

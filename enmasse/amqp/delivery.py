@@ -63,7 +63,12 @@ class Outgoing:
         return self.link.held_back(self._bytes > 0)
 
     def write(self, chunk: Piece) -> bool:
-        """Append a piece; True if more is welcome (see `blocked`). Never refuses, so the caller holds the bound."""
+        """Append a piece; True if more is welcome (see `blocked`). Never refuses, so the caller holds the bound.
+
+        What is written to an aborted delivery, or to one whose link has gone, is dropped. Raises AmqpError after
+        `finish`."""
+        if self.aborted:
+            return False
         if self._complete:
             raise AmqpError(errors.ILLEGAL_STATE, "this delivery is finished")
         if len(chunk):

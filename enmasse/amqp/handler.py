@@ -19,7 +19,8 @@ class Handler:
     """Callbacks of a connection. Override what is needed: everything has a default that behaves.
 
     They run inside `Connection.receive`, `tick`, `transport_closed` or the call that made them due, must not block
-    and may call anything of the engine except `receive`.
+    and may call anything of the engine except `receive`. One that raises ends the link, session or connection that it
+    was called for, and nothing else (guard.py).
     """
 
     def on_open(self, c: Connection) -> None:
@@ -42,6 +43,11 @@ class Handler:
 
     def on_drained(self, link: Receiver) -> None:
         """The credit of a drain has been used up or given back."""
+
+    def on_failed(self, link: Link, error: AmqpError) -> None:
+        """A callback of this link has raised an exception, or what waits on it cannot be sent. By default the link is
+        detached with `error`, which is the exception if that was an AmqpError, else amqp:internal-error."""
+        link.detach(error)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         """The link is over (once per link): detached by the peer (it has been answered), or its session or connection

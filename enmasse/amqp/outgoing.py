@@ -23,6 +23,10 @@ class OutgoingLink(Protocol):
         """Send what waits, as far as it may now. True: more is ready."""
         ...
 
+    def failed(self, failure: Exception) -> None:
+        """Sending what waits has raised."""
+        ...
+
     def room_again(self) -> None:
         """There is room, which was denied."""
         ...
@@ -52,6 +56,7 @@ class OutgoingWindow(Generic[L]):
         "_pumping",
         "channel",
         "extra",
+        "halted",
         "max_unsettled",
         "next_id",
         "output",
@@ -78,6 +83,8 @@ class OutgoingWindow(Generic[L]):
         """Senders with a frame that waits for the window or for the peer's reading."""
         self.starved: dict[L, None] = {}
         """Senders that were denied credit for want of window, reading or settlements."""
+        self.halted: dict[L, None] = {}
+        """Senders whose begun delivery was held back for want of window or reading."""
         self.settled: list[int] = []
         """Settled by us, to be sent at the next flush."""
         self.shut = False
@@ -110,23 +117,28 @@ class OutgoingWindow(Generic[L]):
         try:
             while ready and not output.blocked and self.next_id != self.stop and not self.shut:
                 link = ready.popleft()
-                if link.pump():
-                    ready.append(link)
+                try:
+                    more = link.pump()
+                except Exception as failure:
+                    link.failed(failure)
+                else:
+                    if more:
+                        ready.append(link)
         finally:
             self._pumping = False
 
     def resume(self) -> None:
-        """Where room has come back, let the senders know that were denied credit for want of it."""
-        if (
-            self.next_id == self.stop
-            or self.output.blocked
-            or len(self.unsettled) > self.max_unsettled // 2
-            or self.shut
-        ):
+        """Where room has come back, let the senders know that were denied it: begun deliveries go on however many are
+        unsettled, since they count as that already."""
+        if self.next_id == self.stop or self.output.blocked or self.shut:
             return
-        starved, self.starved = self.starved, {}
-        for link in starved:
+        halted, self.halted = self.halted, {}
+        for link in halted:
             link.room_again()
+        if len(self.unsettled) <= self.max_unsettled // 2:
+            starved, self.starved = self.starved, {}
+            for link in starved:
+                link.room_again()
 
     def outcomes(self, first: int, count: int, settled: bool, state: Any) -> None:
         """The peer's disposition of a range: `OutgoingLink.outcomes`, one call per run of one sender. Raises
@@ -182,4 +194,5 @@ class OutgoingWindow(Generic[L]):
         self.unsettled.clear()
         self.ready.clear()
         self.starved.clear()
+        self.halted.clear()
         return lost

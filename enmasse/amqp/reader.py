@@ -174,14 +174,17 @@ class Reader:
                             if batch_link is not None:
                                 full, batch_link, payloads, batch = batch_link, None, batch, []
                                 full.take_run(batch_first, payloads)
-                            link.on_delivery(
-                                link,
-                                delivery_id,
-                                settled,
-                                data[payload_at:frame_end],
-                                data[tag_at:tail_at],
-                                message_format,
-                            )
+                            try:
+                                link.on_delivery(
+                                    link,
+                                    delivery_id,
+                                    settled,
+                                    data[payload_at:frame_end],
+                                    data[tag_at:tail_at],
+                                    message_format,
+                                )
+                            except Exception as failure:
+                                link.failed(failure)
                             pos = frame_end
                             continue
                 elif key == disposition_key and (not wide_disposition or left >= _WIDE_BYTES):
@@ -264,13 +267,11 @@ class Reader:
                     return len(data)
                 if not plain or not by_tables:
                     break
-        finally:  # also if a callback or a broken frame has raised
-            try:
-                if batch_link is not None:
-                    batch_link.take_run(batch_first, batch)
-            finally:
-                if run_sender is not None:
-                    run_sender.outcomes(run, run_state, True)
+        finally:  # also after a broken frame
+            if batch_link is not None:
+                batch_link.take_run(batch_first, batch)
+            if run_sender is not None:
+                run_sender.outcomes(run, run_state, True)
         return pos
 
     def learn(self, performative: Any, data: bytes, start: int, stop: int) -> None:

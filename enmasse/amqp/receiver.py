@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
@@ -12,24 +12,13 @@ from enmasse.amqp.incoming import IncomingWindow
 from enmasse.amqp.performatives import Flow, TransactionalState, Transfer
 from enmasse.amqp.serial import U32, serial_difference
 
+if TYPE_CHECKING:
+    from enmasse.amqp.guard import Guard
+
 NEVER = 1 << 62  # a counter never gets there
 PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
 OnRun = Callable[["Receiver", int, list[bytes]], None]
-
-
-class ReceiverHandler(Protocol):
-    """The callbacks of a receiver: see Handler."""
-
-    def on_delivery(
-        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
-    ) -> None: ...
-
-    def on_partial(self, link: Receiver, delivery: Partial) -> None: ...
-
-    def on_drained(self, link: Receiver) -> None: ...
-
-    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None: ...
 
 
 class Partial:
@@ -134,7 +123,7 @@ class Receiver(Link):
         session: LinkSession,
         name: str,
         handle: int,
-        handler: ReceiverHandler,
+        handler: Guard,
         incoming: IncomingWindow[Receiver],
         held: Held,
     ) -> None:
@@ -245,7 +234,10 @@ class Receiver(Link):
     def take_run(self, first: int, payloads: list[bytes]) -> None:
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
-            on_run(self, first, payloads)
+            try:
+                on_run(self, first, payloads)
+            except Exception as failure:
+                self.failed(failure)
 
     def want_flow(self) -> None:
         self.topup_at = NEVER  # asked for: `top_up` sets it again
@@ -417,7 +409,7 @@ class Receiver(Link):
     def _piece(self, partial: Partial, payload: bytes, more: bool) -> None:
         if not partial.size and not more and not partial._frames:
             self._partial = None
-            self.on_delivery(self, partial.delivery_id, partial.settled, payload, partial.tag, partial.message_format)
+            self._deliver(partial, payload)
         elif not partial.settled and partial.delivery_id not in self.incoming.unsettled:
             self._discard(partial, more)  # settled by us before it was complete: the rest is of no interest
         elif self.streaming:
@@ -462,8 +454,17 @@ class Receiver(Link):
             )
         if not more:
             self._partial = None
-            message = partial.take()
+            self._deliver(partial, partial.take())
+
+    def _deliver(self, partial: Partial, message: bytes) -> None:
+        try:
             self.on_delivery(self, partial.delivery_id, partial.settled, message, partial.tag, partial.message_format)
+        except Exception as failure:
+            self.failed(failure)
+
+    def failed(self, failure: Exception) -> None:
+        """A callback for a delivery of this link has raised."""
+        self._handler.link_failed(self, failure)
 
     def _discard(self, partial: Partial, more: bool) -> None:
         """What has come of a delivery, and what comes of it, is of no interest."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
 from enmasse.amqp.delivery import Outgoing, Piece
@@ -19,6 +19,9 @@ from enmasse.amqp.output import MANY, Output
 from enmasse.amqp.performatives import Flow
 from enmasse.amqp.serial import U32, serial_difference
 
+if TYPE_CHECKING:
+    from enmasse.amqp.guard import Guard
+
 MAX_TAG = 32  # bytes of a delivery-tag (2.8.7)
 _RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can block when it is too much
 _FRAMES_PER_TURN = 8  # of one link, while other links of the session wait too
@@ -27,14 +30,6 @@ _FAST_HEAD = Struct(">I12sI2sI2s")
 _FAST_HEADS = {n: Struct(f">I{n}sI2sI2s") for n in (12, 13, 16)}
 
 _EMPTY: deque[Outgoing] = deque()  # of senders on which nothing ever waited: thousands of them
-
-
-class SenderHandler(Protocol):
-    """The callbacks of a sender: see Handler."""
-
-    def on_flow(self, link: Sender) -> None: ...
-
-    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None: ...
 
 
 class Sender(Link):
@@ -70,7 +65,7 @@ class Sender(Link):
         session: LinkSession,
         name: str,
         handle: int,
-        handler: SenderHandler,
+        handler: Guard,
         window: OutgoingWindow[Sender],
         output: Output,
     ) -> None:
@@ -483,12 +478,9 @@ class Sender(Link):
             if begun is not None:
                 window = self._window
                 window.unsettled.pop(begun.delivery_id, None)
-                if not self.over:
-                    queue.append(begun)
-                    if not window.full and not window.shut:
-                        self._pump()
-                    queue.clear()
-                    self._gate = -1
+                if not (self.over or window.full or window.shut or self.output.blocked):
+                    self._send_frame(begun)
+            self._limit = self._sent
             if lost:
                 self._handler.on_outcomes(self, lost, None, True)
         self._limit = self._sent
@@ -499,7 +491,7 @@ class Sender(Link):
 
     def held_back(self, waiting: bool) -> bool:
         if waiting or self.output.blocked:
-            self._window.starved[self] = None
+            self._window.halted[self] = None
             return True
         return False
 
@@ -524,41 +516,56 @@ class Sender(Link):
     def _pump(self) -> None:
         """Frames of what waits, a few at most, until the window or the peer's reading ends it."""
         window, output, queue = self._window, self.output, self._queue
-        handle = uint(self.handle)
         for _ in range(_FRAMES_PER_TURN):
             if not queue or not queue[0].ready or window.next_id == window.stop or output.blocked:
                 break
             outgoing = queue[0]
-            if outgoing.delivery_id < 0:
-                if outgoing.aborted:  # nothing of it has left: as if it had never been
-                    queue.popleft()
-                    self._sent -= 1
-                    self._done -= outgoing.settled
-                    continue
-                outgoing.delivery_id = window.next_id
-                window.next_id = (window.next_id + 1) & U32
-                if not outgoing.settled:
-                    window.unsettled[outgoing.delivery_id] = (self, outgoing.token)
-            else:
-                window.extra = (window.extra + 1) & U32
-                window.stop = (window.stop - 1) & U32
-            buffers, size, last = outgoing.next_frame(handle, output.max_frame - 8)
-            output.buffers.append(HEADER(size + 8, 2, 0, window.channel))
-            output.buffers.extend(buffers)
-            if last:
+            if outgoing.aborted and outgoing.delivery_id < 0:  # nothing of it has left: as if it had never been
+                queue.popleft()
+                self._sent -= 1
+                self._done -= outgoing.settled
+            elif self._send_frame(outgoing):
                 queue.popleft()
                 if outgoing.aborted and window.unsettled.pop(outgoing.delivery_id, None) is not None:
                     self._done += 1
-            output.spill(size)
-            if not output.dirty:
-                output.wake()
         if self.detached:
             return
         if not queue:
             self._gate = self._limit
-        if (not queue or not queue[0].waiting) and (self in window.starved or self.drain):
+        if (not queue or not queue[0].waiting) and (self in window.halted or self in window.starved or self.drain):
+            window.halted.pop(self, None)
             window.starved.pop(self, None)
             self._handler.on_flow(self)
+
+    def _send_frame(self, outgoing: Outgoing) -> bool:
+        """Send the next frame of a delivery; True: it was the last one. Raises AmqpError if the peer's frames cannot
+        hold it."""
+        window, output = self._window, self.output
+        first = outgoing.delivery_id < 0
+        if first:
+            outgoing.delivery_id = window.next_id
+        try:
+            buffers, size, last = outgoing.next_frame(uint(self.handle), output.max_frame - 8)
+        except AmqpError:
+            if first:
+                outgoing.delivery_id = -1
+            raise
+        if not first:
+            window.extra = (window.extra + 1) & U32
+            window.stop = (window.stop - 1) & U32
+        else:
+            window.next_id = (window.next_id + 1) & U32
+            if not outgoing.settled:
+                window.unsettled[outgoing.delivery_id] = (self, outgoing.token)
+        output.buffers.append(HEADER(size + 8, 2, 0, window.channel))
+        output.buffers.extend(buffers)
+        output.spill(size)
+        if not output.dirty:
+            output.wake()
+        return last
+
+    def failed(self, failure: Exception) -> None:
+        self._handler.link_failed(self, failure)
 
     def room_again(self) -> None:
         if self.attached and (self.granted or self._queue):
@@ -573,12 +580,13 @@ class Sender(Link):
             if self._stated:
                 self._decided(tokens)
         self._handler.on_outcomes(self, tokens, state, settled)
-        if self._window.starved:
+        if self._window.starved or self._window.halted:
             self._window.resume()
 
     def lose(self, tokens: list[Any] | None) -> None:
-        self._window.starved.pop(self, None)
         self.went_dead()
+        self._window.starved.pop(self, None)
+        self._window.halted.pop(self, None)
         if tokens is None and self._sent > self._done:
             unsettled = self._window.unsettled
             ids = [i for i, entry in unsettled.items() if entry[0] is self]

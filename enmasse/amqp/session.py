@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from enmasse.amqp import errors
-from enmasse.amqp.endpoint import FIRST, SECOND, Link, LinkConnection, SessionFault, from_error
+from enmasse.amqp.endpoint import FIRST, SECOND, Link, SessionFault, from_error
 from enmasse.amqp.errors import AmqpError
-from enmasse.amqp.held import Held
 from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.limits import Limits
-from enmasse.amqp.linktable import LinkNames, LinkTable
+from enmasse.amqp.linktable import LinkTable
 from enmasse.amqp.outgoing import MAX_WINDOW, OutgoingWindow
-from enmasse.amqp.output import Output
 from enmasse.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -24,46 +21,18 @@ from enmasse.amqp.performatives import (
     End,
     Error,
     Flow,
-    Open,
     TransactionalState,
     Transfer,
 )
-from enmasse.amqp.receiver import Receiver, ReceiverHandler, no_transactions
-from enmasse.amqp.sender import Sender, SenderHandler
+from enmasse.amqp.receiver import Receiver, no_transactions
+from enmasse.amqp.sender import Sender
 from enmasse.amqp.serial import U32, serial_difference
+
+if TYPE_CHECKING:
+    from enmasse.amqp.connection import Connection
 
 MAX_HANDLE = 65535
 _CREDIT = Struct(">IHHIBBBIBIBIBIBIBIBI").pack
-
-
-class SessionHandler(SenderHandler, ReceiverHandler, Protocol):
-    """The callbacks of a session and its links: see Handler."""
-
-    def on_attach(self, link: Link) -> None: ...
-
-    def on_attached(self, link: Link) -> None: ...
-
-    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None: ...
-
-    def on_end(self, s: Session, error: AmqpError | None) -> None: ...
-
-
-class SessionConnection(LinkConnection, Protocol):
-    """What a session needs of its connection."""
-
-    open_fields: Open
-    max_frame_size: int
-    output: Output
-    held: Held
-    names: LinkNames
-
-    @property
-    def handler(self) -> SessionHandler: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def forget_session(self, session: Session) -> None: ...
 
 
 class Session:
@@ -72,7 +41,7 @@ class Session:
     What comes in is `incoming`, what goes out `outgoing`, which links there are its table's; here is what concerns all.
     """
 
-    def __init__(self, connection: SessionConnection, channel: int) -> None:
+    def __init__(self, connection: Connection, channel: int) -> None:
         limits = connection.limits
         self.connection = connection
         self.channel = channel  # ours, in frames we send
@@ -258,9 +227,12 @@ class Session:
         self.end_sent = self.outgoing.shut = True
 
     def close_links(self) -> None:
-        """Nothing leaves on any link after this, and nothing is delivered."""
+        """Nothing leaves on any link after this, and nothing is delivered. Does not raise."""
         for link in self.links:
-            link.went_dead()
+            try:
+                link.went_dead()
+            except Exception as failure:
+                self.connection.handler.reason(failure)
         self.flush()
         self.incoming.shut()
 
@@ -271,24 +243,21 @@ class Session:
                 link.stop()
 
     def finish(self, error: AmqpError | None) -> None:
-        """The session is over: its links are, then itself."""
+        """The session is over: its links are, then itself. Does not raise."""
         if self._over:
             return
         self._over = True
         self.stop_sending()
         lost = self.outgoing.close()
         self.incoming.close()
-        failures: list[Exception] = []  # of callbacks: the others are called all the same
         for link in self.links:
             try:
                 self._link_over(link, error, False, lost.get(link) if isinstance(link, Sender) else None)
             except Exception as failure:
-                failures.append(failure)
+                self.connection.handler.reason(failure)
         self.incoming.let_go()
         self.connection.forget_session(self)
         self.connection.handler.on_end(self, error)
-        if failures:
-            raise failures[0]
 
     # --- attach and detach --------------------------------------------------------------------------------------------
 
@@ -423,7 +392,7 @@ class Session:
             self.send_flow()
         if was_full and not outgoing.full:
             outgoing.pump()
-        if outgoing.starved:
+        if outgoing.starved or outgoing.halted:
             outgoing.resume()
 
     def take_transfer(self, transfer: Transfer, payload: bytes) -> None:

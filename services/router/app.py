@@ -38,11 +38,11 @@ def open_listeners(sockets: Sockets) -> dict[str, str]:
     }
 
 
-def readiness(sockets: Sockets, client_ports: Sequence[int]) -> tuple[bool, str]:
-    """Whether clients can connect, and why not."""
+def readiness(sockets: Sockets, client_ports: Sequence[int], trouble: str) -> tuple[bool, str]:
+    """Return whether clients can connect, and why not, or else what `trouble` there has been."""
     missing = set(client_ports) - {listener.port for listener in sockets.listeners}
     ports = ", ".join(map(str, sorted(missing)))
-    return not missing, f"waits for its agent to open {ports}" if missing else ""
+    return not missing, f"waits for its agent to open {ports}" if missing else trouble
 
 
 async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
@@ -59,7 +59,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     await health.start()
     await config.load(settings, tables)
     router.watch.start()
-    health.check = lambda: readiness(sockets, settings.client_ports)
+    health.check = lambda: readiness(sockets, settings.client_ports, hub.trouble)
     # What is here stays: let the collector look at what comes after it only, and rarely.
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ import pytest
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.errors import AmqpError
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.link import Sender
+from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -184,7 +184,7 @@ def test_what_comes_back_from_a_dying_link_has_nowhere_to_go(ending: str) -> Non
     assert credits == [0] * 9
 
 
-def test_callbacks_that_raise_at_the_end_do_not_keep_the_others_from_being_told() -> None:
+def test_the_end_of_a_connection_reaches_all_callbacks_although_some_raise() -> None:
     class Broken(Recorder):
         def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
             super().on_outcomes(link, tokens, state, settled)
@@ -199,11 +199,137 @@ def test_callbacks_that_raise_at_the_end_do_not_keep_the_others_from_being_told(
         pair.sender(name).send(b"x", name)
     pair.c.begin()
     pair.run()
-    with pytest.raises(RuntimeError, match="a"):
-        pair.c.transport_closed()
+    failures: list[Exception] = []
+    pair.c.handler.on_failure = failures.append
+    pair.c.transport_closed()
+    assert sorted(map(str, failures)) == ["a bug", "a bug", "another", "another"]
     assert [token for token, _, _ in pair.client.outcomes] == ["a", "b"]
     assert pair.client.names()[-5:] == ["detach", "detach", "end", "end", "close"]
     assert pair.c.sessions() == [] and pair.c.names.count == 0 and pair.c.finished
+
+
+LINK_CALLBACKS = ["on_attach", "on_flow", "on_outcomes", "on_delivery", "on_partial", "on_drained", "on_settled"]
+
+
+@pytest.mark.parametrize("broken", LINK_CALLBACKS)
+@pytest.mark.parametrize("failure", [RuntimeError("a bug"), AmqpError("amqp:not-allowed", "no")])
+def test_a_callback_of_a_link_that_raises_ends_that_link_only(broken: str, failure: Exception) -> None:
+    """Its peer gets the reason; the other links of the session go on, and what raised is reported."""
+
+    class Broken(Recorder):
+        armed = ""
+
+        def __getattribute__(self, name: str) -> Any:
+            callback = super().__getattribute__(name)
+            if name != broken or not callable(callback):
+                return callback
+
+            def call(link: Link, *arguments: Any) -> None:
+                if link.name == self.armed:
+                    raise failure
+                callback(link, *arguments)
+
+            return call
+
+    server = Broken(window=10)
+    pair = Pair(client=Recorder(window=10), server=server)
+    failures: list[Exception] = []
+    pair.s.handler.on_failure = failures.append
+
+    def attached(link: Link) -> None:
+        if isinstance(link, Receiver):
+            link.streaming = True
+        link.accept()
+
+    server.attach = attached
+    good, good_in = pair.sender("good"), pair.receiver("good in")
+    server.armed = "bad"
+    if broken in ("on_flow", "on_outcomes"):
+        bad: Link = pair.receiver("bad", 10)
+        if broken == "on_outcomes":
+            pair.remote("bad").send(b"m", "m")
+    else:
+        bad = sender = pair.sender("bad")
+        if broken == "on_drained":
+            pair.remote("bad").drain_credit()
+        elif broken == "on_settled":
+            server.outcome = None
+            sender.send(b"m", "m")
+            pair.run()
+            sender.settle(["m"])
+        elif broken == "on_partial":
+            sender.begin("m").write(b"piece")
+        elif broken == "on_delivery":
+            sender.send(b"m", "m")
+    pair.run()
+    server.outcome = ACCEPTED
+    assert bad.over
+    condition = "amqp:internal-error" if isinstance(failure, RuntimeError) else "amqp:not-allowed"
+    assert ("detach", "bad", condition, True) in pair.client.events
+    assert set(failures) == ({failure} if isinstance(failure, RuntimeError) else set())
+    good.send(b"after", "after")
+    pair.remote("good in").send(b"back", "back")
+    pair.run()
+    assert ("after", ACCEPTED, True) in pair.client.outcomes and b"back" in pair.client.received
+    assert good.attached and good_in.attached and pair.c.state == pair.s.state == "open"
+
+
+def test_a_link_that_ends_reports_no_room_for_the_delivery_that_it_takes_back() -> None:
+    """A handler that goes on with a begun delivery whenever there is room: detach, end and close must not ask it to."""
+
+    class Streams(Recorder):
+        delivery: Any = None
+
+        def on_flow(self, link: Sender) -> None:
+            super().on_flow(link)
+            if self.delivery is not None:
+                self.delivery.write(b"more")
+
+    for end in ("detach", "end", "close"):
+        pair = Pair(client=Streams())
+        failures: list[Exception] = []
+        pair.c.handler.on_failure = failures.append
+        link = pair.sender()
+        delivery = link.begin("begun")
+        delivery.write(b"something")
+        pair.run()
+        assert link.credit == 0  # asked while the delivery is under way: on_flow is owed
+        pair.client.delivery = delivery  # type: ignore[attr-defined]
+        before = pair.client.names().count("flow")
+        {"detach": link.detach, "end": pair.c.sessions()[0].end, "close": pair.c.close}[end]()
+        assert pair.client.names().count("flow") == before
+        pair.run()
+        assert failures == [] and pair.client.outcomes == [("begun", None, True)]
+        assert pair.server.received == []
+
+
+def test_begun_deliveries_go_on_however_many_are_unsettled() -> None:
+    """The peer makes room in its window without settling; the deliveries under way get it."""
+
+    class Streams(Recorder):
+        waits: list[Any] = []  # noqa: RUF012 - one instance
+
+        def on_flow(self, link: Sender) -> None:
+            for delivery in self.waits:
+                if delivery.link is link and not delivery.blocked:
+                    delivery.write(b"y" * 300)
+                    delivery.finish()
+
+    frame_size = {"max_frame_size": 512, "limits": Limits(incoming_window=8)}
+    pair = Pair(
+        client=Streams(),
+        server=Recorder(outcome=None),
+        client_fields={"limits": Limits(max_unsettled=4)},
+        server_fields=frame_size,
+    )
+    links = [pair.sender(f"s{i}") for i in range(4)]
+    deliveries = [link.begin(i) for i, link in enumerate(links)]
+    for delivery in deliveries:
+        delivery.write(b"x" * 5000)
+        assert delivery.blocked
+    pair.client.waits = deliveries  # type: ignore[attr-defined]
+    pair.run()
+    assert sorted(map(len, pair.server.received)) == [5300] * 4
 
 
 # --- transfers and settlement -----------------------------------------------------------------------------------------

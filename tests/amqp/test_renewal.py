@@ -98,9 +98,9 @@ def test_a_listener_of_the_router(authority: Authority) -> None:
         replace(authority, "second", cert, key)
         await becomes(authority, listener.port, "second")
 
-        assert readiness(sockets, [listener.port]) == (True, "")
-        assert readiness(sockets, [listener.port, 1, 2]) == (False, "waits for its agent to open 1, 2")
+        assert readiness(sockets, [listener.port], "") == (True, "")
+        assert readiness(sockets, [listener.port, 1, 2], "") == (False, "waits for its agent to open 1, 2")
         await sockets.close(listener)
-        assert not readiness(sockets, [listener.port or 0])[0]
+        assert not readiness(sockets, [listener.port or 0], "")[0]
 
     asyncio.run(run())

@@ -300,7 +300,7 @@ def test_who_sends_is_not_called_again_while_it_sends(loop: str) -> None:
 
 
 @BOTH
-def test_handler_that_raises_closes_its_connection_only(loop: str) -> None:
+def test_handler_that_raises_ends_its_link_only_and_is_reported(loop: str) -> None:
     class Broken(Store):
         def on_delivery(self, *args: Any) -> None:
             raise RuntimeError("a bug")
@@ -313,8 +313,10 @@ def test_handler_that_raises_closes_its_connection_only(loop: str) -> None:
             sender = await client.sender("q")
             with pytest.raises(AmqpError, match="internal error"):
                 await sender.send(b"x", timeout=60)
-            assert client.error is not None and client.error.condition == "amqp:internal-error"
+            assert client.connection.state == "open"
         assert other.connection.state == "open"
+        trouble = "1 internal errors have ended links or connections, the last one: RuntimeError: a bug"
+        assert (server.hub.failures, server.hub.trouble) == (1, trouble)
         await other.close()
         server.close()
         await server.wait_closed()
@@ -482,7 +484,7 @@ def test_one_read_is_one_write_per_connection(per_turn: bool) -> None:
         assert len(transports[1].writes) == (1 if per_turn else 2)
         assert transports[0].writes == []  # nothing is settled yet
         peers[1].receive(b"".join(transports[1].writes))
-        handler = peers[1].handler
+        handler = peers[1].handler.handler
         assert isinstance(handler, Recorder) and len(handler.received) == 500
         for wire in wires:
             wire.connection_lost(None)

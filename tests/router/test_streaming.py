@@ -36,6 +36,7 @@ class Out:
         self.stream: Stream | None = None
         self.got: list[bytes] = []
         self.blocked = False
+        self.aborted = False
         self.finished = 0
         self.sent = 0
         self.stream_limit = 0

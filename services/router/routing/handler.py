@@ -92,12 +92,6 @@ class RouterHandler(Handler):
         if record is not None:
             record.flow()
 
-    def on_writable(self, c: Connection) -> None:
-        connection: RouterConnection = c.context
-        for waiting in list(connection.waiting):
-            waiting.flow()
-        super().on_writable(c)
-
     def on_drained(self, link: Receiver) -> None:
         record: LinkRecord | None = link.context
         if record is not None:
@@ -125,6 +119,13 @@ class RouterHandler(Handler):
         record: LinkRecord | None = link.context
         if record is not None:
             record.sender_settled(delivery_ids)
+
+    def on_failed(self, link: Link, error: AmqpError) -> None:
+        record: LinkRecord | None = link.context
+        if record is not None and record.link is link and link.attached:
+            record.detach(error)
+        else:
+            link.detach(error)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         record: LinkRecord | None = link.context

@@ -216,7 +216,8 @@ class OutLink(LinkRecord):
         return sum(len(payload) for payload, _, _ in self.queue if isinstance(payload, bytes))
 
     def flow(self) -> None:
-        """Credit came, or a stream ended: send what waits; answer a drain once nothing more can be sent."""
+        """Send what waits, after credit has come or a stream has ended; answer a drain when the credit is used up, or
+        there is nothing for the rest of it."""
         sender = self.sender
         queue = self.queue
         self.zero_since = None
@@ -229,8 +230,13 @@ class OutLink(LinkRecord):
             self._nothing_waits()
             if sender.credit > 0 and self.stream is None:
                 self.serve_others()
-        if sender.drain and self.stream is None and not queue and not self.address.ask(self):
+        if sender.drain and (not sender.granted or (self._empty and not self.address.ask(self))):
             sender.drained()
+
+    @property
+    def _empty(self) -> bool:
+        """Nothing waits here, and nothing is half sent."""
+        return self.stream is None and not self.queue
 
     def _nothing_waits(self) -> None:
         self.connection.waiting.discard(self)
@@ -250,7 +256,7 @@ class OutLink(LinkRecord):
 
     def report_empty(self) -> None:
         sender = self.sender
-        if sender.drain and self.stream is None and not self.queue and not sender.detached:
+        if sender.drain and self._empty and not sender.detached:
             sender.drained()
             sender.session.connection.wake()
 

@@ -248,15 +248,22 @@ class RoutedLink:
         if egress.drain:
             if ingress.credit > 0:
                 ingress.drain_credit()
-            elif not queue and self.stream is None:
-                egress.drained()
+                if not egress.granted:
+                    egress.drained()
+            else:
+                self._answer_drain()
         ingress.session.connection.wake()
 
     def drained(self) -> None:
         """The sending end has used up or given back its credit."""
-        if self.egress.drain and not self.queue and self.stream is None:
-            self.egress.drained()
-            self.egress.session.connection.wake()
+        self._answer_drain()
+        self.egress.session.connection.wake()
+
+    def _answer_drain(self) -> None:
+        """The sending end has no credit: answer the receiving end, if it has none either or nothing waits for it."""
+        egress = self.egress
+        if egress.drain and (not egress.granted or (not self.queue and self.stream is None)):
+            egress.drained()
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
         if not settled:

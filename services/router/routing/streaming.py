@@ -152,6 +152,9 @@ class Stream:
             outgoing = copy.outgoing
             if outgoing is None:
                 continue
+            if outgoing.aborted:  # its link has gone, or is about to
+                self._drop(copy)
+                continue
             while copy.taken < end and not outgoing.blocked:
                 chunk = self.log[copy.taken - self.base]
                 if copy.room is not None:
@@ -223,14 +226,18 @@ class Stream:
 
     def lost(self, out: Taker) -> None:
         """This receiver is gone."""
-        for copy in self.copies:
-            if copy.out is out and copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
-                copy.token[0].settle(copy.token[1], FAILED)  # it went settled, so the engine reports no outcome
-        self.copies = [copy for copy in self.copies if copy.out is not out]
+        for copy in [copy for copy in self.copies if copy.out is out]:
+            self._drop(copy)
+        if self.copies:
+            self.pump()
+
+    def _drop(self, copy: _Copy) -> None:
+        """One receiver gets no more of it, and the engine reports the outcome, unless the delivery went settled."""
+        self.copies.remove(copy)
+        if copy.outgoing is not None and copy.outgoing.settled and copy.token is not None:
+            copy.token[0].settle(copy.token[1], FAILED)
         if not self.copies:
             self._forget()
-        else:
-            self.pump()
 
 
 class AddressStream(Stream):

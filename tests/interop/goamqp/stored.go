@@ -33,6 +33,31 @@ func queue(p peer) {
 		accept(receiver, message)
 	}
 	closeReceiver(receiver)
+	drain(l, sender, p.address("queue"))
+}
+
+// drain: DrainCredit is answered if credit is left, if it is used up, and if messages wait beyond it.
+func drain(l link, sender *amqp.Sender, address string) {
+	for _, stored := range []int{0, 1, 5, 6, 12} {
+		for i := 0; i < stored; i++ {
+			send(sender, durable("to be drained"))
+		}
+		receiver := l.receiver(address, &amqp.ReceiverOptions{Credit: -1})
+		for left := stored; ; left -= 5 {
+			must("credit", receiver.IssueCredit(5))
+			for i := 0; i < left && i < 5; i++ {
+				accept(receiver, next(receiver))
+			}
+			ctx, cancel := soon()
+			must(fmt.Sprint("drain with ", left, " messages"), receiver.DrainCredit(ctx, nil))
+			cancel()
+			check("nothing more than there is", true, receiver.Prefetched() == nil)
+			if left <= 5 {
+				break
+			}
+		}
+		closeReceiver(receiver)
+	}
 }
 
 // outcomes: released and modified come again, rejected goes to the dead-letter address.
