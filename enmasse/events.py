@@ -58,7 +58,7 @@ EVENTS = (
     Event("agent.router.replaced", "warning", "router peer", "A router with the id of a connected one connected; the older connection was closed.", "Nothing after a restart of the router; otherwise look for two routers with one id."),
     Event("amqp.accept.failed", "error", "error", "No connection can be accepted: descriptors or memory are used up. Reported once until one is accepted.", "Raise the limit of open files, or reduce the number of clients."),
     Event("amqp.connection.creation-failed", "error", "", "An accepted connection could not be set up.", REPORT),
-    Event("amqp.handler.failed", "error", "peer", "A handler of the connection raised; the connection was closed.", REPORT),
+    Event("amqp.handler.failed", "error", "peer", "A callback raised; its link, session or connection was ended with amqp:internal-error.", REPORT),
     Event("amqp.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
     Event("amqp.peer.stalled", "warning", "peer buffered", "A peer does not read; `buffered` bytes wait for it and nothing more is written.", "Look at the peer if this continues."),
     Event("broker.answer.failed", "error", "first count", "The sender of stored messages could not be notified.", REPORT),
