@@ -136,7 +136,13 @@ class LinkConsumer(Consumer):
         elif isinstance(state, Released):
             queue.release(self, messages)
         elif isinstance(state, Modified):
-            queue.modify(self, messages, failed=bool(state.delivery_failed), elsewhere=bool(state.undeliverable_here))
+            queue.modify(
+                self,
+                messages,
+                failed=bool(state.delivery_failed),
+                elsewhere=bool(state.undeliverable_here),
+                annotations=state.message_annotations,
+            )
         elif isinstance(state, Rejected):
             queue.reject(self, messages)
         else:

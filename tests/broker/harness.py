@@ -214,9 +214,10 @@ def nothing(receiver: BlockingReceiver) -> None:
     assert not receiver.fetcher.has_message, "there was a message"
 
 
-def modify(receiver: BlockingReceiver, *, failed: bool = False, elsewhere: bool = False) -> None:
-    """The oldest unsettled message goes back as modified."""
+def modify(receiver: BlockingReceiver, *, failed: bool = False, elsewhere: bool = False, **annotations: Any) -> None:
+    """The oldest unsettled message goes back as modified, with these annotations."""
     delivery = receiver.fetcher.unsettled.popleft()
+    delivery.local.annotations = {symbol(key): value for key, value in annotations.items()}
     delivery.local.failed = failed
     delivery.local.undeliverable = elsewhere
     delivery.update(Delivery.MODIFIED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from proton import Message
+from proton import Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from tests.broker.harness import BrokerProcess, Management, attach, flush, modify, take, until
@@ -115,3 +115,20 @@ def test_without_a_dead_letter_address_it_waits_for_whom_it_suits(router: Router
     flush(other)
     until(lambda: m.count("alone") == 0, "it to be acknowledged")
     c.close()
+
+
+def test_annotations_of_modified_reach_the_next_consumer(router: RouterProcess, broker: BrokerProcess) -> None:
+    with broker.manage() as m:
+        connection = through(router, m)
+        connection.create_sender("alone").send(Message(body="x", durable=True, annotations={symbol("a"): 1}))
+        receiver = attach(connection, "alone", 1)
+        take(receiver)
+        modify(receiver, failed=True, a=2, seen="by one")
+        receiver.close()
+        again = attach(connection, "alone", 1)
+        message = take(again)
+        assert (message.body, message.annotations) == ("x", {symbol("a"): 2, symbol("seen"): "by one"})
+        again.accept()
+        flush(again)
+        until(lambda: m.count("alone") == 0, "the queue to be empty")
+        connection.close()

@@ -223,3 +223,28 @@ def test_acknowledgements_are_written_without_other_traffic(tmp_path: Path) -> N
     with broker.manage() as m:
         assert m.count("q") == 0
     broker.stop()
+
+
+def test_annotations_of_modified_survive_a_kill(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path).start()
+    with broker.manage() as m:
+        m.queue("q")
+    connection = BlockingConnection(broker.url, timeout=DEADLINE)
+    sender = connection.create_sender("q")
+    for body in ("a", "b"):
+        sender.send(Message(body=body, durable=True))
+    receiver = attach(connection, "q", 1)
+    take(receiver)
+    modify(receiver, failed=True, seen="once")
+    with broker.manage() as m:
+        m.queue("other")  # answered when what was done before is on disk
+    broker.kill()
+    broker.start()
+    with broker.connect() as c:
+        receiver = attach(c, "q", 2)
+        found = [take(receiver) for _ in range(2)]
+        assert [(m.body, m.annotations, m.delivery_count) for m in found] == [
+            ("a", {symbol("seen"): "once"}, 1),
+            ("b", None, 0),
+        ]
+    broker.stop()

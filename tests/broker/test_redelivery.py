@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
+from proton import symbol
+
+from services.broker.storage.paging import Pager
+from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, decoded, more, outlet, taken
 
 
@@ -165,3 +171,115 @@ def test_another_router_gets_it_until_its_consumers_leave() -> None:
     assert taken(one) == [], "that one may have credit in a moment"
     q.flow(two)
     assert taken(one) == ["x"]
+
+
+# -- annotations of modified (AMQP 1.0, 3.4.5) -------------------------------------------------------------------------
+def annotate(consumer: QueueConsumer, failed: bool = False, **annotations: Any) -> None:
+    messages = [message for _, message in outlet(consumer).take()]
+    given = {symbol(key): value for key, value in annotations.items()}
+    consumer.queue.modify(consumer, messages, failed=failed, elsewhere=False, annotations=given)
+
+
+def notes(core: Core, consumer: QueueConsumer) -> list[tuple[Any, dict[str, Any], int]]:
+    """Body, annotations and delivery count of what has come, which stays unsettled."""
+    core.commit()
+    while core.broker.run_pending():
+        pass
+    found = [decoded(payload) for payload, _ in outlet(consumer).sent]
+    return [(m.body, {str(k): v for k, v in (m.annotations or {}).items()}, m.delivery_count) for m in found]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_modified_message_has_the_annotations_and_keeps_its_place(tmp_path: Path, durable: bool) -> None:
+    core = Core(tmp_path, pager=Pager(tmp_path / "pages"), memory_limit=0)
+    q = core.queue()
+    core.send("a", durable=durable, annotations={symbol("kept"): 1, symbol("changed"): 1}, properties={"p": 1})
+    core.send("b", durable=durable)
+    core.commit()
+    first = core.consumer(q, 1)
+    annotate(first, failed=True, changed=2, added="x")
+    more(first, 1)
+    annotate(first, added="y")
+    more(first, 2)
+    annotated = ("a", {"kept": 1, "changed": 2, "added": "y"}, 1)
+    assert notes(core, first) == [annotated, ("b", {}, 0)]
+    q.detach(first)
+    held = sum(message.size for message in q.messages())
+    assert q.bytes == core.broker.ledger.size == core.broker.catalogue.addresses["q"].size == held
+    core.commit()
+    core.restart()
+    q = core.broker.catalogue.queues["q"]
+    found = notes(core, core.consumer(q, 5))
+    assert [(body, given) for body, given, _ in found] == ([annotated[:2], ("b", {})] if durable else [])
+    q.purge()
+    q.accept(q.consumers[0], list(q.consumers[0].unsettled.values())) if q.consumers else None
+    assert core.broker.ledger.size == core.broker.ledger.resident == 0
+
+
+def test_annotations_of_one_subscription_are_not_seen_in_another(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    catalogue = core.broker.catalogue
+    catalogue.create_address("t", frozenset({"MULTICAST"}))
+    for name in ("one", "two"):
+        catalogue.create_queue("t", name, "MULTICAST", durable=True)
+    for body in ("a", "b"):
+        core.send(body, to="t", durable=True)
+    core.commit()
+    queue = catalogue.queues["one"]
+    first = core.consumer(queue, 1)
+    annotate(first, failed=True, mine=True)
+    core.commit()
+    core.restart()
+    queues = core.broker.catalogue.queues
+    found = {name: notes(core, core.consumer(queues[name], 5)) for name in ("one", "two")}
+    assert found == {"one": [("b", {}, 0), ("a", {"mine": True}, 1)], "two": [("a", {}, 0), ("b", {}, 0)]}
+    for name in ("one", "two"):
+        consumer = queues[name].consumers[0]
+        queues[name].accept(consumer, list(consumer.unsettled.values()))
+    assert core.broker.ledger.size == 0
+    core.commit()
+    core.restart()
+    assert [queue.count for queue in core.broker.catalogue.queues.values()] == [0, 0]
+
+
+def test_annotations_outlive_compaction_and_a_disk_that_fails(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    core = Core(tmp_path, segment_size=4096, files=disk)
+    q = core.queue()
+    core.broker.catalogue.put_settings("q", {"maxDeliveryAttempts": -1})
+    for n in range(100):
+        core.send(n, durable=True)
+        core.commit()
+    consumer = core.consumer(q, 5)
+    disk.broken = True
+    annotate(consumer, failed=True, round=1)
+    core.commit()
+    disk.broken = False
+    core.commit()
+    more(consumer, 5)
+    annotate(consumer, failed=True, round=2)
+    core.commit()
+    assert core.store is not None
+    core.ask(q, "removeMessages", "JMSPriority = 9 OR JMSXDeliveryCount < 2")
+    for n in range(200):
+        core.send(f"later {n}", durable=True)
+        core.commit()
+        core.store.tick()
+        core.store.flush()
+    core.restart()
+    q = core.broker.catalogue.queues["q"]
+    assert notes(core, core.consumer(q, 5)) == [(n, {"round": 2}, 2) for n in range(5)]
+
+
+def test_annotations_that_would_be_too_large_are_left_out(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    core.send("a", durable=True)
+    core.commit()
+    consumer = core.consumer(q, 1)
+    annotate(consumer, large="x" * 40_000)
+    more(consumer, 1)
+    annotate(consumer, larger="x" * 40_000)
+    more(consumer, 1)
+    ((body, given, _),) = notes(core, consumer)
+    assert (body, list(given)) == ("a", ["large"])

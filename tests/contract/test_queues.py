@@ -94,6 +94,18 @@ def test_released_comes_back_first_and_uncounted(c: BlockingConnection, q: str) 
     assert (again.body, again.delivery_count) == ("a", 0)
 
 
+def test_annotations_of_modified(c: BlockingConnection, q: str, expected: Expected) -> None:
+    send(c.create_sender(q), "x", durable=True, annotations={symbol("a"): 1})
+    receiver = attach(c, q, 1)
+    take(receiver)
+    modify(receiver, failed=True, a=2, seen=True)
+    receiver.link.flow(1)
+    found = take(receiver).annotations
+    assert found == expected(embedded={symbol("a"): 2, symbol("seen"): True}, artemis={symbol("a"): 1})
+    receiver.accept()
+    flush(receiver)
+
+
 def test_modified_counts_and_undeliverable_here_goes_elsewhere(c: BlockingConnection, q: str) -> None:
     send(c.create_sender(q), "a")
     receiver = c.create_receiver(q, credit=1, name="1")

@@ -27,6 +27,11 @@ class Exclusions:
     def excludes(self, message: int, consumer: Consumer) -> bool:
         return consumer in self._consumers.get(message, ())
 
+    def rename(self, message: int, new: int) -> None:
+        """The message has another id from now on."""
+        if message in self._consumers:
+            self._consumers[new] = self._consumers.pop(message)
+
     def forget(self, message: int) -> None:
         """The message is gone."""
         self._consumers.pop(message, None)

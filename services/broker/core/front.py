@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from enmasse.amqp.codec import cut_short, decode, encode
-from enmasse.amqp.errors import AmqpError, malformed
+from enmasse.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, malformed
 from enmasse.amqp.scan import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -355,9 +355,10 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
         return b"".join(parts) + bytes(encode(Described(ULong(DATA), payload)))
 
 
-def annotated(payload: bytes, annotations: Mapping[str, Any]) -> bytes:
+def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) -> bytes:
     """The payload with these message annotations, which take the place of those of the same keys. Raises AmqpError if
-    what stands there cannot be read (which `read_front` does not let in)."""
+    what stands there cannot be read (which `read_front` does not let in), or if all annotations together have more
+    bytes than `limit` (0 = no limit)."""
     pos = start = after = 0
     end = len(payload)
     known: dict[Any, Any] = {}
@@ -372,7 +373,10 @@ def annotated(payload: bytes, annotations: Mapping[str, Any]) -> bytes:
             start = after
         pos = after
     known = known | {Symbol(key): value for key, value in annotations.items()}
-    return payload[:start] + bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), known))) + payload[after:]
+    section = bytes(encode(Described(ULong(MESSAGE_ANNOTATIONS), known)))
+    if limit and len(section) > limit:
+        raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"message-annotations of {len(section)} bytes, {limit} may be")
+    return payload[:start] + section + payload[max(start, after) :]
 
 
 def _front_of_moved(durable: bool, priority: int, known: dict[Any, Any], original: dict[str, Any]) -> list[bytes]:

@@ -49,6 +49,10 @@ class QueueTotals:
         self.count += count
         self.bytes += size
 
+    def count_changed(self, size: int) -> None:
+        """A message that is held has become so much larger."""
+        self.bytes += size
+
     def count_removed(self, count: int, size: int) -> None:
         self.count -= count
         self.bytes -= size
@@ -141,6 +145,12 @@ class Ledger:
         owner.count -= count
         self.size -= size
         self.resident -= resident
+
+    def change(self, owner: AddressTotals, size: int, resident: int) -> None:
+        """A message that is held has become so much larger, and what is in memory as well."""
+        owner.size += size
+        self.size += size
+        self.resident += resident
 
     def bring_in(self, size: int) -> None:
         """A payload is in memory again."""

@@ -86,6 +86,14 @@ class Payloads:
             message.payload = payload
             ledger.bring_in(message.size)
 
+    def change(self, message: StoredMessage, payload: bytes) -> None:
+        """Another payload, in memory until it is put out; the caller has stored it if it is to be durable."""
+        size = message.size if message.payload is not None else 0
+        self._ledger.change(message.owner, len(payload) - message.size, len(payload) - size)
+        self._release_place(message)
+        message.payload = payload
+        message.size = len(payload)
+
     def drop(self, message: StoredMessage) -> None:
         """A queue's reference is gone; with the last one, the message."""
         message.refs -= 1

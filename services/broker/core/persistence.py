@@ -154,6 +154,13 @@ class MessageStore(Protocol):
     def update(self, message: int, queue: int, *, delivery_count: int, not_before: int = 0) -> None:
         """Records deliveries made and the time before which there is to be no other."""
 
+    def change(self, message: int, payload: bytes, *, priority: int, expiry: int) -> None:
+        """Another payload for a message that is not delayed; it keeps its id, its references and what is known of
+        them."""
+
+    def split(self, message: int, queue: int, payload: bytes, *, priority: int, expiry: int) -> int:
+        """The queue's reference becomes a message of its own, with another payload; its id."""
+
     def load(self, message: int) -> bytes:
         """The payload. Raises LookupError if it is gone for good (no such message, or damaged), OSError if it cannot be
         read now."""

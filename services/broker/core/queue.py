@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from itertools import chain, islice
@@ -14,13 +14,13 @@ from services.broker.core.backlog import Slice
 from services.broker.core.broker_address import BrokerAddress
 from services.broker.core.condition import Condition
 from services.broker.core.consumer import Consumer
-from services.broker.core.front import outgoing
+from services.broker.core.front import annotated, outgoing
 from services.broker.core.jobs import Work
 from services.broker.core.ledger import UNLIMITED, QueueTotals
 from services.broker.core.order import NORMAL, MessageOrder, anyone
 from services.broker.core.queue_host import QueueHost
 from services.broker.core.selection import Selection, UndecidedError
-from services.broker.core.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
+from services.broker.core.stored_message import DURABLE, PARTLY, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.times import Expiries, Schedule
 from services.broker.core.turns import TURN, Turns
 from services.broker.selector import Selector
@@ -30,6 +30,7 @@ _TURN_BYTES = 2 << 20
 _RUN = 50  # messages sent in one go
 PORTION = 50  # messages that a job reads, or moves, before others have their turn
 _MANY = 1000  # and those that it only removes, or puts back in their places
+_MAX_ANNOTATIONS = 64 << 10  # bytes of a message's annotations that consumers may fill
 _EXPIRY = 10  # messages that could be sent for the work of one that has expired
 
 
@@ -530,9 +531,20 @@ class Queue(QueueTotals):
         self._keep_handed(consumer, mine)
         self._give_back(mine, failed=False)
 
-    def modify(self, consumer: Consumer, messages: list[StoredMessage], *, failed: bool, elsewhere: bool) -> None:
-        """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer."""
+    def modify(
+        self,
+        consumer: Consumer,
+        messages: list[StoredMessage],
+        *,
+        failed: bool,
+        elsewhere: bool,
+        annotations: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Given back with `delivery-failed` and/or `undeliverable-here`: then it goes to another consumer. The message
+        takes `annotations`."""
         mine = [m for m in messages if consumer.unsettled.pop(m.id, None) is not None]
+        if annotations:
+            mine = [self._annotate(message, annotations) for message in mine]
         self._keep_handed(consumer, mine)
         if elsewhere:
             self.simple = False
@@ -542,6 +554,41 @@ class Queue(QueueTotals):
         self._give_back([m for m in mine if m.id not in left], failed=failed)
         if left:
             self._give_up([m for m in mine if m.id in left], failed=failed)
+
+    def _annotate(self, message: StoredMessage, annotations: Mapping[str, Any]) -> StoredMessage:
+        """The message with these annotations (AMQP 1.0, 3.4.5). A message that other queues hold as well is replaced by
+        one of this queue's own, behind all others."""
+        payloads = self.broker.payloads
+        try:
+            payload = payloads.load(message)
+            changed = annotated(payload, annotations, _MAX_ANNOTATIONS) if payload is not None else None
+        except (OSError, AmqpError, TypeError, ValueError) as error:
+            _log.warning("broker.message.not-annotated", queue=self.name, message=message.id, reason=str(error))
+            return message
+        if changed is None:
+            return message  # gone for good, which is dealt with when it is sent
+        store = self.broker.store if message.flags & STORED and self.durable else None
+        expiry = self.broker.to_wall(message.expires)
+        priority = message.flags >> PRIORITY_SHIFT
+        self.count_changed(len(changed) - message.size)
+        if message.refs == 1:
+            if store is not None:
+                store.change(message.id, changed, priority=priority, expiry=expiry)
+            payloads.change(message, changed)
+            return message
+        if store is not None:
+            id = store.split(message.id, self.id, changed, priority=priority, expiry=expiry)
+        else:
+            id = self.broker.next_id()
+        flags = message.flags & ~(STORED | PARTLY) | (STORED if store is not None else 0)
+        own = StoredMessage(id, changed, len(changed), flags, message.expires, message.owner, 1)
+        self.broker.ledger.add(own.owner, 1, own.size)
+        payloads.drop(message)
+        if message.id in self.attempts:
+            self.attempts[id] = self.attempts.pop(message.id)
+        self.selection.exclusions.rename(message.id, id)
+        self.expiries.rename(message.id, id)
+        return own
 
     def reject(self, consumer: Consumer, messages: list[StoredMessage]) -> None:
         """Not wanted by anybody: to the dead-letter address at once."""

@@ -33,6 +33,9 @@ class QueueHost(Protocol[Q]):
     @property
     def dead_letters(self) -> Disposal[Q]: ...
 
+    def next_id(self) -> int:
+        """An id for a message that is not stored."""
+
     def to_wall(self, time: int) -> int:
         """Milliseconds since 1970."""
 

@@ -84,6 +84,12 @@ class Expiries:
         if not self.watched:
             self.next = 0
 
+    def rename(self, message: int, new: int) -> None:
+        """The message has another id from now on."""
+        if message in self.handed:
+            del self.handed[message]
+            self.handed[new] = None
+
     def begin(self, now: int) -> None:
         """All messages are about to be looked at. What is added meanwhile is known when that is done."""
         self.next = now + FAR

@@ -292,6 +292,26 @@ class Live:
         self.index.relocate(message, new, size)
         self.usages[old >> 32].live -= found[1]
         self.usage(new >> 32).live += size
+        self._restate_references(message, old, new)
+
+    def restated(self, message: int, location: int, size: int) -> None:
+        """A message's record was written again, with another payload: in force from now on."""
+        found = self.index.find(message)
+        assert found
+        before = self.usages[found[0] >> 32]
+        before.live -= found[1]
+        usage = self.usage(location >> 32)
+        usage.live += size
+        usage.overrules |= {found[0] >> 32} | before.overrules
+        if message in self.moving:
+            usage.overrules.add(self.moving[message])
+        usage.overrules.discard(location >> 32)
+        usage.copied.append(message)
+        self.index.relocate(message, location, size)
+        self._restate_references(message, found[0], location)
+
+    def _restate_references(self, message: int, old: int, new: int) -> None:
+        """The record at `new` states the references as they are."""
         for queue in self.index.queues(message):
             state = self.states.get((message, queue))
             if state and state.location < new:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from services.broker.storage.segment import HEAD_SIZE
 
 MESSAGE = 2  # meta, queues, [duplicate key], payload
-COPY = 3  # MESSAGE with the state of its references instead of the key: copied from an older segment
+COPY = 3  # MESSAGE with the state of its references instead of the key: copied here, or with another payload
 REF = 4  # a reference made or changed after the message was stored
 REMOVE = 5  # a reference was removed
 MOVE = 6  # a reference was moved to the end of another queue
@@ -112,10 +112,24 @@ def encode_copy(
     record: memoryview, old: Stored, queues: Sequence[int], states: Sequence[tuple[int, State]]
 ) -> list[bytes | memoryview]:
     """Return the parts of a COPY of a message's record with its current references."""
-    flags = HAS_STATES if states else 0
-    head = META.pack(old.message, old.priority, flags, len(queues), old.expiry, old.not_before)
+    return [
+        encode_copy_head(old.message, old.priority, old.expiry, old.not_before, queues, states),
+        record[old.start :],
+    ]
+
+
+def encode_copy_head(
+    message: int,
+    priority: int,
+    expiry: int,
+    not_before: int,
+    queues: Sequence[int],
+    states: Sequence[tuple[int, State]],
+) -> bytes:
+    """Return the part of a COPY before the payload."""
+    head = META.pack(message, priority, HAS_STATES if states else 0, len(queues), expiry, not_before)
     head += struct.pack(f"<{len(queues)}Q", *queues)
     if states:
         head += len(states).to_bytes(2, "little")
         head += b"".join(STATE.pack(q, s.order, s.not_before, s.delivery_count) for q, s in states)
-    return [head, record[old.start :]]
+    return head

@@ -19,7 +19,7 @@ from services.broker.storage.index import BLOCK_BITS
 from services.broker.storage.journal import SEGMENT_SIZE
 from services.broker.storage.opening import Opened, open_directory
 from services.broker.storage.reading import read_payloads
-from services.broker.storage.records import HAS_KEY, KEY, MESSAGE, META, META1, payload_start
+from services.broker.storage.records import HAS_KEY, KEY, MESSAGE, META, META1, encode_copy_head, payload_start
 from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
 from services.broker.storage.segment import HEAD_SIZE
 from services.broker.storage.segment_files import DamagedError
@@ -248,6 +248,25 @@ class Store:
             return
         old = self.live.drop_state(message, queue, found[0])
         self._writer.state(message, queue, old.order if old else message, not_before, delivery_count)
+
+    def change(self, message: int, payload: Payload, *, priority: int, expiry: int) -> None:
+        """Another payload for a message, which keeps its id, its references and what is known of them."""
+        queues = self.live.index.queues(message)
+        if queues:
+            states = [(queue, state) for queue in queues if (state := self.live.states.get((message, queue)))]
+            head = encode_copy_head(message, priority, expiry, 0, queues, states)
+            self._writer.message(message, head, bytes(payload))
+
+    def split(self, message: int, queue: int, payload: Payload, *, priority: int, expiry: int) -> int:
+        """The queue's reference becomes a message of its own, with another payload; its id. What is known of the
+        reference stays known."""
+        new = self.new_id()
+        state = self.live.states.get((message, queue))
+        states = [(queue, state._replace(order=new))] if state else []
+        head = encode_copy_head(new, priority, expiry, 0, (queue,), states)
+        self._writer.split(new, queue, states, head, bytes(payload))
+        self.remove(message, queue)
+        return new
 
     def load(self, message: int) -> bytes:
         """Return the payload, from disk. Raises KeyError (unknown message), DamagedError (its record is lost for good)

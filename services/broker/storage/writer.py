@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from services.broker.storage.journal import Journal
 from services.broker.storage.live import Live
 from services.broker.storage.records import (
+    COPY,
     DEFINE,
     DEFINE_S,
     MESSAGE,
@@ -24,6 +25,7 @@ from services.broker.storage.records import (
     State,
     decode_removes,
     decode_roots,
+    encode_copy,
     encode_removes,
     encode_roots,
     parse_message,
@@ -62,6 +64,19 @@ class Writer:
         location = self.removal(MOVE, MOVE_S.pack(message, source, target, order), self._live.roots(message, root))
         self._live.set_state(message, target, State(location, order, 0, 0))
 
+    def message(self, message: int, *parts: bytes | memoryview) -> None:
+        """`parts`: of the COPY that takes the place of the message's record."""
+        location = self._journal.append(COPY, *parts)
+        self._live.restated(message, location, HEAD_SIZE + sum(map(len, parts)))
+
+    def split(self, message: int, queue: int, states: Sequence[tuple[int, State]], *parts: bytes | memoryview) -> None:
+        """A new message by a COPY: unlike a new one of a producer, it is written again after a failed commit."""
+        location = self._journal.append(COPY, *parts)
+        self._live.put_again(message, location, HEAD_SIZE + sum(map(len, parts)), (queue,))
+        self._live.usage(location >> 32).copied.append(message)
+        for queue, state in states:
+            self._live.set_state_of_copy(message, queue, state._replace(location=location))
+
     def removed(self, message: int, queue: int, root: int) -> None:
         """Write the removal of one reference. `root`: the segment of the message's record."""
         if self._live.has_one_root(root):
@@ -94,6 +109,12 @@ class Writer:
                     live.forget(stored.message, queue)
             if stored.key and live.key(*stored.key) == (stored.message, location):
                 live.forget_key(*stored.key)
+        elif kind == COPY:
+            stored = parse_message(payload)
+            found = live.index.find(stored.message)
+            if found and found[0] == location:  # no copy of a compaction, which is not in force yet
+                states = [(q, s) for q in stored.queues if (s := live.states.get((stored.message, q)))]
+                self.message(stored.message, *encode_copy(payload, stored, live.index.queues(stored.message), states))
         elif kind == REF:
             message, queue, order, not_before, count = REF_S.unpack(payload)
             if self._drop_state(message, queue, location):
