@@ -1,4 +1,4 @@
-"""What every service stands on (docs/architecture.md): AMQP, the model, the reconciler, the supervisor, the command.
+"""Common parts of all services (docs/architecture.md): AMQP, the model, the reconciler, the supervisor, the command.
 
 A module here may import those of the floors below it and nothing of `services` or `spark`; pyproject.toml lists the
 floors (import-linter). The modules without a folder are what each process needs: settings, log, health, metrics, start.

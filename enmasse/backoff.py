@@ -1,21 +1,21 @@
-"""How long to wait before the next try. No clock and no sleeping in here: the caller has both."""
+"""Waiting times between attempts. Without clock and sleep: the caller has both."""
 
 from __future__ import annotations
 
 import random
 
 SOON = 15.0
-"""Seconds in which a peer is expected to come (back): so long waits stay short, a refused connect is cheap."""
+"""Seconds in which a peer is expected to start or return: waits stay short meanwhile, a refused connect is cheap."""
 LIVED = 1.0
 """Seconds a connection must have been open to count as a new beginning: a peer that drops every connection at once is
-not dialled several times a second for ever."""
+not dialled several times a second indefinitely."""
 
 
 class Backoff:
     """Waits in seconds: `first`, then `factor` times the one before, up to `most`.
 
-    `jitter` (0 to 1) is the part of each wait that is random, so that many who lost the same peer do not come back in
-    one moment.
+    `jitter` (0 to 1) is the part of each wait that is random, so that many clients of a lost peer do not reconnect at
+    the same moment.
     """
 
     __slots__ = ("_delay", "_factor", "_first", "_jitter", "_most")
@@ -25,11 +25,11 @@ class Backoff:
         self._delay = 0.0
 
     def wait(self) -> float:
-        """Seconds to wait now."""
+        """Return the seconds to wait now."""
         return self._next(self._most)
 
     def reset(self) -> None:
-        """It went well: the next wait is `first` again."""
+        """Note a success: the next wait is `first` again."""
         self._delay = 0.0
 
     def _next(self, most: float) -> float:
@@ -38,7 +38,7 @@ class Backoff:
 
 
 class ReconnectBackoff(Backoff):
-    """The waits of who stays connected to a peer: `first` to `short` while the peer is expected, then up to `most`.
+    """Waits between connections to one peer: `first` to `short` while the peer is expected, then up to `most`.
 
     Times are seconds of one monotonic clock.
     """
@@ -53,7 +53,7 @@ class ReconnectBackoff(Backoff):
         self._since = now
 
     def lost(self, now: float, opened_at: float) -> None:
-        """A connection that was open is no more."""
+        """Note that a connection, opened at `opened_at`, was lost."""
         if now - opened_at >= LIVED:
             self._since = now
             self.reset()

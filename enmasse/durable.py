@@ -1,4 +1,4 @@
-"""Files that are on disk when the call returns."""
+"""Files written durably: they are on disk when the call returns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def private(path: str, flags: int) -> int:
-    """An opener of files that are their owner's only: they may hold messages."""
+    """Open a file that only its owner can read, because it may hold messages. An `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created, renamed and deleted in the folder is on disk. Raises OSError."""
+    """Make creations, renames and deletions in the folder durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -22,9 +22,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """The file has this content, on disk; or, if this raises OSError, what it had before.
+    """Replace the content of a file durably. Raises OSError: the file then has its previous content.
 
-    It is written beside it, under the same name with the suffix `.new`.
+    The new content is written to a file beside it with the suffix `.new`, then renamed.
     """
     fresh = path.with_suffix(".new")
     try:

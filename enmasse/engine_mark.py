@@ -38,7 +38,7 @@ def claim(folder: Path, engine: str) -> None:
 
 
 def refusal(found: str, engine: str) -> str:
-    """Why a broker of `engine` does not start in a folder of `found`; goes on after the folder's name."""
+    """Return the reason why a broker of `engine` does not start in a folder of `found`, to follow the folder's name."""
     return (
         f"holds the messages of a broker of engine {found}, which engine {engine} cannot read: start with"
         f" --broker {found}, or choose another directory with --data; delete this folder if nothing in it is needed"

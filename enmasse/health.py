@@ -1,7 +1,7 @@
-"""What a service answers over HTTP: /livez, /readyz, /healthz, /metrics (docs/contracts.md, "A service as a process").
+"""Answers of a service over HTTP: /livez, /readyz, /healthz, /metrics (docs/contracts.md, "A service as a process").
 
-The answers are given by a thread (enmasse.webserver). Readiness and metrics it fetches from the event loop; whether the
-loop turns at all it sees by a heartbeat, so that a blocked loop shows as not live and not as a missing answer.
+The answers are given by a thread (enmasse.webserver). It fetches readiness and metrics from the event loop, and
+sees by a heartbeat whether the loop turns: a blocked loop shows as not live, not as a missing answer.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 HEARTBEAT = 1.0
-"""Seconds between two notes that the event loop turns."""
+"""Seconds between two beats of the event loop."""
 BLOCKED = 10.0
-"""Seconds without one after which the process is not live."""
+"""Seconds without a beat after which the process is not live."""
 ANSWER_SECONDS = 5.0
-"""For the event loop to answer."""
+"""Seconds for the event loop to answer."""
 
 Check = Callable[[], tuple[bool, str]]
-"""Gives whether the service is ready, and a sentence for people."""
+"""Return whether the service is ready, and a sentence for people."""
 
 
 def no_metrics() -> Iterable[Metric]:
-    """Of a service that has none yet."""
+    """Return no metrics."""
     return ()
 
 

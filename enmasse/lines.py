@@ -48,7 +48,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all lines are written, at most so long. Return whether they are."""
+        """Wait until all lines are written, at most `seconds`. Return True if they are."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting == 0, seconds)
 

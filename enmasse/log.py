@@ -24,7 +24,7 @@ _common: dict[str, Any] = {}
 _stream: Stream | None = None
 _writer: LineWriter | None = None
 LAST_LINES = 1.0
-"""Seconds in which the last lines of a process are written at its end, if there is a reader."""
+"""Seconds for writing the last lines when a process ends, if there is a reader."""
 
 
 class Log:
@@ -36,7 +36,7 @@ class Log:
         self._ids = ids
 
     def bind(self, **ids: Any) -> Log:
-        """The same logger with more ids in every event."""
+        """Return this logger with further fields in every event."""
         return Log({**self._ids, **ids})
 
     def debug(self, event: str, **facts: Any) -> None:
@@ -55,17 +55,17 @@ class Log:
         _emit("error", event, self._ids, facts)
 
     def exception(self, event: str, **facts: Any) -> None:
-        """An error with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception that is being handled."""
         _emit("error", event, self._ids, {"exc_info": True, **facts})
 
 
 def get(**ids: Any) -> Log:
-    """A logger; `ids` go into each of its events."""
+    """Return a logger; `ids` are fields of each of its events."""
     return Log(ids)
 
 
 class Stream(Protocol):
-    """Where lines go. What `write` raises (OSError, ValueError) ends nobody: the line is lost."""
+    """Destination of lines. A line is lost if `write` raises OSError or ValueError."""
 
     def write(self, text: str, /) -> Any: ...
 
@@ -117,12 +117,12 @@ def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) ->
 
 
 def _structlog() -> Any:
-    """structlog, without rich, which it would load to show people tracebacks in colours: two thirds of the time and
-    memory that structlog takes, in each of the processes, all of which write JSON. rich can be imported all the same.
+    """Import structlog without rich, which it would load for coloured tracebacks: two thirds of the time and memory of
+    the import, in each process, and all write JSON. rich itself can still be imported.
     """
     hidden = "rich" not in sys.modules
     if hidden:
-        sys.modules["rich"] = None  # type: ignore[assignment]  # "there is none" to an import
+        sys.modules["rich"] = None  # type: ignore[assignment]  # an import of rich fails
     try:
         import structlog
     finally:
@@ -147,7 +147,7 @@ def _logger() -> Any:
 
 
 class _Lines:
-    """Writes what structlog has made of an event."""
+    """Writer of the lines that structlog makes."""
 
     def msg(self, line: str) -> None:
         if _stream is None and _writer is not None:
@@ -158,7 +158,7 @@ class _Lines:
             stream.write(line + "\n")
             stream.flush()
         except (OSError, ValueError):
-            pass  # nobody reads: a log that cannot be written must not end the service
+            pass  # no reader: a log that cannot be written must not end the service
 
     debug = info = warning = error = msg
 

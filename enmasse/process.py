@@ -1,4 +1,4 @@
-"""What makes a Python program one of the suite's processes: settings, logs, signals, and an end with its parent.
+"""Running a Python program as a process of the suite: settings, logs, signals, and an end with its parent.
 
     if __name__ == "__main__":
         process.start(Settings, serve)          # async def serve(settings: Settings, stop: asyncio.Event) -> None
@@ -43,10 +43,10 @@ S = TypeVar("S", bound=settings.ServiceSettings)
 
 
 class TurnGuard(selectors.DefaultSelector):
-    """An event loop's selector that has something checked before anything happens in a turn of the loop.
+    """An event loop's selector that calls `check` first in each turn of the loop.
 
     For a process that may act only for a time (enmasse/kubernetes/lease.py): after SIGSTOP and SIGCONT, sockets and
-    timers that are due would otherwise be served first. `check` does not return if nothing may happen any more.
+    timers that are due would otherwise be served first. `check` does not return if the time has expired.
     """
 
     check: Callable[[], None] | None = None

@@ -1,8 +1,7 @@
-"""A connection that keeps itself connected: the one loop for it, whichever AMQP library the connection is of.
+"""Loop that keeps a connection open, for connections of any AMQP library.
 
-Links are opened in `session`, which is called with each new connection: so all that was there before is there again.
-Routers' connectors, the control plane's conversations and Spark's receiver run in it. What a gateway will need besides
-(several connections that share its links, feeds from configserv over enmasse.amqp) stands on top, as such a session.
+`session` is called with each new connection and opens the links again. Routers' connectors, the control plane's
+conversations, the gateways' feeds and Spark's receiver run in it.
 """
 
 from __future__ import annotations

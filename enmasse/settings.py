@@ -34,7 +34,7 @@ Deployment do, need different names."""
 
 
 class ServiceSettingsError(ValueError):
-    """What is wrong with a settings file, in one line: file, field, reason."""
+    """Error in a settings file, in one line: file, field, reason."""
 
 
 T = TypeVar("T", bound=msgspec.Struct)

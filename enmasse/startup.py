@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def begin() -> None:
-    """What comes before the imports. The event loop of `process.main` turns the collector on again."""
+    """Prepare the process, before the imports. The event loop of `process.main` turns the collector on again."""
     die_with_parent()
     os.umask(0o077)  # what a service writes holds messages, or settings with secrets
     gc.disable()  # importing makes a lot, and no garbage

@@ -23,19 +23,19 @@ from enmasse.supervisor.ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8080, 1883, 8883, 8083, 8084)
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))
-"""With these no public port of a suite is an internal one of another, which takes these at random."""
+"""Offsets with which no public port of a suite can be an internal port of another one."""
 _held: deque[list[socket.socket]] = deque()
 STATUS_SECONDS = 60.0
-"""For one answer of a suite, on a loaded machine."""
+"""Seconds for one answer of a suite, on a loaded machine."""
 HELD = 40
-"""The last so many are held: what was asked for earlier is in use by now, or no more."""
+"""Number of reservations that are held: older ones are in use by now, or released."""
 
 
 def free_ports(*ports: int) -> bool:
-    """Take these ports on loopback for this process, if nobody has one of them.
+    """Reserve these ports on loopback for this process; return False if one of them is in use.
 
-    They stay bound, as `enmasse up` does it with its internal ports: who looks for a free port at the same time does
-    not get one of them, and a server that sets SO_REUSEADDR listens there all the same.
+    They stay bound, as `enmasse up` does it with its internal ports: other processes that look for a free port do not
+    get them, and a server that sets SO_REUSEADDR can still listen there.
     """
     holders: list[socket.socket] = []
     try:
@@ -56,7 +56,7 @@ def free_ports(*ports: int) -> bool:
 
 
 def free_offset() -> int:
-    """A port offset whose ports nobody uses, nor gets while this process needs them."""
+    """Return a port offset whose ports are free, and reserve them. Raises RuntimeError if no port is free."""
     for offset in random.sample(OFFSETS, len(OFFSETS)):
         if free_ports(*(port + offset for port in PORTS)):
             return offset
@@ -64,7 +64,7 @@ def free_offset() -> int:
 
 
 def free_port() -> int:
-    """A port that nobody uses, nor gets while this process needs it."""
+    """Return a free port, and reserve it. Raises RuntimeError if no port is free."""
     for offset in random.sample(OFFSETS, len(OFFSETS)):
         if free_ports(port := max(PORTS) + offset):
             return port
@@ -75,7 +75,9 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> A
     """Poll until the condition gives something true, and return that. Raises TimeoutError naming `what`."""
     deadline = time.monotonic() + seconds
     while True:
-        late = time.monotonic() >= deadline  # judged before the last look: one more whatever else took the time
+        late = (
+            time.monotonic() >= deadline
+        )  # decided before the last evaluation, so that there is one after the deadline
         if result := condition():
             return result
         if late:
@@ -103,7 +105,7 @@ class Suite:
         self.process: subprocess.Popen[str] | None = None
         self.lines: list[str] = []
         self.stderr: IO[str] | None = None
-        """Where its warnings go; None: where those of this process go."""
+        """Destination of its warnings; None: stderr of this process."""
 
     @property
     def url(self) -> str:
@@ -115,7 +117,7 @@ class Suite:
 
     @property
     def operators(self) -> str:
-        """Where the router is managed."""
+        """Host and port of the listener for operators of the router."""
         return f"127.0.0.1:{5673 + self.offset}"
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +129,7 @@ class Suite:
         if done.returncode:
             raise RuntimeError(done.stderr)
         for name, entries in (("addresses.json", self.addresses), ("flavors.json", self.flavors)):
-            if entries:  # else the file stays as it is, to the byte
+            if entries:  # otherwise the file is not rewritten
                 self.edit(name, entries)
 
     def edit(self, name: str, entries: dict[str, Any], *, remove: Iterable[str] = ()) -> None:

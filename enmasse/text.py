@@ -9,5 +9,5 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def offset_option(offset: int) -> str:
-    """What a proposed `enmasse` command needs to concern the suite with this port offset; empty for offset 0."""
+    """Return the option that addresses an `enmasse` command to the suite with this port offset; empty for 0."""
     return f" --port-offset {offset}" if offset else ""

@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 
 class Bounds(NamedTuple):
-    """What peers may take. Beyond `connections` the oldest one that has not asked anything yet is ended; if there is
-    none, the new one is. A connection without a request is ended after `request_seconds`.
+    """Limits for peers. Beyond `connections` the oldest one without a request is closed, otherwise the new one. A
+    connection without a request is closed after `request_seconds`.
     """
 
     connections: int = 32
@@ -72,7 +72,10 @@ class LoopBlocked(Exception):
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
-    """What `work` gives in the event loop; called in another thread. Raises LoopBlocked, and what `work` raises."""
+    """Run `work` in the event loop, from another thread, and return its result.
+
+    Raises LoopBlocked after `seconds`, and what `work` raises.
+    """
     coroutine = work()
     try:
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
@@ -188,7 +191,7 @@ class _Refused(Exception):
 
 
 class _Incoming(io.RawIOBase):
-    """What a connection receives, up to a number of bytes and a point in time."""
+    """Input of a connection, up to a number of bytes and a point in time."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._socket = accepted
@@ -303,7 +306,7 @@ class _Conversation(BaseHTTPRequestHandler):
         return "EnMasse"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What clients send is not for the log."""
+        """Log nothing: requests are input of clients."""
 
 
 def _shut(open_socket: socket.socket) -> None:

@@ -1,12 +1,13 @@
-"""What a receiver without its address makes of it: try on, or end with a sentence that names what to do.
+"""Decision of a receiver that cannot reach its address: try again, or end with a sentence that names what to do.
 
 Two kinds of trouble. *Lasting*: waiting does not help (the address is refused, the user is refused, the certificate is
-not trusted, the host name does not resolve). *Passing*: it may come back by itself (connection refused or lost).
+not trusted, the host name does not resolve). *Passing*: it may end by itself (connection refused or lost).
 
 - At the start of a query, before the address was ever attached: lasting trouble ends it at once, passing trouble after
   `Patience.start`.
-- Once it was attached: passing trouble is tried again for ever; lasting trouble too for `Patience.gone`, for a suite
-  that restarts has its routers before their addresses. A name that does not resolve then is passing: name servers fail.
+- Once it was attached: passing trouble is tried again indefinitely, lasting trouble for `Patience.gone`, because a
+  suite that restarts has its routers before their addresses. A name that does not resolve is then passing trouble:
+  name servers fail.
 
 No clock in here: callers give seconds.
 """
@@ -74,7 +75,7 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException) -> str | 
 
 
 def unreached(url: str, address: str, phase: Phase, error: BaseException, took: str = "") -> str:
-    """As `remedy`, for what may come back but did not, `took` (" in 30 s") being how long."""
+    """Return the remedy for passing trouble that did not end; `took` (" in 30 s") states for how long."""
     server = shown(url)
     if phase is Phase.CONNECT:
         return (

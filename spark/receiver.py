@@ -42,7 +42,7 @@ ON_THE_WAY = 1000
 
 
 class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to receive from and where to put it.
+    """Settings: the address to receive from and the spool to write.
 
     url: `amqp[s]://[user:password@]host[:port]`. subscription: name of a durable subscription, empty for a plain link.
     container: AMQP container-id; with `subscription` it is the subscription's identity. spool_limit: bytes the spool
@@ -82,7 +82,7 @@ class Intake:
         record = self.spool.count
         now = time.time_ns() // 1_000_000
         for delivery in deliveries:
-            # What came settled does not come again.
+            # Settled messages are not redelivered.
             key = None if delivery.settled else key_of(delivery.payload)
             if key is not None and self.unsettled.is_copy(delivery.id, key):
                 continue
@@ -205,7 +205,7 @@ async def room(settings: ReceiverSettings, spool: SpoolWriter) -> None:
 
 
 async def opened(folder: Path, limit: int) -> SpoolWriter:
-    """The spool, as soon as the receiver of a driver that has just died lets go of it; else SpoolError."""
+    """The spool, as soon as the receiver of a dead driver has released it. Raises SpoolError."""
     for attempt in itertools.count():
         try:
             return SpoolWriter(folder, limit)
@@ -222,7 +222,7 @@ async def opened(folder: Path, limit: int) -> SpoolWriter:
 
 
 async def receive(settings: ReceiverSettings, commits: asyncio.Queue[int]) -> None:
-    """Receive for ever, reconnecting with a back-off, until cancelled."""
+    """Receive indefinitely, reconnecting with a back-off, until cancelled."""
     spool = await opened(Path(settings.spool), settings.spool_limit)
     unsettled = Unsettled(spool, 2 * settings.credit + ON_THE_WAY)
     forgetting = asyncio.create_task(forget(commits, unsettled))

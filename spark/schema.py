@@ -41,7 +41,7 @@ BATCH_ROWS = 10_000
 
 
 def body_columns(body: Any) -> tuple[bytes | None, str | None]:
-    """(binary, text) of a body: data as it is, with its text if it is UTF-8; a value as its text."""
+    """Return (binary, text) of a body: data unchanged, with its text if it is UTF-8; a value as its text."""
     if isinstance(body, AmqpValue):
         body = body.value
     elif isinstance(body, AmqpSequence):

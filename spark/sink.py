@@ -159,4 +159,4 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
         """Every message was accepted before write() returned: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was accepted stays; the batch comes again with the same message-ids."""
+        """Do nothing: accepted messages stay, and Spark repeats the batch with the same message-ids."""

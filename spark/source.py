@@ -108,7 +108,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "what is there"
             )
         if receiver.full:
-            # Spark commits a batch when it plans the next one. There is none while a full spool gets nothing more.
+            # Spark commits a batch when it plans the next one, which needs new messages: a full spool receives none.
             receiver.commit(done)
         if self.target is not None:
             head = max(self.target, done)
@@ -195,7 +195,7 @@ class ReceiverProcess:
         try:
             self.process.wait(timeout=STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()  # what it has not accepted yet comes again
+            self.process.kill()  # messages that it has not accepted are redelivered
             self.process.wait()
 
     def _write(self, line: dict[str, Any] | int) -> None:
@@ -209,7 +209,7 @@ class ReceiverProcess:
             self._on_event(json.loads(line))
 
     def _on_event(self, change: dict[str, Any]) -> None:
-        """A change of state: logged once when trouble begins, and once when it is over."""
+        """Handle a change of state: logged once when trouble begins, and once when it ends."""
         event, before = change["event"], self.trouble
         if event == "attached":
             self.attached.set()

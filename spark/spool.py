@@ -245,7 +245,7 @@ class SpoolWriter:
             os.close(self._lock)
             raise SpoolError(
                 f"{path}: missing or damaged after record {count}, but {accepted} were accepted. Put it back from a "
-                "copy; to go on without what is lost, give the query a new spool and a new checkpoint"
+                "copy; to continue without the lost records, give the query a new spool and a new checkpoint"
             )
         if not known:
             return self._create(0), 0, 0, 0

@@ -1,6 +1,6 @@
-"""Which messages the address may deliver again: those that it had not settled when a connection was lost.
+"""Messages that the address may redeliver: those that it had not settled when a connection was lost.
 
-An accepted message comes again if the connection, the receiver, or a broker or router on the way dies before the
+An accepted message is redelivered if the connection, the receiver, or a broker or router on the way dies before the
 acceptance has been stored there. Its copy must not become a second record. A message-id alone does not identify a copy:
 every device may count from 1. So a copy is a message with the same message-id and the same bare message (AMQP 1.0,
 3.2) as one that was in doubt when a connection was lost, and each of those stands for one copy. As long as the
@@ -37,9 +37,9 @@ WINDOW = 100_000
 
 
 def key_of(payload: bytes) -> bytes | None:
-    """16 bytes that stand for message-id and bare message; None for a message without message-id.
+    """Return 16 bytes that identify message-id and bare message; None for a message without message-id.
 
-    Also for one that does not decode: it is not ours to judge, Spark sees it as it is.
+    None also for a message that does not decode: it is passed on unchanged.
     """
     try:
         sections = Sections(payload)
@@ -99,7 +99,7 @@ class Unsettled:
             self._move_mark()
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
-        """These do not come again; unknown ones are ignored."""
+        """Note deliveries that will not be redelivered; unknown ones are ignored."""
         stale = False
         for delivery_id in delivery_ids:
             record, _ = self._open.pop(delivery_id, (-1, b""))
@@ -117,7 +117,7 @@ class Unsettled:
         self._fresh.clear()
 
     def forget_segments(self, end: int) -> int:
-        """Deletes the segments of the spool that end at or before `end`, the keys kept; returns how many."""
+        """Delete the segments of the spool that end at or before `end`, keep their keys; return how many segments."""
         gone = self._spool.forgettable(end)
         kept = {record: key for record, key in self._fresh.items() if gone and record < gone[-1].end}
         if not self._saved.issuperset(kept):
@@ -125,7 +125,7 @@ class Unsettled:
         return self._spool.forget(gone)
 
     def _still_doubtful(self) -> dict[int, bytes]:
-        """Records of earlier connections: in doubt, or come again and not settled yet."""
+        """Return the records of earlier connections that are in doubt, or redelivered and not settled yet."""
         found = {record: key for key, records in self._doubt.items() for record in records}
         found.update((record, key) for record, key in self._open.values() if record not in self._fresh)
         return found
@@ -150,7 +150,7 @@ class Unsettled:
         return self._spool.folder / "unsettled"
 
     def _found(self) -> dict[int, bytes]:
-        """What the files name and what the end of the spool holds."""
+        """Read the records in doubt: those that the files name, and those at the end of the spool."""
         found: dict[int, bytes] = {}
         path, start = self._path(), self._mark.get()
         if path.exists():

@@ -56,17 +56,17 @@ class Api:
     def __init__(self, client: Any, namespace: str, timeout: tuple[float, float]) -> None:
         self.namespace = namespace
         self.guard: Callable[[], None] = lambda: None
-        """Called before each change; whoever may not make it any more does not return from it."""
+        """Called before each change; does not return if this process must not change anything."""
         self._client = client
         self._timeout = timeout
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """URL of the API server."""
         return str(self._client.configuration.host)
 
     def get(self, kind: Kind, name: str) -> Object | None:
-        """The object; None: there is none. Raises ApiError, as everything here."""
+        """Return the object, or None if it does not exist. Raises ApiError, as all methods do."""
         try:
             return self._json("GET", self._path(kind, name))
         except ApiError as error:
@@ -75,9 +75,9 @@ class Api:
             raise
 
     def read_all(self, kind: Kind, selector: str = "") -> tuple[list[Object], str]:
-        """All objects that the label selector chooses, of one moment, and its resourceVersion.
+        """Return all objects that the label selector chooses, at one revision, and its resourceVersion.
 
-        Read in pages. If the moment has become too old between two pages, all of it is read anew in one piece.
+        Read in pages. If the revision expires between two pages, everything is read again in one request.
         """
         try:
             return self._read(kind, selector, PAGE)
@@ -106,7 +106,7 @@ class Api:
         return self._change("POST", self._path(kind), {}, body)
 
     def replace(self, kind: Kind, body: Object) -> Object:
-        """With its `metadata.resourceVersion`: only if nobody has changed it (else 409)."""
+        """Replace the object; with `metadata.resourceVersion` only if it is unchanged (else ApiError, status 409)."""
         return self._change("PUT", self._path(kind, body["metadata"]["name"]), {}, body)
 
     def apply(self, kind: Kind, body: Object, manager: str, *, force: bool = False) -> Object:
@@ -118,7 +118,7 @@ class Api:
         )
 
     def delete(self, kind: Kind, name: str, uid: str) -> None:
-        """Deletes this very object: another one that has its name by now stays. That there is none is no error."""
+        """Delete the object with this uid. A newer object of the same name stays; a missing one is not an error."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             self._change("DELETE", self._path(kind, name), {}, body)
@@ -127,10 +127,10 @@ class Api:
                 raise
 
     def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Object]]:
-        """What has changed since `version`: (type, object), until the API server ends it after `seconds`.
+        """Yield the changes since `version` as (type, object); the API server ends the watch after `seconds`.
 
-        Returns when the API server has agreed. Raises ApiError, then or later: 410, if `version` is too old; status 0,
-        if the connection was lost.
+        Returns when the API server has accepted the request. Raises ApiError, then or later: 410 if `version` is too
+        old, status 0 if the connection was lost.
         """
         query = {
             "watch": "true",
@@ -198,7 +198,7 @@ class Api:
 
 @contextlib.contextmanager
 def _failures(url: str) -> Iterator[None]:
-    """What went wrong on the way, as ApiError."""
+    """Turn errors of the connection into ApiError."""
     from urllib3.exceptions import HTTPError
 
     try:
@@ -267,8 +267,8 @@ def parsed(pieces: Iterator[bytes], url: str) -> Iterator[tuple[str, Object]]:
 
 
 class Server(NamedTuple):
-    """An API server without a kubeconfig. `token`: of a user or service account. `authority`: a PEM file with who has
-    signed its certificate; empty: those that the system trusts."""
+    """An API server without a kubeconfig. `token`: of a user or service account. `authority`: a PEM file with the
+    authority of its certificate; empty: those that the system trusts."""
 
     url: str
     token: str
@@ -285,8 +285,9 @@ def connect(
     server: Server | None = None,
     timeout: tuple[float, float] = (CONNECT_SECONDS, ANSWER_SECONDS),
 ) -> Api:
-    """The API server of this pod, or of a kubeconfig's context, or this one; `namespace`: else the pod's, or the
-    context's.
+    """Return access to the API server: `server`, or that of `context` in the kubeconfig, or that of this pod.
+
+    `namespace`: by default the one of the pod or context.
 
     Outside of a pod, or with `context`, the kubeconfig is that of kubectl: $KUBECONFIG, else ~/.kube/config.
     `timeout`: seconds to connect, and for an answer. Raises process.Fatal, in one line.
@@ -308,14 +309,14 @@ def connect(
         elif namespace is None:
             with open(_ACCOUNT_NAMESPACE) as file:
                 namespace = file.read().strip()
-    except Exception as error:  # a kubeconfig may hold anything, and the library says so as it likes
+    except Exception as error:  # a kubeconfig may hold anything, and the library raises any error for it
         which = f"context {context!r}: " if context else ""
         reason = " ".join((str(error) or type(error).__name__).split()).rstrip(".")
         raise Fatal(
             f"no Kubernetes cluster: {which}{reason}; name a context of your kubeconfig"
             " (`kubectl config get-contexts` lists them), or set KUBECONFIG"
         ) from None
-    found.retries = False  # who calls knows what to do
+    found.retries = False  # the caller decides about retries
     found.connection_pool_maxsize = 16
     return Api(client.ApiClient(found), namespace or "default", timeout)
 

@@ -25,10 +25,10 @@ SELECTOR = f"{CONFIG} in ({', '.join(FILES)})"
 
 
 def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTHING) -> dict[str, Content]:
-    """The three files, of all ConfigMaps with configuration. Pure.
+    """Return the content of the three files, from all ConfigMaps with configuration. Pure.
 
-    `made_for`: name → kind of those that the release has made. Who may edit addresses may edit the label of their
-    ConfigMap, too: with another label it is not read, so that nobody makes flavors of addresses.
+    `made_for`: name → kind of the ConfigMaps that the release created. Permission to edit addresses includes
+    the label of their ConfigMap: it is not read with another label, so that addresses cannot be turned into flavors.
     """
     sources: dict[str, list[Source]] = {}
     for name, item in sorted(config_maps.items()):
@@ -40,17 +40,17 @@ def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTH
 
 
 def of_addresses(config_maps: Mapping[str, Object]) -> dict[str, Object]:
-    """Those that hold addresses, in the order of their names."""
+    """Return the ConfigMaps that hold addresses, in the order of their names."""
     return {name: item for name, item in sorted(config_maps.items()) if _label(item) == "addresses"}
 
 
 def kind_of(name: str, item: Object, made_for: Mapping[str, str] = NOTHING) -> str:
-    """What a ConfigMap was made for, or what its label says."""
+    """Return the kind a ConfigMap was created for by the release, otherwise that of its label."""
     return made_for.get(name) or _label(item)
 
 
 def home(source: str) -> str:
-    """The name of the ConfigMap of a source; empty if the source is none of a ConfigMap."""
+    """Return the name of the ConfigMap of a source; empty if the source is not a ConfigMap."""
     return source.removeprefix(PREFIX).partition("/")[0] if source.startswith(PREFIX) else ""
 
 

@@ -1,4 +1,4 @@
-"""Warning events: what people see with `kubectl get events` and `kubectl describe`. Sent by a thread, never awaited."""
+"""Warning events for `kubectl get events` and `kubectl describe`. Sent by a thread, never awaited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NOTE = 1024
 
 
 class Events:
-    """Of one component, `source`, an instance of it `instance`."""
+    """Sender of the warnings of one component (`source`) and instance."""
 
     def __init__(self, api: Api, source: str, instance: str) -> None:
         self._api = api
@@ -31,7 +31,7 @@ class Events:
         self._log = log.get()
 
     def warn(self, about: Object, reason: str, message: str) -> None:
-        """A Warning about this object. The same one is sent again after AGAIN only."""
+        """Send a Warning about this object; the same one at most every AGAIN seconds."""
         metadata = about["metadata"]
         key = str(metadata.get("uid")), reason, message
         at = time.monotonic()

@@ -1,7 +1,7 @@
 """An order to throw away what removed addresses hold, as an annotation of a ConfigMap with addresses. Pure.
 
-Whoever may edit addresses may give it, and it is written together with the removal. An order has an id and is carried
-out once: it says nothing of an address that gets the same name later.
+Permission to edit addresses is enough for it, and it is written together with the removal. An order has an id and is
+carried out once: it does not apply to an address that gets the same name later.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ MAX_NAMES = 1000
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What one annotation says."""
+    """Content of one annotation."""
 
     id: str
     addresses: tuple[AddressName, ...]
 
 
 def new(addresses: Iterable[str]) -> str:
-    """The annotation of a new order. Of too many the last ones count."""
+    """Return the annotation of a new order; of more than MAX_NAMES addresses the last ones are kept."""
     names = list(dict.fromkeys(map(AddressName, addresses)))[-MAX_NAMES:]
     return msgspec.json.encode(Order(uuid.uuid4().hex, tuple(names))).decode()
 
 
 def order(config_map: Object) -> Order | None:
-    """The order that a ConfigMap has; None: none that can be read."""
+    """Return the order of a ConfigMap, or None if it has no valid one."""
     text = (config_map["metadata"].get("annotations") or {}).get(FORCE)
     try:
         found = decode(text, Order) if text and text != "null" else None

@@ -8,12 +8,12 @@ COMPONENT = "app.kubernetes.io/component"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 CONFIG = "enmasse.io/config"
-"""Of ConfigMaps with configuration: `addresses`, `flavors` or `brokers`."""
+"""Label of ConfigMaps with configuration: `addresses`, `flavors` or `brokers`."""
 CONFIG_MAPS = "enmasse.io/config-maps"
 """Annotation of the ConfigMap `RELEASE-flavors`: the names of all with configuration that the release has made, with
-commas between. For people, who may not list ConfigMaps."""
+commas between. For users without the permission to list ConfigMaps."""
 STATUS_OF = "enmasse.io/status-of"
-"""Of ConfigMaps with a status: the name of the ConfigMap that it is about."""
+"""Label of ConfigMaps with a status: the name of the ConfigMap that it is about."""
 BROKER = "enmasse.io/broker"
 """Label of all that belongs to a broker: the name of its StatefulSet. As an annotation: the broker's own name."""
 
@@ -27,5 +27,5 @@ STATUS_KEY = "status.json"
 
 
 def status_name(config_map: str) -> str:
-    """The ConfigMap that has the status of another one."""
+    """Return the name of the ConfigMap with the status of `config_map`."""
     return f"{config_map}-status"

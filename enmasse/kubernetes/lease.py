@@ -1,9 +1,9 @@
-"""Which of several processes leads: the holder of a Lease (coordination.k8s.io/v1).
+"""Election of a leader among processes by a Lease (coordination.k8s.io/v1).
 
-No clock is compared with another machine's: a Lease has expired if it was seen unchanged for its whole duration, by the
-own monotonic clock. The holder stops sooner than that: its time counts from before it sent its last renewal. A process
-that cannot renew ends at once, also if it was stopped meanwhile (SIGSTOP, a frozen machine): `Leadership.guard` is
-called in each turn of the event loop and before each change by the API, and lets nothing happen after the end.
+Clocks of different machines are not compared: a Lease has expired if it was seen unchanged for its whole duration by
+the local monotonic clock. The holder stops earlier, because its time counts from before it sent its last renewal. A
+process that cannot renew ends at once, also after it was stopped (SIGSTOP, a frozen machine): `Leadership.guard` runs
+in each turn of the event loop and before each change by the API, and prevents any change after the end.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ DURATION = 15
 DEADLINE = 10.0
 """Seconds since its last renewal after which the holder ends."""
 RENEW, RETRY = 3.0, 1.0
-"""Seconds between renewals, and between looks of those who wait."""
+"""Seconds between renewals, and between reads by an instance that stands by."""
 RELEASED = 1
-"""The duration of a Lease that was given back: whoever waits takes it at once."""
+"""Duration in seconds of a released Lease: an instance that stands by takes it at once."""
 LOST = 3
 """The exit status of a process that has lost its Lease."""
 
 
 def now() -> float:
-    """Seconds by a clock that goes on while the machine sleeps."""
+    """Return seconds by a clock that includes the time the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Record:
-    """What one process has seen of a Lease. Pure: times are given, requests are made by `Leadership`."""
+    """Observations of a Lease by one process. Pure: `Leadership` passes the time and makes the requests."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
@@ -45,7 +45,7 @@ class Record:
         self._since = 0.0
 
     def free(self, lease: Object | None, at: float) -> bool:
-        """Whether this process may take the Lease as it was read at the time `at`."""
+        """Return True if this process may take the Lease that was read at the time `at`."""
         if lease is None:
             return True
         spec = lease.get("spec") or {}
@@ -58,7 +58,7 @@ class Record:
         return at - self._since >= (duration if isinstance(duration, int) and duration > 0 else DURATION)
 
     def taken(self, lease: Object | None, name: str) -> Object:
-        """The Lease as it is when this process has taken or renewed it."""
+        """Return the Lease as this process takes or renews it."""
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: dict[str, Any] = dict((lease or {}).get("spec") or {})
         if spec.get("holderIdentity") != self._instance:
@@ -72,14 +72,14 @@ class Record:
 class Leadership:
     """The Lease `name` for this process, called `instance`: no other process of it may have that name.
 
-    `api` is its own: its answers must not wait for others.
+    `api` is used for nothing else, so that renewals do not wait for other requests.
     """
 
     def __init__(self, api: Api, name: str, instance: str, labels: dict[str, str] | None = None) -> None:
         self.holder = ""
-        """Who leads, as last read."""
+        """Instance that leads, as last read; empty if unknown."""
         self.problem = ""
-        """Why nothing is known of the Lease; empty if it is."""
+        """Reason why the Lease cannot be read; empty if it can."""
         self._api = api
         self._name = name
         self._instance = instance
@@ -92,15 +92,18 @@ class Leadership:
         self._log = log.get(lease=name)
 
     async def lead(self, stop: asyncio.Event, changed: Callable[[], None] = lambda: None) -> bool:
-        """Waits until this process leads; False: `stop` was set before. `changed()`: holder or problem are news."""
+        """Wait until this process leads; return False if `stop` was set first.
+
+        `changed()` is called when holder or problem have changed.
+        """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell(what: Callable[[], None]) -> None:
+        def notify(what: Callable[[], None]) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(what)
 
         self._thread = threading.Thread(
-            target=self._run, args=(lambda: tell(done.set), lambda: tell(changed)), name="lease", daemon=True
+            target=self._run, args=(lambda: notify(done.set), lambda: notify(changed)), name="lease", daemon=True
         )
         self._thread.start()
         waiting = [asyncio.ensure_future(done.wait()), asyncio.ensure_future(stop.wait())]
@@ -110,13 +113,13 @@ class Leadership:
         return self._until is not None
 
     def guard(self) -> None:
-        """Ends the process if it has led and may not any more."""
+        """End the process if it led and its time has expired."""
         until = self._until
         if until is not None and now() >= until:
             self._end("it could not be renewed in time")
 
     async def release(self) -> None:
-        """Gives the Lease back: nothing that it covers happens any more. Ends within the time of a request."""
+        """Release the Lease, after the last change that it covers. Takes one request at most."""
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
@@ -142,7 +145,7 @@ class Leadership:
                 self._log.info("lease.acquired", instance=self._instance)
                 return True
         except ApiError as error:
-            if error.status != 409:  # somebody was quicker
+            if error.status != 409:  # another instance took it first
                 self.problem = str(error)
         if (self.holder, self.problem) != before:
             self._log.info("lease.awaited", holder=self.holder, reason=self.problem)
@@ -169,24 +172,24 @@ class Leadership:
             except ApiError as error:
                 wait = RETRY
                 if error.status == 409:
-                    self._look_again()
+                    self._read_again()
                 elif error.status == 404:
-                    self._lease = None  # somebody has deleted it: whoever makes it first has it
+                    self._lease = None  # deleted: the instance that creates it leads
                 self._log.warning("lease.renewal.failed", reason=str(error))
         self._give_back()
 
     def _left(self) -> float:
         return max(0.0, (self._until or 0.0) - now())
 
-    def _look_again(self) -> None:
-        """It was changed by somebody: if by taking it, this process ends."""
+    def _read_again(self) -> None:
+        """Read the Lease after a conflict; end this process if another instance has taken it."""
         try:
             self._lease = self._api.get(LEASE, self._name)
         except ApiError:
             return
         holder = ((self._lease or {}).get("spec") or {}).get("holderIdentity")
         if self._lease is not None and holder != self._instance:
-            self._end(f"{holder or 'nobody'} has it now")
+            self._end(f"its holder is now {holder or 'none'}")
 
     def _give_back(self) -> None:
         lease = self._lease
@@ -200,6 +203,6 @@ class Leadership:
         self._until = None
 
     def _end(self, reason: str) -> None:
-        """Without any clean-up: all that this process would still do is another one's by now."""
+        """End without clean-up, because another instance may already lead."""
         log.say(f"the lease {self._name} is lost: {reason}; this process ends at once")
         os._exit(LOST)

@@ -29,16 +29,17 @@ class Member:
         )
 
     async def lead(self, health: Health, stop: asyncio.Event) -> bool:
-        """Stands by until this process leads; False: it is to stop. It is ready meanwhile, as long as it can read the
-        Lease: a Deployment whose pods cannot all be ready is never complete.
+        """Stand by until this process leads; return False if `stop` was set first. The process is ready meanwhile, as
+        long as it can read the Lease: a Deployment whose pods cannot all be ready is never complete.
 
-        From then on nothing happens in the event loop, and nothing is changed by `api`, once the Lease may be somebody
-        else's.
+        From then on, once another instance may hold the Lease, the event loop does nothing and `api` changes nothing.
         """
 
         def show() -> None:
             problem, holder = self._leadership.problem, self._leadership.holder
-            health.set(not problem, f"stands by: {problem}" if problem else f"stands by: {holder or 'nobody'} leads")
+            health.set(
+                not problem, f"stands by: {problem}" if problem else f"stands by: {holder or 'no instance'} leads"
+            )
 
         show()
         if not await self._leadership.lead(stop, show):
@@ -48,7 +49,7 @@ class Member:
         return True
 
     async def close(self) -> None:
-        """Gives the Lease back. Called when nothing is done any more that it covers."""
+        """Release the Lease, after the last change that it covers."""
         await self._leadership.release()
         self.events.close()
 
@@ -56,7 +57,7 @@ class Member:
 async def admitted(
     namespace: str, release: str, component: str, instance: str, health: Health, stop: asyncio.Event
 ) -> Member | None:
-    """A member that leads; None: it is to stop before it does. Raises process.Fatal without a cluster."""
+    """Return a member that leads, or None if `stop` was set first. Raises process.Fatal without a cluster."""
     try:
         member = await asyncio.to_thread(Member, namespace, release, component, instance)
     except Fatal:

@@ -1,7 +1,7 @@
 """A complete view of objects, kept up to date by a thread: list, then watch; resume where a watch ended.
 
-What the view shows is always the whole: before the first list is complete there is none, and while the API server is
-away, or a list is read anew, it stays as it was.
+A view is always complete: it is empty until the first list was read, and keeps its objects while the API server cannot
+be reached or a list is read again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from enmasse.backoff import Backoff
 from enmasse.kubernetes.api import Api, ApiError, Kind, Object
 
 WATCH_SECONDS = 55
-"""A watch is asked for so long, then for another one: what a broken network swallows is missed for no longer."""
+"""Seconds that a watch lasts before the next one: the longest time for which changes lost by the network are missed."""
 SHORT = 1.0
-"""A watch that ends sooner than after so many seconds was cut."""
+"""Seconds; a watch that ends sooner was cut by the server or the network."""
 LAST_WAIT = 5.0
 """Seconds between two tries while the API server is away."""
 
@@ -39,7 +39,7 @@ class View:
         self._objects: dict[str, Object] = {}
         self._copy: dict[str, Object] | None = None
         self._complete = False
-        self._told = False
+        self._scheduled = False
         self._problem = ""
         self._ended = threading.Event()
         self._log = log.get(objects=kind.plural)
@@ -49,28 +49,28 @@ class View:
         self._thread.start()
 
     def close(self) -> None:
-        """No more calls. The thread ends with what it is doing; nobody has to wait for that."""
+        """Stop calling `changed`. The thread ends after its current request, without being awaited."""
         self._ended.set()
 
     @property
     def complete(self) -> bool:
-        """Whether there was a complete list; before, `objects` says nothing."""
+        """True once a complete list was read; before that, `objects` is empty."""
         return self._complete
 
     @property
     def problem(self) -> str:
-        """Why the view may be old; empty if it is not."""
+        """Reason why the view may be out of date; empty if it is current."""
         return self._problem
 
     def objects(self) -> Mapping[str, Object]:
-        """Name → object, as last seen. Neither the mapping nor the objects change."""
+        """Return name → object, as last seen. Neither the mapping nor the objects change."""
         with self._lock:
             if self._copy is None:
                 self._copy = dict(self._objects)
             return self._copy
 
     def put(self, found: Object) -> None:
-        """What a request of ours has answered: it is seen without waiting for the watch."""
+        """Take over the answer to a request of this process, without waiting for the watch."""
         with self._lock:
             self._set(str(found["metadata"]["name"]), found)
 
@@ -91,17 +91,17 @@ class View:
                         return
                 if time.monotonic() - began >= SHORT:
                     backoff.reset()
-                else:  # whoever ends every watch at once is not asked in a circle
+                else:  # an API server that ends every watch at once is asked with growing pauses
                     self._ended.wait(backoff.wait())
             except ApiError as error:
-                if error.status == 410:  # what has happened since is not known any more
+                if error.status == 410:  # the server no longer has the changes since this version
                     self._log.info("kubernetes.watch.restarted", reason=str(error))
                     version = ""
                     self._ended.wait(backoff.wait())
                     continue
                 self._fail(str(error), backoff)
                 if 400 <= error.status < 500 and error.status != 429:
-                    version = ""  # it was refused: what is there has to be looked at anew
+                    version = ""  # refused: list the objects again
             except Exception as error:
                 self._log.exception("kubernetes.watch.failed")
                 self._fail(f"{type(error).__name__}: {error}", backoff)
@@ -110,13 +110,13 @@ class View:
     def _well(self) -> None:
         if self._problem:
             self._problem = ""
-            self._tell()
+            self._notify()
 
     def _fail(self, reason: str, backoff: Backoff) -> None:
         if self._problem != reason:
             self._problem = reason
             self._log.warning("kubernetes.watch.interrupted", reason=reason)
-            self._tell()
+            self._notify()
         self._ended.wait(backoff.wait())
 
     def _list(self) -> str:
@@ -124,11 +124,11 @@ class View:
         found = {str(item["metadata"]["name"]): _light(item) for item in items}
         with self._lock:
             self._objects, self._copy, self._complete = found, None, True
-        self._tell()
+        self._notify()
         return version
 
     def _watch(self, version: str) -> Iterator[str]:
-        """Yields the version of each event when it has been taken over."""
+        """Yield the version of each event after it was applied."""
         events = self._api.events(self._kind, self._selector, version, WATCH_SECONDS)
         self._well()
         for type_, found in events:
@@ -144,7 +144,7 @@ class View:
             elif self._is_news(name, found):
                 self._objects.pop(name, None)
                 self._copy = None
-        self._tell()
+        self._notify()
 
     def _set(self, name: str, found: Object) -> None:
         if self._is_news(name, found):
@@ -152,16 +152,16 @@ class View:
             self._copy = None
 
     def _is_news(self, name: str, found: Object) -> bool:
-        """The watch may bring what is older than the answer to a request of ours."""
+        """Return True if `found` is not older than what the view has: an answer may be newer than the watch."""
         before = self._objects.get(name)
         return before is None or _version(before) <= _version(found)
 
-    def _tell(self) -> None:
-        """Many changes become one call."""
+    def _notify(self) -> None:
+        """Schedule one call of `changed` for any number of changes."""
         with self._lock:
-            if self._told or self._ended.is_set():
+            if self._scheduled or self._ended.is_set():
                 return
-            self._told = True
+            self._scheduled = True
         try:
             self._loop.call_soon_threadsafe(self._call)
         except RuntimeError:  # the loop is closed
@@ -169,7 +169,7 @@ class View:
 
     def _call(self) -> None:
         with self._lock:
-            self._told = False
+            self._scheduled = False
         if not self._ended.is_set():
             self._changed()
 
@@ -180,7 +180,7 @@ def _light(found: Object) -> Object:
 
 
 def _version(found: Object) -> int:
-    """Versions of one object grow; the API promises that since 1.35, and has always kept it."""
+    """Return the version as a number. It grows for one object: promised by the API since 1.35, true before."""
     try:
         return int(found["metadata"]["resourceVersion"])
     except (KeyError, ValueError):
